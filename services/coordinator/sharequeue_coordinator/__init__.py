@@ -1,0 +1,1 @@
+"""The group coordinator: topics, group configs, and which share-partitions are initialised."""

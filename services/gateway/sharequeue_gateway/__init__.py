@@ -1,0 +1,1 @@
+"""The gateway: the HTTP edge, and the leader of share-partitions."""

@@ -1,0 +1,1 @@
+"""The share coordinator: keeps the state of share-partitions, as snapshots and updates in PostgreSQL."""

@@ -1,0 +1,1 @@
+"""What the parts of sharequeue share and what users import: the protocol, the wire, the client and the command line."""

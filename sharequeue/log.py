@@ -1,0 +1,55 @@
+"""Structured logs: one JSON object a line, with the request and whatever fields the caller names.
+
+`log.warning("state write failed", extra=fields(group_id=…, cause=…))`.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+
+class RequestContext(NamedTuple):
+    """What identifies the request being served; passed on to other services."""
+
+    request_id: str
+    traceparent: str | None
+
+
+REQUEST: ContextVar[RequestContext | None] = ContextVar("request", default=None)
+
+
+def fields(**values: Any) -> Mapping[str, Any]:
+    """The `extra` argument of a log call: fields of the line, beside its message."""
+    return {"fields": values}
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats records as JSON lines: time, level, logger, message, request_id, fields, exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        request = REQUEST.get()
+        if request is not None:
+            line["request_id"] = request.request_id
+            if request.traceparent:
+                line["traceparent"] = request.traceparent
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def configure(level: str) -> None:
+    """Send all logs of this process to stderr as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel(level.upper())

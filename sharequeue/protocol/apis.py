@@ -1,0 +1,391 @@
+"""Every call of the services, one row each: the row serves the server, the client, OpenAPI and the tests."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+from sharequeue.protocol import internal, messages
+from sharequeue.protocol.messages import Request
+
+NO_BODY: Final = None
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One call. `path` holds `{parameters}`; `request` is the body's type (the query's for GET), `response` the answer's.
+
+    `errors`: the codes that are particular to this call; every call may also answer 42, 413, 415, -1 and 503.
+    `idempotent`: asking twice does no more than asking once, so an answer that was lost may be asked for again.
+    """
+
+    operation_id: str
+    method: str
+    path: str
+    summary: str
+    request: Any = NO_BODY
+    response: Any = NO_BODY
+    status: int = 200
+    tag: str = "Internal"
+    errors: tuple[str, ...] = ()
+    idempotent: bool = False
+    raw_body: bool = False
+    """The body is bytes of any content type, not JSON."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Request headers this call understands, as (name, meaning)."""
+    query_parameters: tuple[str, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        if self.method == "GET" and self.request is not NO_BODY:
+            object.__setattr__(self, "query_parameters", self.request.__struct_fields__)
+
+    @property
+    def internal(self) -> bool:
+        """Only services call it, with the cluster token."""
+        return self.tag == "Internal"
+
+
+class ListTopicsQuery(Request):
+    page_size: int = 1000
+    page_token: str | None = None
+
+
+_TOPIC_ERRORS = ("INVALID_TOPIC_EXCEPTION", "UNKNOWN_TOPIC_OR_PARTITION")
+_GROUP_ERRORS = ("INVALID_GROUP_ID",)
+_SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
+_IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours answers the first answer again")
+
+# Topics (gateway, which forwards to the group coordinator)
+
+CREATE_TOPIC = Api(
+    "createTopic",
+    "POST",
+    "/v1/topics",
+    "Make a topic.",
+    messages.CreateTopicRequest,
+    messages.Topic,
+    201,
+    "Topics",
+    ("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
+)
+LIST_TOPICS = Api(
+    "listTopics",
+    "GET",
+    "/v1/topics",
+    "List topics by name, a page at a time.",
+    ListTopicsQuery,
+    messages.ListTopicsResponse,
+    tag="Topics",
+    idempotent=True,
+)
+DESCRIBE_TOPIC = Api(
+    "describeTopic",
+    "GET",
+    "/v1/topics/{topic}",
+    "Describe a topic: settings and the offsets of its partitions.",
+    response=messages.DescribeTopicResponse,
+    tag="Topics",
+    errors=_TOPIC_ERRORS,
+    idempotent=True,
+)
+UPDATE_TOPIC = Api(
+    "updateTopic",
+    "PATCH",
+    "/v1/topics/{topic}",
+    "Add partitions or change settings.",
+    messages.UpdateTopicRequest,
+    messages.Topic,
+    tag="Topics",
+    errors=(*_TOPIC_ERRORS, "INVALID_PARTITIONS", "INVALID_CONFIG"),
+    idempotent=True,
+)
+DELETE_TOPIC = Api(
+    "deleteTopic",
+    "DELETE",
+    "/v1/topics/{topic}",
+    "Delete a topic, its records and every group's state for it.",
+    status=204,
+    tag="Topics",
+    errors=_TOPIC_ERRORS,
+)
+DELETE_RECORDS = Api(
+    "deleteRecords",
+    "POST",
+    "/v1/topics/{topic}/delete-records",
+    "Delete records below an offset; -1 is the log end. Holds on every gateway within a second.",
+    messages.DeleteRecordsRequest,
+    messages.DeleteRecordsResponse,
+    tag="Topics",
+    errors=(*_TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
+    idempotent=True,
+)
+READ_RECORDS = Api(
+    "readRecords",
+    "GET",
+    "/v1/topics/{topic}/partitions/{partition}/records",
+    "Read records by offset, without a group and without locks.",
+    messages.ReadRecordsQuery,
+    messages.ReadRecordsResponse,
+    tag="Topics",
+    errors=(*_TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
+    idempotent=True,
+)
+
+# Produce
+
+PRODUCE_RECORDS = Api(
+    "produceRecords",
+    "POST",
+    "/v1/topics/{topic}/records",
+    "Append records, all or none; answered when they are durable.",
+    messages.ProduceRequest,
+    messages.ProduceResponse,
+    tag="Produce",
+    errors=(*_TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
+    headers=(_IDEMPOTENCY_KEY,),
+)
+PRODUCE_RAW_RECORD = Api(
+    "produceRawRecord",
+    "POST",
+    "/v1/topics/{topic}/records/raw",
+    "Append one record: the body is its value, of any content type; it is read back as value_base64.",
+    response=messages.ProduceResponse,
+    tag="Produce",
+    errors=(*_TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
+    raw_body=True,
+    headers=(
+        _IDEMPOTENCY_KEY,
+        ("Record-Key", "the record's key"),
+        ("Record-Partition", "the partition; without it the key's hash or the next partition in turn"),
+    ),
+)
+
+# Fetch and acknowledge
+
+FETCH_RECORDS = Api(
+    "fetchRecords",
+    "POST",
+    "/v1/share-groups/{group}/fetch",
+    "Acquire records and read them; may acknowledge earlier ones with the same call. Waits up to max_wait_ms.",
+    messages.FetchRequest,
+    messages.FetchResponse,
+    tag="Records",
+    errors=(*_GROUP_ERRORS, *_TOPIC_ERRORS, *_SESSION_ERRORS, "SHARE_SESSION_LIMIT_REACHED"),
+)
+ACKNOWLEDGE_RECORDS = Api(
+    "acknowledgeRecords",
+    "POST",
+    "/v1/share-groups/{group}/acknowledge",
+    "Accept, release, reject or renew records; answered when the outcome is durable.",
+    messages.AcknowledgeRequest,
+    messages.AcknowledgeResponse,
+    tag="Records",
+    errors=(*_GROUP_ERRORS, *_SESSION_ERRORS, "INVALID_RECORD_STATE"),
+)
+LIST_IN_FLIGHT_RECORDS = Api(
+    "listInFlightRecords",
+    "GET",
+    "/v1/share-groups/{group}/in-flight",
+    "List what the group has in flight: who holds it, until when, how often it was delivered.",
+    messages.InFlightQuery,
+    messages.ListInFlightResponse,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"),
+    idempotent=True,
+)
+
+# Groups (gateway, which forwards to the group coordinator)
+
+GET_SHARE_GROUP_CONFIG = Api(
+    "getShareGroupConfig",
+    "GET",
+    "/v1/share-groups/{group}/config",
+    "The settings of a group in force.",
+    response=messages.ShareGroupConfigResponse,
+    tag="Groups",
+    errors=_GROUP_ERRORS,
+    idempotent=True,
+)
+UPDATE_SHARE_GROUP_CONFIG = Api(
+    "updateShareGroupConfig",
+    "PATCH",
+    "/v1/share-groups/{group}/config",
+    "Change settings of a group; the group need not exist yet.",
+    messages.UpdateShareGroupConfigRequest,
+    messages.ShareGroupConfigResponse,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, "INVALID_CONFIG"),
+    idempotent=True,
+)
+LIST_SHARE_GROUP_OFFSETS = Api(
+    "listShareGroupOffsets",
+    "GET",
+    "/v1/share-groups/{group}/offsets",
+    "The start offset and the lag of every share-partition of a group.",
+    response=messages.ListShareGroupOffsetsResponse,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
+    idempotent=True,
+)
+
+# Every service
+
+LIVEZ = Api("livez", "GET", "/livez", "The process runs.", response=messages.Empty, tag="Operations", idempotent=True)
+READYZ = Api(
+    "readyz",
+    "GET",
+    "/readyz",
+    "Whether the service can do its work, and which dependency is missing; 503 if it cannot.",
+    response=messages.Readiness,
+    tag="Operations",
+    idempotent=True,
+)
+
+METRICS = Api("metrics", "GET", "/metrics", "Metrics in Prometheus text form.", tag="Operations", idempotent=True)
+
+# Share coordinator
+
+INITIALIZE_STATE = Api(
+    "initializeShareGroupState",
+    "POST",
+    "/v1/share-state/initialize",
+    "Set state epoch and start offset of share-partitions; earlier state batches are discarded.",
+    internal.ShareStateRequest,
+    internal.ShareStateResponse,
+    idempotent=True,
+)
+READ_STATE = Api(
+    "readShareGroupState",
+    "POST",
+    "/v1/share-state/read",
+    "Read the state of share-partitions; a higher leader epoch is recorded and fences lower ones.",
+    internal.ShareStateRequest,
+    internal.ShareStateResponse,
+    idempotent=True,
+)
+WRITE_STATE = Api(
+    "writeShareGroupState",
+    "POST",
+    "/v1/share-state/write",
+    "Write state of one group's share-partitions; answered when it is durable.",
+    internal.ShareStateRequest,
+    internal.ShareStateResponse,
+    idempotent=True,
+)
+WRITE_STATE_BATCH = Api(
+    "writeShareGroupStates",
+    "POST",
+    "/v1/share-state/write-batch",
+    "Write state of several groups' share-partitions; answered when all of it is durable.",
+    internal.WriteBatchRequest,
+    internal.WriteBatchResponse,
+    idempotent=True,
+)
+DELETE_STATE = Api(
+    "deleteShareGroupState",
+    "POST",
+    "/v1/share-state/delete",
+    "Forget the state of share-partitions.",
+    internal.ShareStateRequest,
+    internal.ShareStateResponse,
+    idempotent=True,
+)
+READ_STATE_SUMMARY = Api(
+    "readShareGroupStateSummary",
+    "POST",
+    "/v1/share-state/read-summary",
+    "Read epochs, start offset and delivery-complete count of share-partitions.",
+    internal.ShareStateRequest,
+    internal.ShareStateResponse,
+    idempotent=True,
+)
+TOPIC_STATE_DELETED = Api(
+    "deleteTopicShareState",
+    "POST",
+    "/v1/share-state/topic-deleted",
+    "Forget every group's state for a topic that was deleted.",
+    internal.TopicDeletedRequest,
+    messages.Empty,
+    idempotent=True,
+)
+FIND_COORDINATOR = Api(
+    "findCoordinator",
+    "GET",
+    "/v1/coordinators",
+    "Which share coordinator owns a share-partition, named `group:topic_id:partition`.",
+    internal.FindCoordinatorQuery,
+    internal.FindCoordinatorResponse,
+    idempotent=True,
+)
+
+# Group coordinator
+
+REGISTER_GATEWAY = Api(
+    "registerGateway",
+    "POST",
+    "/v1/cluster/gateways",
+    "A gateway starts: it is told a leader epoch above all earlier ones.",
+    internal.RegisterGatewayRequest,
+    internal.LeaderEpochResponse,
+    idempotent=True,
+)
+NEXT_LEADER_EPOCH = Api(
+    "nextLeaderEpoch",
+    "POST",
+    "/v1/cluster/leader-epochs",
+    "A leader epoch above all earlier ones, for a share-partition that must be reloaded.",
+    response=internal.LeaderEpochResponse,
+    idempotent=True,
+)
+DESCRIBE_TOPICS = Api(
+    "describeTopics",
+    "POST",
+    "/v1/metadata/topics",
+    "Topics by name or id.",
+    internal.DescribeTopicsRequest,
+    internal.DescribeTopicsResponse,
+    idempotent=True,
+)
+METADATA_CHANGES = Api(
+    "metadataChanges",
+    "GET",
+    "/v1/metadata/changes",
+    "Wait for changes of topics and group settings.",
+    internal.MetadataChangesQuery,
+    internal.MetadataChangesResponse,
+    idempotent=True,
+)
+INITIALIZE_SHARE_PARTITIONS = Api(
+    "initializeSharePartitions",
+    "POST",
+    "/v1/metadata/initialize",
+    "Make sure that share-partitions are initialised; a group comes to be with its first fetch.",
+    internal.InitializeSharePartitionsRequest,
+    internal.InitializeSharePartitionsResponse,
+    idempotent=True,
+)
+GROUP_SUMMARY = Api(
+    "shareGroupSummary",
+    "GET",
+    "/v1/metadata/groups/{group}",
+    "Start offsets and delivery-complete counts of a group's initialised share-partitions.",
+    response=internal.GroupSummaryResponse,
+    errors=("GROUP_ID_NOT_FOUND",),
+    idempotent=True,
+)
+
+# Gateway, for the group coordinator
+
+DELETE_TOPIC_RECORDS = Api(
+    "deleteTopicRecords",
+    "POST",
+    "/v1/log/delete-topic",
+    "Remove the records of a topic that was deleted.",
+    internal.DeleteTopicRecordsRequest,
+    messages.Empty,
+    idempotent=True,
+)
+
+
+def path_of(api: Api, **parameters: Any) -> str:
+    """The path with its parameters filled in, percent-encoded."""
+    return api.path.format(**{name: quote(str(value), safe="") for name, value in parameters.items()})

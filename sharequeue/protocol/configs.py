@@ -1,0 +1,297 @@
+"""The settings of topics and share groups: Kafka's names, our defaults and bounds, and Kafka's own beside them.
+
+Values travel as text. A stored value outside the bounds in force is clamped when it is read, never refused.
+Source: KIP-932, KIP-1191, KIP-1240.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sharequeue.protocol.errors import InvalidConfig
+from sharequeue.protocol.types import MAX_INT64, MAX_NAME_LENGTH
+
+HOUR_MS: Final = 3_600_000
+
+
+class Config(NamedTuple):
+    """One setting. `kind` is int, bool, choice or text; bounds are inclusive; Kafka's default and bounds when they differ."""
+
+    name: str
+    kind: str
+    default: str
+    doc: str
+    minimum: int = 0
+    maximum: int = MAX_INT64
+    choices: tuple[str, ...] = ()
+    kafka_default: str | None = None
+    kafka_minimum: int | None = None
+    kafka_maximum: int | None = None
+    check: Callable[[str], str | None] | None = None
+
+    def default_for(self, kafka_defaults: bool) -> str:
+        return self.kafka_default if kafka_defaults and self.kafka_default is not None else self.default
+
+    def bounds(self, kafka_defaults: bool) -> tuple[int, int]:
+        if not kafka_defaults:
+            return self.minimum, self.maximum
+        return (
+            self.minimum if self.kafka_minimum is None else self.kafka_minimum,
+            self.maximum if self.kafka_maximum is None else self.kafka_maximum,
+        )
+
+
+_DURATION: Final = re.compile(
+    r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?"
+)
+
+
+def duration_ms(text: str) -> int | None:
+    """The length of an ISO-8601 duration `PnDTnHnMn.nS` in milliseconds, or None if `text` is not one."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return None
+    days, hours, minutes = (int(match[unit] or 0) for unit in ("days", "hours", "minutes"))
+    return ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(match["seconds"] or 0) * 1000)
+
+
+def _auto_offset_reset_fault(text: str) -> str | None:
+    if text in ("earliest", "latest"):
+        return None
+    if text.startswith("by_duration:") and duration_ms(text.removeprefix("by_duration:")) is not None:
+        return None
+    return "must be earliest, latest or by_duration:PnDTnHnMn.nS"
+
+
+def _dead_letter_topic_fault(text: str) -> str | None:
+    return "must not begin with '__'" if text.startswith("__") else None
+
+
+GROUP_CONFIGS: Final[Mapping[str, Config]] = {
+    config.name: config
+    for config in (
+        Config(
+            "share.session.timeout.ms",
+            "int",
+            "45000",
+            "A member that sends no heartbeat for this long leaves the group.",
+            1000,
+            HOUR_MS,
+            kafka_minimum=45_000,
+            kafka_maximum=60_000,
+        ),
+        Config(
+            "share.heartbeat.interval.ms",
+            "int",
+            "5000",
+            "How often members are told to send heartbeats.",
+            500,
+            60_000,
+            kafka_minimum=5000,
+            kafka_maximum=15_000,
+        ),
+        Config(
+            "share.record.lock.duration.ms",
+            "int",
+            "30000",
+            "How long a fetched record stays locked for the member that fetched it.",
+            1000,
+            12 * HOUR_MS,
+            kafka_minimum=15_000,
+            kafka_maximum=60_000,
+        ),
+        Config(
+            "share.delivery.count.limit",
+            "int",
+            "5",
+            "Deliveries of a record before it is dead-lettered or archived.",
+            1,
+            100,
+            kafka_minimum=2,
+            kafka_maximum=10,
+        ),
+        Config(
+            "share.partition.max.record.locks",
+            "int",
+            "2000",
+            "Records of one share-partition that may be held, delayed or on their way to the dead-letter queue.",
+            1,
+            1_000_000,
+            kafka_minimum=100,
+            kafka_maximum=4000,
+        ),
+        Config(
+            "share.auto.offset.reset",
+            "text",
+            "earliest",
+            "Where a group begins in a partition it has never read: earliest, latest or by_duration:<ISO-8601>.",
+            kafka_default="latest",
+            check=_auto_offset_reset_fault,
+        ),
+        Config(
+            "share.isolation.level",
+            "choice",
+            "read_uncommitted",
+            "Whether records of transactions that have not committed are delivered.",
+            choices=("read_uncommitted", "read_committed"),
+        ),
+        Config("share.renew.acknowledge.enable", "bool", "true", "Whether members may renew their acquisition locks."),
+        Config(
+            "share.assignment.interval.ms",
+            "int",
+            "1000",
+            "Least time between two assignments of a group.",
+            0,
+            60_000,
+            kafka_maximum=15_000,
+        ),
+        Config(
+            "share.assignor.offload.enable", "bool", "true", "Whether assignments are computed off the request path."
+        ),
+        Config(
+            "errors.deadletterqueue.topic.name",
+            "text",
+            "dlq.<group>",
+            "The topic that takes records that were rejected or used up their deliveries; empty turns it off.",
+            kafka_default="",
+            check=_dead_letter_topic_fault,
+        ),
+        Config(
+            "errors.deadletterqueue.copy.record.enable",
+            "bool",
+            "true",
+            "Whether dead letters carry the key and value of the record.",
+            kafka_default="false",
+        ),
+    )
+}
+
+TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
+    config.name: config
+    for config in (
+        Config("retention.ms", "int", "-1", "Records older than this may be removed; -1 keeps them.", -1),
+        Config("retention.bytes", "int", "-1", "Bytes kept of each partition; -1 keeps all.", -1),
+        Config("cleanup.policy", "choice", "delete", "How old records go.", choices=("delete", "compact")),
+        Config("delete.retention.ms", "int", "86400000", "How long compaction keeps tombstones."),
+        Config("min.compaction.lag.ms", "int", "0", "Records younger than this are not compacted."),
+        Config("max.message.bytes", "int", "1048588", "The largest record this topic takes, in bytes.", 1, 52_428_800),
+        Config(
+            "errors.deadletterqueue.group.enable",
+            "bool",
+            "false",
+            "Whether groups may use this topic as their dead-letter queue.",
+        ),
+    )
+}
+
+
+def config_text(value: str | int | float | bool) -> str:
+    """The text of a config value as requests give it: a string, a number or a boolean."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def validate(configs: Mapping[str, Config], name: str, value: str, kafka_defaults: bool) -> str:
+    """Check one value against its setting and return it as it is stored.
+
+    Raises: InvalidConfig: unknown name, wrong type or out of bounds.
+    """
+    config = configs.get(name)
+    if config is None:
+        raise InvalidConfig(f"there is no setting {name!r}; known are {', '.join(sorted(configs))}")
+    if config.kind == "int":
+        try:
+            number = int(value)
+        except ValueError:
+            raise InvalidConfig(f"{name} must be a whole number, not {value!r}") from None
+        low, high = config.bounds(kafka_defaults)
+        if not low <= number <= high:
+            raise InvalidConfig(f"{name} must be in the range {low} to {high} inclusive, not {number}")
+        return str(number)
+    if config.kind == "bool" and value not in ("true", "false"):
+        raise InvalidConfig(f"{name} must be true or false, not {value!r}")
+    if config.kind == "choice" and value not in config.choices:
+        raise InvalidConfig(f"{name} must be one of {', '.join(config.choices)}, not {value!r}")
+    fault = config.check(value) if config.check else None
+    if fault:
+        raise InvalidConfig(f"{name} {fault}, not {value!r}")
+    return value
+
+
+def dead_letter_topic_name(group_id: str) -> str:
+    """The default dead-letter topic of a group: `dlq.` + its id, other characters as `_xx` hex, hashed when too long."""
+    safe = "".join(
+        character
+        if re.fullmatch(r"[a-zA-Z0-9.-]", character)
+        else "".join(f"_{byte:02x}" for byte in character.encode())
+        for character in group_id
+    )
+    name = f"dlq.{safe}"
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    return f"{name[:200]}.{hashlib.sha256(group_id.encode()).hexdigest()[:16]}"
+
+
+class ShareGroupConfig(msgspec.Struct, frozen=True):
+    """The settings of one group as they are in force: stored values over defaults, clamped to the bounds."""
+
+    record_lock_duration_ms: int = 30_000
+    delivery_count_limit: int = 5
+    partition_max_record_locks: int = 2000
+    auto_offset_reset: str = "earliest"
+    isolation_level: str = "read_uncommitted"
+    renew_acknowledge_enable: bool = True
+    dead_letter_topic_name: str = ""
+    dead_letter_copy_record: bool = True
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5000
+    assignment_interval_ms: int = 1000
+    count_span: bool = False
+    """Kafka's in-flight limit: offsets between start and end; ours counts records held, delayed or ARCHIVING."""
+    max_span: int = 1_000_000
+    """Offsets between start and end of the window, whatever their state."""
+
+    @property
+    def dead_letter_enabled(self) -> bool:
+        return self.dead_letter_topic_name != ""
+
+
+def effective(configs: Mapping[str, Config], stored: Mapping[str, str], kafka_defaults: bool) -> dict[str, str]:
+    """Every setting's value in force, as text: the stored one clamped to the bounds, or the default."""
+    values = {}
+    for config in configs.values():
+        value = stored.get(config.name, config.default_for(kafka_defaults))
+        if config.kind == "int":
+            low, high = config.bounds(kafka_defaults)
+            value = str(min(max(int(value), low), high))
+        values[config.name] = value
+    return values
+
+
+def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False) -> ShareGroupConfig:
+    """Resolve a group's stored settings; the dead-letter topic's default is made of the group id."""
+    values = group_config_values(group_id, stored, kafka_defaults)
+    return ShareGroupConfig(
+        record_lock_duration_ms=int(values["share.record.lock.duration.ms"]),
+        delivery_count_limit=int(values["share.delivery.count.limit"]),
+        partition_max_record_locks=int(values["share.partition.max.record.locks"]),
+        auto_offset_reset=values["share.auto.offset.reset"],
+        isolation_level=values["share.isolation.level"],
+        renew_acknowledge_enable=values["share.renew.acknowledge.enable"] == "true",
+        dead_letter_topic_name=values["errors.deadletterqueue.topic.name"],
+        dead_letter_copy_record=values["errors.deadletterqueue.copy.record.enable"] == "true",
+        session_timeout_ms=int(values["share.session.timeout.ms"]),
+        heartbeat_interval_ms=int(values["share.heartbeat.interval.ms"]),
+        assignment_interval_ms=int(values["share.assignment.interval.ms"]),
+        count_span=kafka_defaults,
+    )
+
+
+def group_config_values(group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False) -> dict[str, str]:
+    """The settings of one group in force, as answers tell them."""
+    values = effective(GROUP_CONFIGS, stored, kafka_defaults)
+    if "errors.deadletterqueue.topic.name" not in stored and not kafka_defaults:
+        values["errors.deadletterqueue.topic.name"] = dead_letter_topic_name(group_id)
+    return values

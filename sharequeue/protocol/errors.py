@@ -1,0 +1,194 @@
+"""Every error of the protocol: Kafka's name and number, the HTTP status, and what the caller may conclude.
+
+Pure code raises the small exceptions below; one handler (`sharequeue.wire`) turns them into problem documents.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
+
+
+class Error(NamedTuple):
+    """One row of the table.
+
+    `retriable`: the same request may succeed later. `definite`: it surely did not happen; without it a retry may do
+    the work twice.
+    """
+
+    code: str
+    kafka_code: int
+    status: int
+    title: str
+    retriable: bool = False
+    definite: bool = True
+
+
+ERRORS: Final = (
+    Error("UNKNOWN_SERVER_ERROR", -1, 500, "Unexpected server error", definite=False),
+    Error("NONE", 0, 200, "No error"),
+    Error("OFFSET_OUT_OF_RANGE", 1, 400, "Offset out of range"),
+    Error("CORRUPT_MESSAGE", 2, 500, "Stored record is corrupt"),
+    Error("UNKNOWN_TOPIC_OR_PARTITION", 3, 404, "Unknown topic or partition"),
+    Error("NOT_LEADER_OR_FOLLOWER", 6, 421, "Not the leader", retriable=True),
+    Error("REQUEST_TIMED_OUT", 7, 503, "Request timed out", retriable=True, definite=False),
+    Error("MESSAGE_TOO_LARGE", 10, 413, "Record or request too large"),
+    Error("COORDINATOR_LOAD_IN_PROGRESS", 14, 503, "Coordinator is loading", retriable=True),
+    Error("COORDINATOR_NOT_AVAILABLE", 15, 503, "Coordinator not available", retriable=True),
+    Error("NOT_COORDINATOR", 16, 421, "Not the coordinator", retriable=True),
+    Error("INVALID_TOPIC_EXCEPTION", 17, 400, "Invalid topic name"),
+    Error("INVALID_GROUP_ID", 24, 400, "Invalid group id"),
+    Error("UNKNOWN_MEMBER_ID", 25, 404, "Unknown member"),
+    Error("TOPIC_AUTHORIZATION_FAILED", 29, 403, "Not authorised for the topic"),
+    Error("GROUP_AUTHORIZATION_FAILED", 30, 403, "Not authorised for the group"),
+    Error("CLUSTER_AUTHORIZATION_FAILED", 31, 403, "Not authorised for the cluster"),
+    Error("UNSUPPORTED_VERSION", 35, 400, "Unsupported"),
+    Error("TOPIC_ALREADY_EXISTS", 36, 409, "Topic already exists"),
+    Error("INVALID_PARTITIONS", 37, 400, "Invalid number of partitions"),
+    Error("INVALID_CONFIG", 40, 400, "Invalid configuration"),
+    Error("INVALID_REQUEST", 42, 400, "Invalid request"),
+    Error("KAFKA_STORAGE_ERROR", 56, 503, "Storage not available", retriable=True, definite=False),
+    Error("NON_EMPTY_GROUP", 68, 409, "Group is in use"),
+    Error("GROUP_ID_NOT_FOUND", 69, 404, "Unknown group"),
+    Error("FENCED_LEADER_EPOCH", 74, 409, "Leader epoch is fenced", retriable=True),
+    Error("GROUP_MAX_SIZE_REACHED", 81, 429, "Group is full", retriable=True),
+    Error("THROTTLING_QUOTA_EXCEEDED", 89, 429, "Throttled", retriable=True),
+    Error("UNKNOWN_TOPIC_ID", 100, 404, "Unknown topic id"),
+    Error("FENCED_MEMBER_EPOCH", 110, 409, "Member epoch is fenced"),
+    Error("INVALID_RECORD_STATE", 121, 409, "Record is not in the state this needs"),
+    Error("SHARE_SESSION_NOT_FOUND", 122, 404, "Share session not found"),
+    Error("INVALID_SHARE_SESSION_EPOCH", 123, 409, "Invalid share session epoch"),
+    Error("FENCED_STATE_EPOCH", 124, 409, "State epoch is fenced"),
+    Error("SHARE_SESSION_LIMIT_REACHED", 133, 429, "Share session limit reached", retriable=True),
+)
+BY_NUMBER: Final[Mapping[int, Error]] = {error.kafka_code: error for error in ERRORS}
+BY_CODE: Final[Mapping[str, Error]] = {error.code: error for error in ERRORS}
+
+
+class ApiError(Exception):
+    """A request, a partition or an acknowledgement that failed, and why.
+
+    `detail` is for people: what was wrong and what to do. `pointers` name the places of the body at fault as
+    (JSON pointer, detail). `status` replaces the table's status where one code has several (42: 400, 413, 415, 422).
+    """
+
+    error: ClassVar[Error] = BY_NUMBER[-1]
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        error: Error | None = None,
+        status: int | None = None,
+        definite: bool | None = None,
+        retry_after_s: float | None = None,
+        limit: int | None = None,
+        pointers: Sequence[tuple[str, str]] = (),
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        if error is not None:
+            self.error = error  # type: ignore[misc]  # an instance may stand for any row of the table
+        self.detail = detail
+        self.status = self.error.status if status is None else status
+        self.definite = self.error.definite if definite is None else definite
+        self.retry_after_s = retry_after_s
+        self.limit = limit
+        self.pointers = tuple(pointers)
+        self.extra = extra or {}
+
+
+def error_of(kafka_code: int, detail: str | None) -> ApiError:
+    """The exception for an error that another service answered as data."""
+    error = BY_NUMBER.get(kafka_code, BY_NUMBER[-1])
+    return ApiError(detail or error.title, error=error)
+
+
+class UnknownTopicOrPartition(ApiError):
+    error = BY_CODE["UNKNOWN_TOPIC_OR_PARTITION"]
+
+
+class NotLeaderOrFollower(ApiError):
+    error = BY_CODE["NOT_LEADER_OR_FOLLOWER"]
+
+
+class RequestTimedOut(ApiError):
+    error = BY_CODE["REQUEST_TIMED_OUT"]
+
+
+class TooLarge(ApiError):
+    error = BY_CODE["MESSAGE_TOO_LARGE"]
+
+
+class CoordinatorNotAvailable(ApiError):
+    error = BY_CODE["COORDINATOR_NOT_AVAILABLE"]
+
+
+class NotCoordinator(ApiError):
+    error = BY_CODE["NOT_COORDINATOR"]
+
+
+class InvalidTopic(ApiError):
+    error = BY_CODE["INVALID_TOPIC_EXCEPTION"]
+
+
+class InvalidGroupId(ApiError):
+    error = BY_CODE["INVALID_GROUP_ID"]
+
+
+class ClusterAuthorizationFailed(ApiError):
+    error = BY_CODE["CLUSTER_AUTHORIZATION_FAILED"]
+
+
+class TopicAlreadyExists(ApiError):
+    error = BY_CODE["TOPIC_ALREADY_EXISTS"]
+
+
+class InvalidPartitions(ApiError):
+    error = BY_CODE["INVALID_PARTITIONS"]
+
+
+class InvalidConfig(ApiError):
+    error = BY_CODE["INVALID_CONFIG"]
+
+
+class InvalidRequest(ApiError):
+    error = BY_CODE["INVALID_REQUEST"]
+
+
+class StorageError(ApiError):
+    error = BY_CODE["KAFKA_STORAGE_ERROR"]
+
+
+class GroupIdNotFound(ApiError):
+    error = BY_CODE["GROUP_ID_NOT_FOUND"]
+
+
+class FencedLeaderEpoch(ApiError):
+    error = BY_CODE["FENCED_LEADER_EPOCH"]
+
+
+class Throttled(ApiError):
+    error = BY_CODE["THROTTLING_QUOTA_EXCEEDED"]
+
+
+class UnknownTopicId(ApiError):
+    error = BY_CODE["UNKNOWN_TOPIC_ID"]
+
+
+class InvalidRecordState(ApiError):
+    error = BY_CODE["INVALID_RECORD_STATE"]
+
+
+class ShareSessionNotFound(ApiError):
+    error = BY_CODE["SHARE_SESSION_NOT_FOUND"]
+
+
+class InvalidShareSessionEpoch(ApiError):
+    error = BY_CODE["INVALID_SHARE_SESSION_EPOCH"]
+
+
+class FencedStateEpoch(ApiError):
+    error = BY_CODE["FENCED_STATE_EPOCH"]
+
+
+class ShareSessionLimitReached(ApiError):
+    error = BY_CODE["SHARE_SESSION_LIMIT_REACHED"]

@@ -1,0 +1,204 @@
+"""The messages between the services. Errors of one partition are data: `error_code` 0 is success. Source: KIP-932."""
+
+from msgspec import Struct
+
+from sharequeue.protocol.messages import Request, Response, Topic
+from sharequeue.protocol.types import StateAnnotation, StateBatch
+
+# Share coordinator: the five state RPCs. The fields each one takes differ; absent ones have Kafka's defaults.
+
+
+class PartitionState(Struct, omit_defaults=True, kw_only=True):
+    """A share-partition in a state request. `None` stands for a field that was not sent."""
+
+    partition: int
+    state_epoch: int | None = None
+    leader_epoch: int | None = None
+    start_offset: int = -1
+    delivery_complete_count: int = -1
+    state_batches: list[StateBatch] = []
+    annotations: list[StateAnnotation] = []
+
+
+class TopicState(Struct, omit_defaults=True, kw_only=True):
+    topic_id: str | None = None
+    partitions: list[PartitionState] = []
+
+
+class ShareStateRequest(Request):
+    """Initialize, Read, Write, Delete and ReadSummary of one group's share-partitions."""
+
+    group_id: str
+    topics: list[TopicState]
+
+
+class GroupState(Struct, kw_only=True):
+    group_id: str
+    topics: list[TopicState]
+
+
+class WriteBatchRequest(Request):
+    """Writes of several groups at once: what a gateway gathered while its last write was under way."""
+
+    groups: list[GroupState]
+
+
+class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
+    partition: int
+    error_code: int
+    error_message: str | None
+    state_epoch: int | None = None
+    leader_epoch: int | None = None
+    start_offset: int | None = None
+    delivery_complete_count: int | None = None
+    state_batches: list[StateBatch] | None = None
+    annotations: list[StateAnnotation] | None = None
+
+
+class TopicStateResult(Struct, omit_defaults=True, kw_only=True):
+    topic_id: str | None = None
+    partitions: list[PartitionStateResult] = []
+
+
+class ShareStateResponse(Response):
+    results: list[TopicStateResult]
+
+
+class GroupStateResult(Struct, kw_only=True):
+    group_id: str
+    results: list[TopicStateResult]
+
+
+class WriteBatchResponse(Response):
+    """One entry per group, topic and partition, in request order."""
+
+    groups: list[GroupStateResult]
+
+
+class TopicDeletedRequest(Request):
+    """The group coordinator tells the share coordinator to forget all state of a topic."""
+
+    topic_id: str
+
+
+class FindCoordinatorQuery(Request):
+    key_type: str
+    key: str
+
+
+class CoordinatorLocation(Response):
+    key: str
+    node_id: str
+    url: str
+    error_code: int
+    error_message: str | None = None
+
+
+class FindCoordinatorResponse(Response):
+    coordinators: list[CoordinatorLocation]
+
+
+# Group coordinator: what gateways and the share coordinator ask of it.
+
+
+class RegisterGatewayRequest(Request):
+    """`url` is where the group coordinator reaches this gateway."""
+
+    node_id: str
+    url: str
+
+
+class LeaderEpochResponse(Response):
+    """A leader epoch higher than any given before: who leads with it fences every earlier leader."""
+
+    leader_epoch: int
+
+
+class DescribeTopicsRequest(Request):
+    """Topics by name or by id; unknown ones are left out of the answer."""
+
+    names: list[str] = []
+    topic_ids: list[str] = []
+
+
+class DescribeTopicsResponse(Response):
+    topics: list[Topic]
+
+
+class MetadataChangesQuery(Request):
+    """Wait up to `max_wait_ms` for changes after `since`; 0 answers the version alone."""
+
+    since: int
+    max_wait_ms: int = 30_000
+
+
+class MetadataChangesResponse(Response):
+    """What changed: topics that were made or altered, ids of topics that are gone, groups whose settings changed.
+
+    `reset`: changes since then are no longer known; forget everything cached.
+    """
+
+    version: int
+    topics: list[Topic] = []
+    deleted_topic_ids: list[str] = []
+    group_ids: list[str] = []
+    reset: bool = False
+
+
+class TopicIdPartitions(Struct, kw_only=True):
+    topic_id: str
+    partitions: list[int]
+
+
+class InitializeSharePartitionsRequest(Request):
+    """Make sure that these share-partitions are initialised; the group comes to be if it is new."""
+
+    group_id: str
+    topics: list[TopicIdPartitions]
+
+
+class InitializedPartition(Struct, omit_defaults=True, kw_only=True):
+    partition: int
+    error_code: int
+    error_message: str | None
+
+
+class InitializedTopic(Struct, kw_only=True):
+    topic_id: str
+    partitions: list[InitializedPartition]
+
+
+class InitializeSharePartitionsResponse(Response):
+    """The group's stored settings come with it: the gateway needs them to lead."""
+
+    config: dict[str, str]
+    topics: list[InitializedTopic]
+
+
+class GroupPartitionSummary(Struct, kw_only=True):
+    """A share-partition's persisted state for offsets and lag; −1 where the share coordinator has none."""
+
+    partition: int
+    start_offset: int
+    leader_epoch: int
+    delivery_complete_count: int
+
+
+class GroupTopicSummary(Struct, kw_only=True):
+    topic: str
+    topic_id: str
+    partitions: list[GroupPartitionSummary]
+
+
+class GroupSummaryResponse(Response):
+    topics: list[GroupTopicSummary]
+
+
+# Gateway: what the group coordinator asks of it.
+
+
+class DeleteTopicRecordsRequest(Request):
+    """Remove a topic's records for good; `partitions` is its partition count."""
+
+    topic_id: str
+    partitions: int

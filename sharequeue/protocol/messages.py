@@ -1,0 +1,380 @@
+"""The messages clients send and receive, field by field as the HTTP contract names them.
+
+Requests refuse unknown fields. Optional response fields are absent, not null. Offsets are int64; `last_offset` is
+inclusive, `log_end_offset` exclusive.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from sharequeue.protocol.types import (
+    MAX_DELAY_MS,
+    MAX_FETCH_ID_LENGTH,
+    MAX_INT32,
+    MAX_INT64,
+    MAX_MEMBER_ID_LENGTH,
+    MAX_REASON_LENGTH,
+    AcquireMode,
+)
+
+Offset = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
+PartitionIndex = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format": "int32"})]
+TimestampMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
+NonNegative = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format": "int32"})]
+Count = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
+MemberId = Annotated[str, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
+FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
+ConfigValue = str | int | float | bool
+
+
+class Request(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """A request body: an unknown field is a fault, so `max_record` never passes for `max_records`."""
+
+
+class Response(Struct, omit_defaults=True, kw_only=True):
+    """An answer: optional fields that are not set are absent."""
+
+
+class PointedDetail(Response):
+    """One place of the request body that is at fault, as an RFC 6901 pointer."""
+
+    pointer: str
+    detail: str
+
+
+class Problem(Response):
+    """RFC 9457 problem document, the body of every error."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    kafka_code: int
+    retriable: bool
+    definite: bool
+    """True: what was asked surely did not happen. False: it may have; ask again only if twice does no harm."""
+    request_id: str
+    errors: list[PointedDetail] = []
+    limit: int | None = None
+    current_leader: str | None = None
+
+
+class Empty(Response):
+    """An answer without content."""
+
+
+# Topics
+
+
+class CreateTopicRequest(Request):
+    name: str
+    partitions: int = 1
+    config: dict[str, ConfigValue] = {}
+
+
+class Topic(Response):
+    name: str
+    topic_id: str
+    partitions: int
+    config: dict[str, str]
+
+
+class TopicListing(Response):
+    name: str
+    topic_id: str
+    partitions: int
+
+
+class ListTopicsResponse(Response):
+    topics: list[TopicListing]
+    next_page_token: str | None = None
+
+
+class PartitionOffsets(Response):
+    partition: PartitionIndex
+    log_start_offset: Offset
+    last_stable_offset: Offset
+    log_end_offset: Offset
+
+
+class DescribeTopicResponse(Response):
+    name: str
+    topic_id: str
+    config: dict[str, str]
+    partitions: list[PartitionOffsets]
+
+
+class UpdateTopicRequest(Request):
+    """`null` for a setting, or its name in `reset`, goes back to the default."""
+
+    partitions: int | None = None
+    config: dict[str, ConfigValue | None] = {}
+    reset: list[str] = []
+
+
+class DeleteRecordsPartition(Request):
+    partition: PartitionIndex
+    before_offset: Annotated[int, Meta(ge=-1, le=MAX_INT64, extra_json_schema={"format": "int64"})]
+
+
+class DeleteRecordsRequest(Request):
+    partitions: Annotated[list[DeleteRecordsPartition], Meta(min_length=1)]
+
+
+class DeletedRecordsPartition(Response):
+    partition: PartitionIndex
+    log_start_offset: Offset
+
+
+class DeleteRecordsResponse(Response):
+    partitions: list[DeletedRecordsPartition]
+
+
+class ReadRecordsQuery(Request):
+    offset: Offset = 0
+    max_records: Annotated[int, Meta(ge=1, le=100_000)] = 500
+    max_bytes: Annotated[int, Meta(ge=1, le=MAX_INT32)] = 52_428_800
+    isolation_level: str = "read_uncommitted"
+
+
+# Produce
+
+
+class ProduceRecord(Request):
+    """Exactly one of `value`, `value_base64` and `tombstone`; one of `key` and `key_base64`, or neither.
+
+    `value` is any JSON and is kept byte for byte; `null` is a tombstone.
+    """
+
+    key: str | None = None
+    key_base64: str | None = None
+    value: Raw = msgspec.Raw()
+    value_base64: str | None = None
+    tombstone: bool = False
+    headers: dict[str, str] = {}
+    partition: PartitionIndex | None = None
+    timestamp_ms: TimestampMs | None = None
+
+
+class ProduceRequest(Request):
+    records: Annotated[list[ProduceRecord], Meta(min_length=1)]
+
+
+class ProducedRecord(Response):
+    partition: PartitionIndex
+    offset: Offset
+
+
+class ProduceResponse(Response):
+    """Where each record went, in request order."""
+
+    records: list[ProducedRecord]
+
+
+# Fetch and acknowledge
+
+
+class TopicPartitions(Request):
+    topic: str
+    partitions: list[PartitionIndex]
+
+
+class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
+    """What a member says of a range it holds: exactly one of `type` and `types` (one per offset).
+
+    It may carry every other field of a fetched batch, so that an entry of `batches` plus a `type` is one; those are
+    ignored.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    type: str | None = None
+    types: list[str] | None = None
+    delivery_count: int | None = None
+    reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
+    delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)] = 0
+
+
+class FetchRequest(Request):
+    topics: list[str] | None = None
+    topic_partitions: list[TopicPartitions] | None = None
+    member_id: MemberId | None = None
+    max_records: NonNegative | None = None
+    max_bytes: NonNegative | None = None
+    min_bytes: NonNegative | None = None
+    max_wait_ms: NonNegative | None = None
+    batch_size: NonNegative | None = None
+    acquire_mode: AcquireMode = AcquireMode.RECORD_LIMIT
+    share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32)] | None = None
+    forgotten_topics: list[TopicPartitions] = []
+    acknowledgements: list[Acknowledgement] = []
+    atomic: bool = False
+    is_renew_ack: bool = False
+    fetch_id: FetchId | None = None
+    with_records: bool = True
+
+
+class Record(Response):
+    """A record as it is read: `key`/`value` as JSON, or `key_base64`/`value_base64` where bytes were produced."""
+
+    offset: Offset
+    timestamp_ms: TimestampMs
+    key: str | None = None
+    key_base64: str | None = None
+    value: Raw = msgspec.Raw()
+    value_base64: str | None = None
+    headers: dict[str, str] = {}
+
+
+class FetchedBatch(Response):
+    """One acquired range: this member holds it until the lock ends. Count the lock with
+    `acquisition_lock_timeout_ms`; `lock_expires_at_ms` needs equal clocks."""
+
+    topic: str
+    partition: PartitionIndex
+    first_offset: Offset
+    last_offset: Offset
+    delivery_count: Count
+    lock_expires_at_ms: TimestampMs
+    records: list[Record] | None = None
+
+
+class AcknowledgementResult(Response):
+    """`applied`, `ignored` (below the start offset: finished before), `failed`, or `unknown` (may be durable: repeat it)."""
+
+    status: str
+    code: str | None = None
+    kafka_code: int | None = None
+    detail: str | None = None
+    retriable: bool | None = None
+
+
+class PartitionError(Response):
+    topic: str
+    partition: PartitionIndex
+    code: str
+    kafka_code: int
+    detail: str
+
+
+class FetchResponse(Response):
+    member_id: str
+    acquisition_lock_timeout_ms: int
+    batches: list[FetchedBatch]
+    acknowledgement_results: list[AcknowledgementResult]
+    failed_count: int
+    errors: list[PartitionError]
+
+
+class AcknowledgeRequest(Request):
+    member_id: MemberId
+    acknowledgements: list[Acknowledgement]
+    atomic: bool = False
+    share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32)] | None = None
+
+
+class AcknowledgeResponse(Response):
+    results: list[AcknowledgementResult]
+    failed_count: int
+    acquisition_lock_timeout_ms: int
+
+
+class AcknowledgeProblem(Problem):
+    """Every acknowledgement of the call failed: the first one's error, and all results."""
+
+    results: list[AcknowledgementResult] = []
+    failed_count: int = 0
+
+
+class ReadRecordsResponse(Response):
+    records: list[Record]
+    next_offset: Offset
+    log_start_offset: Offset
+    log_end_offset: Offset
+
+
+# Groups
+
+
+ShareGroupConfigResponse = Annotated[dict[str, str], Meta(title="ShareGroupConfigResponse")]
+"""The settings in force by name; values are text."""
+
+UpdateShareGroupConfigRequest = Annotated[
+    dict[str, ConfigValue | list[str] | None],
+    Meta(
+        title="UpdateShareGroupConfigRequest",
+        description="Settings by name; null, or the name in the list `reset`, goes back to the default.",
+    ),
+]
+
+
+class GroupPartitionOffset(Response):
+    """−1 is unknown: initialised but never loaded, or the state could not be read."""
+
+    partition: PartitionIndex
+    start_offset: int
+    log_end_offset: int
+    leader_epoch: int
+    lag: int
+
+
+class GroupTopicOffsets(Response):
+    topic: str
+    topic_id: str
+    partitions: list[GroupPartitionOffset]
+
+
+class ListShareGroupOffsetsResponse(Response):
+    topics: list[GroupTopicOffsets]
+
+
+class InFlightQuery(Request):
+    topic: str | None = None
+    partition: PartitionIndex | None = None
+
+
+class InFlightBatch(Response):
+    first_offset: Offset
+    last_offset: Offset
+    delivery_state: str
+    delivery_count: Count
+    member_id: str | None = None
+    lock_expires_at_ms: TimestampMs | None = None
+    available_at_ms: TimestampMs | None = None
+    reason: str | None = None
+
+
+class DeadLetterStatus(Response):
+    """A range on its way to the dead-letter queue that could not be written yet; it is tried until it can."""
+
+    first_offset: Offset
+    last_offset: Offset
+    attempts: int
+    last_error: str
+    next_attempt_at_ms: TimestampMs
+
+
+class InFlightPartition(Response):
+    topic: str
+    partition: PartitionIndex
+    start_offset: Offset
+    end_offset: int
+    batches: list[InFlightBatch]
+    dead_letters: list[DeadLetterStatus] = []
+    parked_dead_letters: int = 0
+
+
+class ListInFlightResponse(Response):
+    partitions: list[InFlightPartition]
+
+
+class Readiness(Response):
+    """`ready`, `degraded` (works, with less) or `unavailable`, and each dependency's own word."""
+
+    status: str
+    dependencies: dict[str, str]

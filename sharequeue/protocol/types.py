@@ -1,0 +1,102 @@
+"""The words of the protocol: states, acknowledgement types, state batches, names and their limits. Source: KIP-932."""
+
+import re
+from enum import IntEnum, StrEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+
+class DeliveryState(IntEnum):
+    """State of a record for one group. ACQUIRED is never persisted; ACKNOWLEDGED and ARCHIVED are terminal."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    ARCHIVED = 4
+
+
+class AcknowledgeType(IntEnum):
+    """What a consumer says of a record it holds; the numbers are Kafka's, the JSON has the lower-case names."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+ACKNOWLEDGE_TYPES: Final = {acknowledge_type.name.lower(): acknowledge_type for acknowledge_type in AcknowledgeType}
+
+
+class AcquireMode(StrEnum):
+    """`record_limit` never acquires more than max_records; `batch_optimized`: whole batches. Source: KIP-1206."""
+
+    BATCH_OPTIMIZED = "batch_optimized"
+    RECORD_LIMIT = "record_limit"
+
+
+class SharePartitionKey(NamedTuple):
+    """One share-partition: a group's view of one partition. `topic_id` is the canonical text of a uuid."""
+
+    group_id: str
+    topic_id: str
+    partition: int
+
+
+class StateBatch(msgspec.Struct, frozen=True, order=True):
+    """The state of a range of offsets, `last_offset` inclusive."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a state batch cannot say of a range: when a delayed release ends, and the reason a client gave."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    available_at_ms: int | None = None
+    reason: str | None = None
+
+
+UNINITIALIZED_START_OFFSET: Final = -1
+UNINITIALIZED_DELIVERY_COMPLETE_COUNT: Final = -1
+
+MAX_MEMBER_ID_LENGTH: Final = 36
+MAX_FETCH_ID_LENGTH: Final = 64
+MAX_REASON_LENGTH: Final = 1024
+MAX_DELAY_MS: Final = 12 * 3600 * 1000
+MAX_WAIT_MS: Final = 30_000
+MAX_NAME_LENGTH: Final = 249
+MAX_INT64: Final = 2**63 - 1
+MAX_INT32: Final = 2**31 - 1
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def topic_name_fault(name: str) -> str | None:
+    """Say why `name` cannot name a topic a client makes, or None if it can."""
+    if not _TOPIC_NAME.fullmatch(name):
+        return "a topic name has 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'"
+    if name in (".", ".."):
+        return "a topic cannot be named '.' or '..'"
+    if name.startswith("__"):
+        return "topic names that begin with '__' are reserved"
+    return None
+
+
+def group_id_fault(group_id: str) -> str | None:
+    """Say why `group_id` cannot name a group, or None if it can."""
+    if not 1 <= len(group_id) <= MAX_NAME_LENGTH:
+        return "a group id has 1 to 249 characters"
+    if "/" in group_id or _CONTROL_CHARACTER.search(group_id):
+        return "a group id holds no '/' and no control characters"
+    if group_id in (".", ".."):
+        return "a group cannot be named '.' or '..': URLs swallow these"
+    return None

@@ -1,0 +1,130 @@
+"""Running one service: uvicorn and the service's own loops as siblings, signals, readiness, metrics.
+
+A loop that dies ends the process with its error in the log: a service that looks alive but does half its work is worse
+than one that is gone. Only this module touches signals.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from sharequeue.log import fields
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages import Empty, Readiness
+from sharequeue.wire import Answer, Call, encode, serve
+
+log = logging.getLogger(__name__)
+
+Loop = Callable[[], Awaitable[None]]
+ReadinessCheck = Callable[[], Awaitable[Readiness]]
+
+
+class Clock:
+    """Milliseconds since the epoch that never go back: the wall clock read once, then the monotonic one."""
+
+    def __init__(self) -> None:
+        self._start_ms = time.time() * 1000 - time.monotonic() * 1000
+
+    def now_ms(self) -> int:
+        return int(self._start_ms + time.monotonic() * 1000)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to bind reaches this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def serve_operations(app: FastAPI, ready: ReadinessCheck) -> None:
+    """Add `/livez`, `/readyz` and `/metrics`."""
+
+    async def livez(_: Call) -> Empty:
+        return Empty()
+
+    async def readyz(_: Call) -> Answer:
+        readiness = await ready()
+        return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)
+
+    async def metrics(_: Call) -> Answer:
+        return Answer(generate_latest(), headers=((b"content-type", CONTENT_TYPE_LATEST.encode()),))
+
+    serve(app, apis.LIVEZ, livez)
+    serve(app, apis.READYZ, readyz)
+    serve(app, apis.METRICS, metrics)
+
+
+def run(app: FastAPI, host: str, port: int, loops: Sequence[Loop], stop: Loop | None = None) -> None:
+    """Serve `app` until SIGTERM, SIGINT or the death of a loop.
+
+    Args:
+        loops: coroutine functions that run as long as the service does; they are cancelled when it ends.
+        stop: awaited when a signal came, before the server stops taking requests: hand over, finish, release.
+    Raises: OSError: the address cannot be bound. ExceptionGroup: a loop raised; the process must end non-zero.
+    """
+    uvloop.run(_run(app, host, port, loops, stop))
+
+
+async def _run(app: FastAPI, host: str, port: int, loops: Sequence[Loop], stop: Loop | None) -> None:
+    listener = socket.create_server((host, port), backlog=4096)
+    log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=5,
+        server_header=False,
+        date_header=False,
+    )
+    server = _Server(config)
+    stopping = asyncio.Event()
+    running_loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        running_loop.add_signal_handler(signal_number, stopping.set)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_forever(loop)) for loop in loops]
+        serving = group.create_task(server.serve(sockets=[listener]))
+
+        async def stop_when_asked() -> None:
+            await stopping.wait()
+            log.info("stopping")
+            if stop is not None:
+                await stop()
+            server.should_exit = True
+            await serving
+            for task in tasks:
+                task.cancel()
+
+        stopper = group.create_task(stop_when_asked())
+        await serving
+        if not stopping.is_set():
+            stopper.cancel()
+            raise RuntimeError(f"the server on {host}:{port} ended by itself")
+
+
+async def _forever(loop: Loop) -> None:
+    await loop()
+    raise RuntimeError(f"{getattr(loop, '__qualname__', loop)} ended; it must run as long as the service")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers, which would re-raise the signal and skip our clean-up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own signature
+        yield

@@ -1,0 +1,40 @@
+"""Settings from environment variables. The only module that reads the environment.
+
+A variable with the service's prefix that names no setting fails the start: a misspelt setting must not pass silently.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class SettingsError(Exception):
+    """The environment does not make valid settings; the text says which variable is at fault."""
+
+
+def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | None = None) -> T:
+    """Build `settings_type` from the variables that begin with `prefix`.
+
+    Args:
+        settings_type: a frozen msgspec Struct; field `database_url` is read from `<prefix>DATABASE_URL`.
+        prefix: upper case, ends with `_`.
+        environment: the variables; the process's own when absent.
+    Raises: SettingsError: unknown variable, missing one, or a value of the wrong type.
+    """
+    environment = os.environ if environment is None else environment
+    values = {
+        name.removeprefix(prefix).lower(): value for name, value in environment.items() if name.startswith(prefix)
+    }
+    unknown = values.keys() - set(settings_type.__struct_fields__)
+    if unknown:
+        names = ", ".join(sorted(prefix + name.upper() for name in unknown))
+        known = ", ".join(sorted(prefix + name.upper() for name in settings_type.__struct_fields__))
+        raise SettingsError(f"unknown setting {names}; known are {known}")
+    try:
+        return msgspec.convert(values, settings_type, strict=False)
+    except msgspec.ValidationError as fault:
+        raise SettingsError(f"settings with the prefix {prefix}: {fault}") from fault
