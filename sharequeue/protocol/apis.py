@@ -12,7 +12,7 @@ NO_BODY: Final = None
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One call. `path` holds `{parameters}`; `request` is the body's type (the query's for GET), `response` the answer's.
+    """One call. `path` holds `{parameters}`; `request` is the type of the body (GET: the query), `response` the answer's.
 
     `errors`: the codes that are particular to this call; every call may also answer 42, 413, 415, -1 and 503.
     `idempotent`: asking twice does no more than asking once, so an answer that was lost may be asked for again.

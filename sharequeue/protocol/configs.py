@@ -18,7 +18,7 @@ HOUR_MS: Final = 3_600_000
 
 
 class Config(NamedTuple):
-    """One setting. `kind` is int, bool, choice or text; bounds are inclusive; Kafka's default and bounds when they differ."""
+    """One setting. `kind` is int, bool, choice or text; bounds are inclusive; Kafka's own stand where they differ."""
 
     name: str
     kind: str
@@ -221,7 +221,7 @@ def validate(configs: Mapping[str, Config], name: str, value: str, kafka_default
 
 
 def dead_letter_topic_name(group_id: str) -> str:
-    """The default dead-letter topic of a group: `dlq.` + its id, other characters as `_xx` hex, hashed when too long."""
+    """The default dead-letter topic of a group: `dlq.` + its id; other characters as `_xx` hex, hashed when too long."""
     safe = "".join(
         character
         if re.fullmatch(r"[a-zA-Z0-9.-]", character)

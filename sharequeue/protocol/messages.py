@@ -245,7 +245,7 @@ class FetchedBatch(Response):
 
 
 class AcknowledgementResult(Response):
-    """`applied`, `ignored` (below the start offset: finished before), `failed`, or `unknown` (may be durable: repeat it)."""
+    """`applied`, `ignored` (below the start offset: finished before), `failed`, `unknown` (may be durable: repeat)."""
 
     status: str
     code: str | None = None
