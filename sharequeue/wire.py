@@ -400,11 +400,13 @@ class Client:
         if body is not None and "Content-Type" not in all_headers:
             all_headers["Content-Type"] = "application/json"
         pause_s = 0.05
+        definite = True
         while True:
             try:
                 return await self._attempt(api, url, body, all_headers, deadline)
             except ApiError as error:
-                may_repeat = error.error.retriable and (error.definite or api.idempotent)
+                definite = error.definite = definite and error.definite
+                may_repeat = error.error.retriable and (definite or api.idempotent)
                 pause = max(pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
                 if not retry or not may_repeat or time.monotonic() + pause >= deadline:
                     raise

@@ -1,0 +1,298 @@
+"""The fetch: takes share-partitions in turn, acquires what it may, and waits until there is something.
+
+A fetch is answered when it has acquired records, when a partition failed and nothing was acquired, or when its time is
+over. Whoever hung up while it waited acquires nothing. Source: KIP-932, delayed share fetch.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.types import AcknowledgeType, AcquireMode
+from sharequeue.service import Clock
+from sharequeue_gateway import metrics
+from sharequeue_gateway.fetch_limits import records_within, rotate, split_bytes, whole_batches_within
+from sharequeue_gateway.leader import Leader
+from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquire
+from sharequeue_gateway.metadata import Topic
+from sharequeue_gateway.record_log import OffsetOutOfRange, ReadResult, RecordBatch, RecordLog
+from sharequeue_gateway.share_partition import AcknowledgementBatch, AcquiredRange, OffsetRange
+
+log = logging.getLogger(__name__)
+
+
+class FetchLimits(NamedTuple):
+    """What one fetch may take and how long it may wait; all checked and capped."""
+
+    max_records: int
+    max_bytes: int
+    min_bytes: int
+    batch_size: int
+    acquire_mode: AcquireMode
+    deadline_ms: int
+
+
+class Acquisition(NamedTuple):
+    """What a fetch acquired from one share-partition, and the record batches that hold it."""
+
+    led: LedSharePartition
+    ranges: Sequence[AcquiredRange]
+    batches: Sequence[RecordBatch]
+
+
+class PartitionFault(NamedTuple):
+    topic: str
+    partition: int
+    error: ApiError
+
+
+class WaitingFetch:
+    """One fetch on its way. `woken`: something happened since it last looked."""
+
+    __slots__ = ("_event", "client_gone", "failed_acknowledgement", "replaced", "woken")
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.woken = False
+        self.client_gone = False
+        self.failed_acknowledgement = False
+        self.replaced = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing may be acquired any more."""
+        return self.client_gone or self.replaced
+
+    def wake(self) -> None:
+        self.woken = True
+        self._event.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a wake-up. Returns: False when the time is over."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        self._event.clear()
+        self.woken = False
+        return True
+
+
+class Fetcher:
+    """Runs fetches over the share-partitions of a leader and the record log."""
+
+    def __init__(self, leader: Leader, record_log: RecordLog, clock: Clock) -> None:
+        self._leader = leader
+        self._record_log = record_log
+        self._clock = clock
+        self._turns: Final = itertools.count(1)
+        self.waiting = 0
+
+    async def fetch(
+        self,
+        waiting: WaitingFetch,
+        group_id: str,
+        member_id: str,
+        partitions: Sequence[tuple[Topic, int]],
+        limits: FetchLimits,
+        turn: int | None,
+    ) -> tuple[list[Acquisition], list[PartitionFault]]:
+        """Acquire from the partitions, in rotation; wait until the deadline while there is nothing.
+
+        Args:
+            turn: the session's epoch, which decides the rotation; without a session fetches take turns.
+        """
+        rotated = rotate(partitions, next(self._turns) if turn is None else turn)
+        while True:
+            loaded = await self._leader.get(group_id, rotated)
+            leds = [led for led in loaded if isinstance(led, LedSharePartition)]
+            faults = [
+                PartitionFault(topic.name, partition, outcome)
+                for (topic, partition), outcome in zip(rotated, loaded, strict=True)
+                if isinstance(outcome, ApiError)
+            ]
+            for led in leds:
+                led.add_waiter(waiting)
+            try:
+                acquired, stale = await self._fetch_loaded(waiting, member_id, leds, limits, faults)
+            finally:
+                for led in leds:
+                    led.remove_waiter(waiting)
+                self._pass_on(leds)
+            if acquired or not stale or waiting.over:
+                return acquired, faults
+
+    async def _fetch_loaded(
+        self,
+        waiting: WaitingFetch,
+        member_id: str,
+        leds: Sequence[LedSharePartition],
+        limits: FetchLimits,
+        faults: list[PartitionFault],
+    ) -> tuple[list[Acquisition], bool]:
+        """Returns: what was acquired, and whether a share-partition was unloaded meanwhile and must be loaded again."""
+        last_look = False
+        while True:
+            acquired = await self._attempt(waiting, member_id, leds, limits, faults, last_look)
+            if acquired or waiting.over or last_look or len(faults) > 0 or waiting.failed_acknowledgement:
+                return acquired, False
+            if any(led.fenced for led in leds):
+                return [], True
+            remaining_ms = limits.deadline_ms - self._clock.now_ms()
+            if remaining_ms <= 0 or limits.max_records == 0 or limits.max_bytes == 0:
+                return [], False
+            self.waiting += 1
+            metrics.WAITING_FETCHES.inc()
+            try:
+                woken = await waiting.wait(remaining_ms / 1000)
+            finally:
+                self.waiting -= 1
+                metrics.WAITING_FETCHES.dec()
+            last_look = not woken
+            if last_look:
+                metrics.DELAYED_FETCHES_EXPIRED.inc()
+
+    def _pass_on(self, leds: Sequence[LedSharePartition]) -> None:
+        """What this fetch leaves is for the next one that waits."""
+        now_ms = self._clock.now_ms()
+        for led in leds:
+            if led.waiters and may_acquire(led, self._record_log, now_ms):
+                led.wake()
+
+    async def _attempt(
+        self,
+        waiting: WaitingFetch,
+        member_id: str,
+        leds: Sequence[LedSharePartition],
+        limits: FetchLimits,
+        faults: list[PartitionFault],
+        last_look: bool,
+    ) -> list[Acquisition]:
+        if limits.max_records == 0 or limits.max_bytes == 0:
+            return []
+        now_ms = self._clock.now_ms()
+        taken = []
+        for led in leds:
+            if led.fenced or led.reading:
+                continue
+            self._leader.expire_if_due(led, now_ms)
+            led.used_at_ms = now_ms
+            if led.machine.can_acquire(now_ms):
+                taken.append(led)
+        if not taken:
+            return []
+        if limits.min_bytes > 1 and not last_look and not await self._min_bytes_there(taken, limits, now_ms):
+            return []
+        acquired: list[Acquisition] = []
+        records_left = limits.max_records
+        for led, max_bytes in zip(taken, split_bytes(limits.max_bytes, len(taken)), strict=True):
+            if records_left <= 0:
+                break
+            if led.fenced or led.reading:
+                continue
+            try:
+                acquisition = await self._acquire(waiting, member_id, led, limits, records_left, max(1, max_bytes))
+            except ApiError as error:
+                faults.append(PartitionFault(led.topic_name, led.key.partition, error))
+                continue
+            if acquisition is not None:
+                acquired.append(acquisition)
+                records_left -= sum(last - first + 1 for first, last, *_ in acquisition.ranges)
+        return acquired
+
+    async def _min_bytes_there(self, taken: Sequence[LedSharePartition], limits: FetchLimits, now_ms: int) -> bool:
+        """Whether the bytes present, not necessarily acquirable, reach min_bytes."""
+        wanted = min(limits.min_bytes, limits.max_bytes)
+        for led, max_bytes in zip(taken, split_bytes(limits.max_bytes, len(taken)), strict=True):
+            try:
+                read = await self._read(led, led.machine.next_fetch_offset(now_ms), max_bytes, limits.max_records)
+            except ApiError:
+                return True
+            wanted -= sum(batch.size for batch in read.batches)
+            if wanted <= 0:
+                return True
+        return False
+
+    async def _acquire(
+        self,
+        waiting: WaitingFetch,
+        member_id: str,
+        led: LedSharePartition,
+        limits: FetchLimits,
+        max_records: int,
+        max_bytes: int,
+    ) -> Acquisition | None:
+        machine = led.machine
+        while True:
+            fetch_offset = machine.next_fetch_offset(self._clock.now_ms())
+            try:
+                read = await self._read(led, fetch_offset, max_bytes, max_records)
+            except OffsetOutOfRange as out_of_range:
+                machine.move_log_start(out_of_range.log_start_offset, self._clock.now_ms())
+                if machine.next_fetch_offset(self._clock.now_ms()) <= fetch_offset:
+                    return None
+                continue
+            break
+        now_ms = self._clock.now_ms()
+        if led.fenced or waiting.over or not read.batches or not machine.can_acquire(now_ms):
+            return None
+        batches = read.batches
+        if sum(batch.size for batch in batches) > max_bytes:
+            if limits.acquire_mode is AcquireMode.RECORD_LIMIT:
+                max_records = records_within(batches, fetch_offset, max_bytes, max_records)
+            else:
+                batches = whole_batches_within(batches, max_bytes)
+        ranges = machine.acquire(
+            member_id,
+            max_records=max_records,
+            batches=batches,
+            now_ms=now_ms,
+            fetch_offset=fetch_offset,
+            acquire_mode=limits.acquire_mode,
+            batch_size=limits.batch_size,
+            absent=absent_ranges(batches, fetch_offset),
+        )
+        return Acquisition(led, ranges, batches) if ranges else None
+
+    async def _read(self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int) -> ReadResult:
+        topic_id, partition = led.key.topic_id, led.key.partition
+        cached = self._record_log.read_cached(topic_id, partition, offset, max_bytes, max_records)
+        if cached is not None:
+            return cached
+        led.reading = True
+        try:
+            return await self._record_log.read(topic_id, partition, offset, max_bytes, max_records)
+        finally:
+            led.reading = False
+
+    def give_back(self, member_id: str, acquired: Sequence[Acquisition]) -> None:
+        """Release at once what was acquired for a client that is gone; the delivery count stays."""
+        now_ms = self._clock.now_ms()
+        for led, ranges, _ in acquired:
+            if led.fenced:
+                continue
+            for first_offset, last_offset, delivery_count, _ in ranges:
+                release = AcknowledgementBatch(first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count)
+                try:
+                    for write in led.machine.acknowledge(member_id, [release], now_ms).writes:
+                        self._leader.persist(led, write)
+                except ApiError as error:
+                    log.info("a client that left keeps its lock until it ends: %s", error.detail)
+
+
+def absent_ranges(batches: Sequence[RecordBatch], fetch_offset: int) -> list[OffsetRange]:
+    """Offsets between `fetch_offset` and the end of the batches that hold no record."""
+    absent: list[OffsetRange] = []
+    expected = batches[0].base_offset
+    for batch in batches:
+        if batch.base_offset > expected:
+            absent.append(OffsetRange(expected, batch.base_offset - 1))
+        if batch.record_count != batch.last_offset - batch.base_offset + 1:
+            first_offset = max(fetch_offset, batch.base_offset)
+            absent.extend(OffsetRange(first, last) for first, last in batch.absent(first_offset, batch.last_offset))
+        expected = batch.last_offset + 1
+    return absent

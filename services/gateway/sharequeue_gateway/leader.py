@@ -1,0 +1,300 @@
+"""The leader of share-partitions: loads them, applies events to them, and persists what the events decided.
+
+One event loop and no await between a decision and its bookkeeping, so there are no locks. A write outlives the request
+that caused it. An outcome that is not known is not a failure: the share-partition is read again, with a higher leader
+epoch that fences the lost write. Source: KIP-932, the share-partition leader.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+
+from sharequeue.log import fields
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service import Clock
+from sharequeue_gateway import metrics
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.loading import Loader
+from sharequeue_gateway.lock_timers import LockEntry, LockTimers, LockWrite
+from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.persister import Pending, Persister
+from sharequeue_gateway.share_partition import AcquiredRange, DeadLetter, StateWrite
+
+log = logging.getLogger(__name__)
+
+SWEEP_PAUSE_S = 0.5
+UNLOADING_CODES = frozenset({3, 6, 42, 69})
+LOCKS_PER_WRITE = 1000
+
+Loaded = LedSharePartition | ApiError
+
+
+class Leader:
+    """All share-partitions this gateway leads, by key."""
+
+    def __init__(
+        self, *, clock: Clock, metadata: Metadata, loader: Loader, persister: Persister, lock_timers: LockTimers
+    ) -> None:
+        self._clock = clock
+        self._metadata = metadata
+        self._loader = loader
+        self._persister = persister
+        self._lock_timers = lock_timers
+        self._led: dict[SharePartitionKey, LedSharePartition] = {}
+        self._loading: dict[SharePartitionKey, asyncio.Future[Loaded]] = {}
+        self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._new_epoch: asyncio.Task[None] | None = None
+        self.on_dead_letters: Callable[[LedSharePartition, Sequence[DeadLetter]], None] = lambda led, letters: None
+        persister.on_outcome = self._on_outcome
+        lock_timers.on_due = self._on_due
+        lock_timers.all_locks = self._all_locks
+        metadata.on_topic_deleted = self._on_topic_deleted
+        metadata.on_group_changed = self._on_group_changed
+
+    # Loading and unloading
+
+    def loaded(self, key: SharePartitionKey) -> LedSharePartition | None:
+        return self._led.get(key)
+
+    def all(self) -> Iterable[LedSharePartition]:
+        return self._led.values()
+
+    async def get(
+        self, group_id: str, partitions: Sequence[tuple[Topic, int]], *, initialize: bool = True
+    ) -> list[Loaded]:
+        """The share-partitions of a group, loaded; an error in the place of one that cannot be.
+
+        `initialize`: a group and its share-partitions come to be; without it those that are not initialised fail.
+        """
+        keys = [SharePartitionKey(group_id, topic.topic_id, partition) for topic, partition in partitions]
+        answers: list[Loaded | None] = [self._led.get(key) for key in keys]
+        if None not in answers:
+            return answers  # type: ignore[return-value]  # None was just ruled out
+        missing = [
+            (key, topic)
+            for key, (topic, _), answer in zip(keys, partitions, answers, strict=True)
+            if answer is None and key not in self._loading
+        ]
+        if missing:
+            self._start_loading(group_id, missing, initialize)
+        futures = [self._loading.get(key) for key in keys]
+        for index, future in enumerate(futures):
+            if answers[index] is None:
+                answers[index] = await asyncio.shield(future) if future else self._led[keys[index]]
+        return answers  # type: ignore[return-value]
+
+    def _start_loading(self, group_id: str, missing: Sequence[tuple[SharePartitionKey, Topic]], initialize: bool) -> None:
+        loop = asyncio.get_running_loop()
+        for key, _ in missing:
+            self._loading[key] = loop.create_future()
+        self._spawn(self._load(group_id, missing, initialize))
+
+    async def _load(self, group_id: str, missing: Sequence[tuple[SharePartitionKey, Topic]], initialize: bool) -> None:
+        started_ms = self._clock.now_ms()
+        outcomes: Sequence[tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError]
+        try:
+            if self._new_epoch is not None:
+                await self._new_epoch
+            outcomes = await self._loader.load(group_id, missing, initialize=initialize)
+        except ApiError as error:
+            outcomes = [error] * len(missing)
+        except Exception as fault:
+            log.exception("loading share-partitions failed", extra=fields(group_id=group_id))
+            outcomes = [ApiError(f"loading the share-partition failed: {fault!r}")] * len(missing)
+        metrics.PARTITION_LOAD_SECONDS.observe((self._clock.now_ms() - started_ms) / 1000)
+        for (key, topic), outcome in zip(missing, outcomes, strict=True):
+            answer: Loaded
+            if isinstance(outcome, ApiError):
+                answer = outcome
+                log.warning(
+                    "cannot load share-partition",
+                    extra=fields(group_id=group_id, topic=topic.name, partition=key.partition, cause=outcome.detail),
+                )
+            else:
+                answer, dead_letters = outcome
+                self._led[key] = answer
+                if dead_letters:
+                    self.on_dead_letters(answer, dead_letters)
+            self._loading.pop(key).set_result(answer)
+
+    def unload(self, led: LedSharePartition) -> None:
+        """Lead it no more: whoever waits loads it again."""
+        led.fenced = True
+        if self._led.get(led.key) is led:
+            del self._led[led.key]
+            metrics.forget_share_partition(led)
+        led.wake_all()
+
+    def _reload_with_new_epoch(self, led: LedSharePartition) -> None:
+        self.unload(led)
+        if self._new_epoch is None:
+            self._new_epoch = asyncio.get_running_loop().create_task(self._take_new_epoch())
+
+    async def _take_new_epoch(self) -> None:
+        while True:
+            try:
+                self._loader.leader_epoch = await self._metadata.next_leader_epoch()
+                break
+            except ApiError as error:
+                log.warning("no new leader epoch yet", extra=fields(cause=error.detail))
+                await asyncio.sleep(0.5)
+        self._new_epoch = None
+
+    def _on_topic_deleted(self, topic_id: str) -> None:
+        for led in [led for key, led in self._led.items() if key.topic_id == topic_id]:
+            self.unload(led)
+
+    def _on_group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
+        for key, led in self._led.items():
+            if key.group_id == group_id:
+                led.machine.config = config
+                led.wake()
+
+    # Persist, then commit
+
+    def persist(self, led: LedSharePartition, write: StateWrite) -> asyncio.Future[ApiError | None]:
+        """Send a write; the future ends with None when it is durable. A write that is on its way is joined."""
+        known = self._by_machine_write.get(id(write))
+        if known is not None:
+            return known
+        led.writes += 1
+        outcome = self._by_machine_write[id(write)] = self._persister.submit(led, write)
+        return outcome
+
+    def _on_outcome(self, pending: Pending, error: ApiError | None) -> None:
+        led, write = pending.led, pending.write
+        led.writes -= 1
+        del self._by_machine_write[id(write)]
+        if led.fenced:
+            return
+        if error is not None and not error.definite:
+            self._reload_with_new_epoch(led)
+            return
+        completed = led.machine.complete_write(write, ok=error is None, now_ms=self._clock.now_ms())
+        if error is not None and error.error.kafka_code in UNLOADING_CODES:
+            self.unload(led)
+            return
+        if completed.dead_letters:
+            self.on_dead_letters(led, completed.dead_letters)
+        if completed.made_available or completed.start_moved:
+            led.wake()
+
+    # Locks
+
+    async def record_locks(
+        self,
+        led: LedSharePartition,
+        member_id: str,
+        ranges: Sequence[AcquiredRange],
+        fetch: tuple[str, bytes, int] | None = None,
+    ) -> bool:
+        """Write locks to Redis before they are told. Returns: False if this gateway leads no more."""
+        over = led.take_lock_entries_over()
+        led.note_lock_entries(ranges)
+        state_epoch = led.machine.state_epoch
+        entries = {
+            first: LockEntry(last, member_id, delivery_count, deadline_ms, state_epoch)
+            for first, last, delivery_count, deadline_ms in ranges
+        }
+        deadline_ms = led.machine.next_deadline_ms()
+        leads = await self._lock_timers.write(
+            LockWrite(led.key, led.machine.leader_epoch, deadline_ms, entries, over, fetch)
+        )
+        if not leads:
+            log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
+            self.unload(led)
+        return leads and not led.fenced
+
+    def _all_locks(self) -> list[LockWrite]:
+        writes = []
+        for led in self._led.values():
+            machine = led.machine
+            entries = {
+                held.first_offset: LockEntry(
+                    held.last_offset,
+                    held.member_id,
+                    held.delivery_count,
+                    held.lock_expires_at_ms or 0,
+                    machine.state_epoch,
+                )
+                for held in machine.in_flight()
+                if held.member_id
+            }
+            names = list(entries)
+            for start in range(0, len(names), LOCKS_PER_WRITE):
+                chunk = {name: entries[name] for name in names[start : start + LOCKS_PER_WRITE]}
+                deadline_ms = machine.next_deadline_ms()
+                writes.append(LockWrite(led.key, machine.leader_epoch, deadline_ms, chunk, (), None))
+        return writes
+
+    def _on_due(self, key: SharePartitionKey) -> None:
+        led = self._led.get(key)
+        if led is None:
+            self._spawn(self._load_due(key))
+            return
+        self.expire(led)
+        over = led.take_lock_entries_over()
+        deadline_ms = led.machine.next_deadline_ms()
+        self._lock_timers.write(LockWrite(key, led.machine.leader_epoch, deadline_ms, {}, over, None))
+
+    async def _load_due(self, key: SharePartitionKey) -> None:
+        """A lock of a share-partition that nobody fetches from is due: load it, so that its records come back."""
+        await self._metadata.topics_by_id([key.topic_id])
+        topic = self._metadata.known_topic_id(key.topic_id)
+        loaded = None
+        if topic is not None:
+            (loaded,) = await self.get(key.group_id, [(topic, key.partition)], initialize=False)
+        if isinstance(loaded, LedSharePartition):
+            self._on_due(key)
+        elif topic is None or (isinstance(loaded, ApiError) and loaded.definite and not loaded.error.retriable):
+            await self._lock_timers.forget_due(key)
+
+    def expire(self, led: LedSharePartition) -> None:
+        """Give back what locks and delays that are due held back. What memory decided stands if the write fails."""
+        machine = led.machine
+        expired = machine.expire(self._clock.now_ms())
+        if expired.records:
+            metrics.LOCK_TIMEOUTS.labels(led.key.group_id, led.topic_name, str(led.key.partition)).inc(expired.records)
+        if expired.write is not None:
+            self.persist(led, expired.write)
+        if expired.dead_letters:
+            self.on_dead_letters(led, expired.dead_letters)
+        if expired.made_available:
+            led.wake()
+
+    def expire_if_due(self, led: LedSharePartition, now_ms: int) -> None:
+        deadline_ms = led.machine.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self.expire(led)
+
+    async def sweep(self) -> None:
+        """End locks that are due without Redis's help, and unload what is idle. For ever."""
+        while True:
+            await asyncio.sleep(SWEEP_PAUSE_S)
+            now_ms = self._clock.now_ms()
+            idle_before_ms = now_ms - self._loader.idle_ms
+            for index, led in enumerate(list(self._led.values())):
+                self.expire_if_due(led, now_ms)
+                used_at_ms = led.idle_since()
+                if used_at_ms is not None and used_at_ms < idle_before_ms:
+                    self.unload(led)
+                if index % 2000 == 1999:
+                    await asyncio.sleep(0)
+
+    async def release_member(self, leds: Iterable[LedSharePartition], member_id: str) -> None:
+        """Release what a member holds; answered without waiting for the writes."""
+        now_ms = self._clock.now_ms()
+        for led in leds:
+            write = led.machine.release_member(member_id, now_ms)
+            if write is not None:
+                self.persist(led, write)
+
+    # Bookkeeping
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,137 @@
+"""One share-partition as its leader runs it: the pure machine, and who waits for it."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.record_log import RecordBatch, RecordLog
+from sharequeue_gateway.share_partition import AcquiredRange, LogBatch, SharePartition
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Waiter(Protocol):
+    """A fetch that waits until one of its share-partitions may have something for it."""
+
+    woken: bool
+
+    def wake(self) -> None: ...
+
+
+class LedSharePartition:
+    """A loaded share-partition. `machine` decides; this keeps what only the shell needs.
+
+    `fenced`: this object leads no more; a waiting fetch must load the share-partition again.
+    `reading`: a fetch is reading the log for it; others wait for their turn (Kafka's fetch lock).
+    """
+
+    __slots__ = (
+        "fenced",
+        "json_prefix",
+        "key",
+        "lock_entries",
+        "machine",
+        "reading",
+        "topic_name",
+        "used_at_ms",
+        "waiters",
+        "writes",
+    )
+
+    def __init__(self, key: SharePartitionKey, topic_name: str, machine: SharePartition, now_ms: int) -> None:
+        self.key = key
+        self.topic_name = topic_name
+        self.machine = machine
+        self.json_prefix = b'{"topic":%b,"partition":%d,"first_offset":' % (_encode(topic_name), key.partition)
+        self.fenced = False
+        self.reading = False
+        self.used_at_ms = now_ms
+        self.waiters: dict[Waiter, None] | None = None
+        self.writes = 0
+        """Writes on their way to the share coordinator."""
+        self.lock_entries: dict[int, int] | None = None
+        """Lock entries in Redis: last offset by first offset."""
+
+    @property
+    def config(self) -> ShareGroupConfig:
+        return self.machine.config
+
+    def add_waiter(self, waiter: Waiter) -> None:
+        if self.waiters is None:
+            self.waiters = {}
+        self.waiters[waiter] = None
+
+    def remove_waiter(self, waiter: Waiter) -> None:
+        if self.waiters is not None:
+            self.waiters.pop(waiter, None)
+            if not self.waiters:
+                self.waiters = None
+
+    def wake(self) -> None:
+        """Wake the fetch that has waited longest; it wakes the next one if it leaves something."""
+        if self.waiters is not None:
+            for waiter in self.waiters:
+                if not waiter.woken:
+                    waiter.wake()
+                    return
+
+    def wake_all(self) -> None:
+        if self.waiters is not None:
+            for waiter in list(self.waiters):
+                waiter.wake()
+
+    def idle_since(self) -> int | None:
+        """When it was last used, or None while anybody or anything still needs it."""
+        if self.waiters or self.reading or self.writes or self.machine.held_count:
+            return None
+        return None if self.machine.next_deadline_ms() is not None else self.used_at_ms
+
+    # Locks in Redis
+
+    def note_lock_entries(self, ranges: Sequence[AcquiredRange]) -> None:
+        if self.lock_entries is None:
+            self.lock_entries = {}
+        for first_offset, last_offset, *_ in ranges:
+            self.lock_entries[first_offset] = last_offset
+
+    def take_lock_entries_over(self) -> list[int]:
+        """First offsets of entries that the start offset has passed: their locks ended and that is durable."""
+        entries = self.lock_entries
+        if not entries:
+            return []
+        start_offset = self.machine.start_offset
+        over = []
+        for first_offset, last_offset in entries.items():
+            if last_offset >= start_offset:
+                break
+            over.append(first_offset)
+        for first_offset in over:
+            del entries[first_offset]
+        return over
+
+
+class Readable(NamedTuple):
+    """What a fetch may acquire from: the next fetch offset and the record batches from there on."""
+
+    led: LedSharePartition
+    fetch_offset: int
+    batches: Sequence[RecordBatch]
+
+
+def log_batches(batches: Sequence[RecordBatch]) -> list[LogBatch]:
+    return [LogBatch(batch.base_offset, batch.last_offset) for batch in batches]
+
+
+def may_acquire(led: LedSharePartition, record_log: RecordLog, now_ms: int) -> bool:
+    """Whether another fetch would find something, as far as can be told without asking the database."""
+    machine = led.machine
+    if led.fenced or not machine.can_acquire(now_ms):
+        return False
+    next_fetch_offset = machine.next_fetch_offset(now_ms)
+    if next_fetch_offset <= machine.end_offset and not machine.window_empty:
+        return True
+    read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1)
+    return read is None or bool(read.batches)

@@ -1,0 +1,186 @@
+"""Loading a share-partition: initialise, read its state, restore its locks, find where it starts.
+
+The order is what fences: reading the state records our leader epoch at the share coordinator (no earlier leader can
+write), then the lock script raises it in Redis (no earlier leader can acquire). Source: KIP-932.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
+from sharequeue.protocol.errors import ApiError, InvalidRecordState, NotLeaderOrFollower, error_of
+from sharequeue.protocol.internal import (
+    PartitionState,
+    PartitionStateResult,
+    ShareStateRequest,
+    ShareStateResponse,
+    TopicState,
+)
+from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
+from sharequeue.service import Clock
+from sharequeue.wire import Client
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.lock_timers import LockTimers
+from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.persister import persist_error
+from sharequeue_gateway.record_log import RecordLog
+from sharequeue_gateway.share_partition import DeadLetter, SharePartition
+
+LOADS_AT_ONCE = 64
+
+Wanted = tuple[SharePartitionKey, Topic]
+Outcome = tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError
+
+
+class Loader:
+    """Makes led share-partitions of what the coordinators, Redis and the log know."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        metadata: Metadata,
+        share_coordinator: Client,
+        record_log: RecordLog,
+        lock_timers: LockTimers,
+        idle_ms: int,
+    ) -> None:
+        self._clock = clock
+        self._metadata = metadata
+        self._share_coordinator = share_coordinator
+        self._record_log = record_log
+        self._lock_timers = lock_timers
+        self._at_once = asyncio.Semaphore(LOADS_AT_ONCE)
+        self.idle_ms = idle_ms
+        self.leader_epoch = 0
+        """The epoch to lead with; raised by the leader when a write's outcome was lost."""
+
+    async def load(self, group_id: str, wanted: Sequence[Wanted], *, initialize: bool) -> list[Outcome]:
+        """Load share-partitions of one group. Returns: for each the loaded one and dead letters to resume, or its error."""
+        async with self._at_once:
+            leader_epoch = self.leader_epoch
+            faults: dict[SharePartitionKey, ApiError] = {}
+            if initialize:
+                faults = await self._initialize(group_id, wanted)
+            config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+            to_read = [item for item in wanted if item[0] not in faults]
+            states = await self._read(group_id, to_read, leader_epoch)
+            readable = [item for item in to_read if states[item[0]].error_code == 0]
+            locks = await self._lock_timers.load(
+                [(key, leader_epoch, states[key].state_epoch or 0) for key, _ in readable]
+            )
+            restored = dict(zip((key for key, _ in readable), locks, strict=True))
+            outcomes: list[Outcome] = []
+            for key, topic in wanted:
+                if key in faults:
+                    outcomes.append(faults[key])
+                elif states[key].error_code:
+                    outcomes.append(_read_error(states[key]))
+                elif restored[key] is None:
+                    outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
+                else:
+                    outcomes.append(await self._make(key, topic, config, states[key], restored[key] or [], leader_epoch))
+            return outcomes
+
+    async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
+        partitions: dict[str, list[int]] = {}
+        for key, _ in wanted:
+            partitions.setdefault(key.topic_id, []).append(key.partition)
+        response = await self._metadata.initialize(group_id, partitions)
+        return {
+            SharePartitionKey(group_id, topic.topic_id, partition.partition): error_of(
+                partition.error_code, partition.error_message
+            )
+            for topic in response.topics
+            for partition in topic.partitions
+            if partition.error_code
+        }
+
+    async def _read(
+        self, group_id: str, wanted: Sequence[Wanted], leader_epoch: int
+    ) -> Mapping[SharePartitionKey, PartitionStateResult]:
+        if not wanted:
+            return {}
+        topics: dict[str, list[PartitionState]] = {}
+        for key, _ in wanted:
+            topics.setdefault(key.topic_id, []).append(PartitionState(partition=key.partition, leader_epoch=leader_epoch))
+        request = ShareStateRequest(
+            group_id=group_id,
+            topics=[TopicState(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
+        )
+        response: ShareStateResponse = await self._share_coordinator.call(apis.READ_STATE, request)
+        return {
+            SharePartitionKey(group_id, topic.topic_id or "", partition.partition): partition
+            for topic in response.results
+            for partition in topic.partitions
+        }
+
+    async def _make(
+        self,
+        key: SharePartitionKey,
+        topic: Topic,
+        config: ShareGroupConfig,
+        state: PartitionStateResult,
+        locks: Sequence[object],
+        leader_epoch: int,
+    ) -> Outcome:
+        try:
+            start_offset = -1 if state.start_offset is None else state.start_offset
+            if start_offset == UNINITIALIZED_START_OFFSET:
+                start_offset = await self._resolve_start(key, config, state.state_epoch or 0, leader_epoch)
+            now_ms = self._clock.now_ms()
+            loaded = SharePartition.load(
+                config,
+                state_epoch=state.state_epoch or 0,
+                leader_epoch=leader_epoch,
+                start_offset=start_offset,
+                state_batches=state.state_batches or [],
+                annotations=state.annotations or [],
+                locks=locks,
+                now_ms=now_ms,
+            )
+        except ApiError as error:
+            return error
+        return LedSharePartition(key, topic.name, loaded.share_partition, now_ms), loaded.dead_letters
+
+    async def _resolve_start(
+        self, key: SharePartitionKey, config: ShareGroupConfig, state_epoch: int, leader_epoch: int
+    ) -> int:
+        """Where a group begins in a partition it never read; durable before anything is served from there.
+
+        Otherwise a group that asks rarely would resolve `latest` anew each time and never receive anything.
+        """
+        offsets = (await self._record_log.offsets(key.topic_id, [key.partition]))[key.partition]
+        reset = config.auto_offset_reset
+        if reset == "latest":
+            start_offset = offsets.log_end_offset
+        elif reset == "earliest":
+            start_offset = offsets.log_start_offset
+        else:
+            since_ms = self._clock.now_ms() - (duration_ms(reset.removeprefix("by_duration:")) or 0)
+            found = await self._record_log.offset_for_timestamp(key.topic_id, key.partition, since_ms)
+            start_offset = offsets.log_end_offset if found is None else found
+        partition = PartitionState(
+            partition=key.partition,
+            state_epoch=state_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=start_offset,
+            delivery_complete_count=0,
+        )
+        request = ShareStateRequest(
+            group_id=key.group_id, topics=[TopicState(topic_id=key.topic_id, partitions=[partition])]
+        )
+        response: ShareStateResponse = await self._share_coordinator.call(apis.WRITE_STATE, request)
+        result = response.results[0].partitions[0]
+        if result.error_code:
+            raise persist_error(result.error_code, result.error_message)
+        return start_offset
+
+
+def _read_error(state: PartitionStateResult) -> ApiError:
+    if state.error_code == 42:
+        return InvalidRecordState("nothing of this partition was ever fetched by this group: there is nothing to settle")
+    return persist_error(state.error_code, state.error_message)
+
+

@@ -1,0 +1,237 @@
+"""Acquisition locks in Redis: written before a fetch is answered, read back by the next leader, listed by when they end.
+
+One hash per share-partition holds the epoch of its leader and its locks; a sorted set per gateway says which
+share-partition has a lock that is due. The leader's own deadline decides; Redis only reminds, so an early, late or lost
+timer is harmless. A script refuses a leader epoch below the stored one: a zombie leader can hand out nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from sharequeue.log import fields
+from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
+from sharequeue.service import Clock
+from sharequeue_gateway.share_partition import RestoredLock
+
+log = logging.getLogger(__name__)
+
+HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
+PROBE_PAUSE_S: Final = 0.5
+DUE_PAUSE_S: Final = 0.1
+DUE_BATCH: Final = 256
+
+# KEYS: lock hash, due set. ARGV: leader epoch, share-partition, next deadline, hash ttl, fields to delete, field/value pairs.
+_WRITE_SCRIPT: Final = """
+if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], unpack(ARGV, 6 + ARGV[5]))
+if tonumber(ARGV[5]) > 0 then redis.call('HDEL', KEYS[1], unpack(ARGV, 6, 5 + ARGV[5])) end
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+if ARGV[3] == '' then redis.call('ZREM', KEYS[2], ARGV[2]) else redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2]) end
+return 1
+"""
+# KEYS: lock hash. ARGV: leader epoch, hash ttl. Answers nothing when a higher epoch leads.
+_LOAD_SCRIPT: Final = """
+if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return false end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return redis.call('HGETALL', KEYS[1])
+"""
+
+
+class LockEntry(msgspec.Struct, array_like=True, frozen=True):
+    """One acquired range as the hash keeps it, under its first offset."""
+
+    last_offset: int
+    member_id: str
+    delivery_count: int
+    deadline_ms: int
+    state_epoch: int
+
+
+class LockWrite(NamedTuple):
+    """Changes of one share-partition's locks: entries by first offset, and first offsets whose locks are over."""
+
+    key: SharePartitionKey
+    leader_epoch: int
+    next_deadline_ms: int | None
+    entries: Mapping[int, LockEntry]
+    over: Sequence[int]
+    fetch: tuple[str, bytes, int] | None
+    """(key, value, time to live in ms) of a fetch's answer, for a repeat of it."""
+
+
+class _Waiting(NamedTuple):
+    write: LockWrite
+    done: asyncio.Future[bool]
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(LockEntry).decode
+
+
+def lock_hash(key: SharePartitionKey) -> str:
+    return f"sharequeue:locks:{key.topic_id}:{key.partition}:{key.group_id}"
+
+
+def fetch_key(group_id: str, member_id: str, fetch_id: str) -> str:
+    return _encode([group_id, member_id, fetch_id]).decode()
+
+
+class LockTimers:
+    """Writes and reads locks. While Redis does not answer in time it is left out: `degraded` until a probe answers."""
+
+    def __init__(self, redis: Redis, clock: Clock, node_id: str, timeout_ms: int) -> None:
+        self._redis = redis
+        self._clock = clock
+        self._due_set = f"sharequeue:due:{node_id}"
+        self._timeout_s = timeout_ms / 1000
+        self._write_script = redis.register_script(_WRITE_SCRIPT)
+        self._load_script = redis.register_script(_LOAD_SCRIPT)
+        self._gathered: list[_Waiting] = []
+        self._wake = asyncio.Event()
+        self.degraded = False
+        self.all_locks: Callable[[], list[LockWrite]] = list
+        """All locks this gateway leads, to write them back when Redis answers again."""
+        self.on_due: Callable[[SharePartitionKey], None] = lambda key: None
+
+    def write(self, write: LockWrite) -> Awaitable[bool]:
+        """Write locks with the next pipeline. Returns: False if a higher leader epoch is known: hand out nothing."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if self.degraded:
+            done.set_result(True)
+        else:
+            self._gathered.append(_Waiting(write, done))
+            self._wake.set()
+        return done
+
+    async def forget_due(self, key: SharePartitionKey) -> None:
+        """No lock of this share-partition is of use any more: its topic or its state is gone."""
+        await self._guard(self._redis.zrem(self._due_set, _encode(key)))
+
+    async def run(self) -> None:
+        """Send gathered writes, one pipeline at a time, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._gathered:
+                gathered, self._gathered = self._gathered, []
+                answers = await self._guard(self._send([waiting.write for waiting in gathered]))
+                if answers is None:
+                    answers = [1] * len(gathered)
+                for waiting, answer in zip(gathered, answers, strict=True):
+                    if not waiting.done.done():
+                        waiting.done.set_result(answer != 0)
+
+    async def _send(self, writes: Sequence[LockWrite]) -> list[Any]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for write in writes:
+            arguments: list[Any] = [
+                write.leader_epoch,
+                _encode(write.key),
+                "" if write.next_deadline_ms is None else write.next_deadline_ms,
+                HASH_TTL_MS,
+                len(write.over),
+                *write.over,
+            ]
+            for first_offset, entry in write.entries.items():
+                arguments += (first_offset, _encode(entry))
+            await self._write_script(keys=(lock_hash(write.key), self._due_set), args=arguments, client=pipeline)
+        fetches = [write.fetch for write in writes if write.fetch is not None]
+        for name, value, ttl_ms in fetches:
+            pipeline.set(f"sharequeue:fetch:{name}", value, px=ttl_ms)
+        answers: list[Any] = await pipeline.execute()
+        return answers[: len(writes)]
+
+    async def load(
+        self, epochs: Sequence[tuple[SharePartitionKey, int, int]]
+    ) -> list[list[RestoredLock] | None]:
+        """Raise leader epochs and read the locks.
+
+        Args:
+            epochs: (key, leader epoch, state epoch); locks of another state epoch are left out.
+        Returns: for each its locks; None if a higher leader epoch is known.
+        """
+        if self.degraded or not epochs:
+            return [[] for _ in epochs]
+
+        async def send() -> list[Any]:
+            pipeline = self._redis.pipeline(transaction=False)
+            for key, leader_epoch, _ in epochs:
+                await self._load_script(keys=(lock_hash(key),), args=(leader_epoch, HASH_TTL_MS), client=pipeline)
+            answers: list[Any] = await pipeline.execute()
+            return answers
+
+        answers = await self._guard(send())
+        if answers is None:
+            return [[] for _ in epochs]
+        return [
+            None if answer is None else _restored(answer, state_epoch)
+            for (_, _, state_epoch), answer in zip(epochs, answers, strict=True)
+        ]
+
+    async def fetched(self, name: str) -> bytes | None:
+        """What a fetch of that name acquired, if it is still known."""
+        if self.degraded:
+            return None
+        value: bytes | None = await self._guard(self._redis.get(f"sharequeue:fetch:{name}"))
+        return value
+
+    async def _guard(self, call: Awaitable[Any]) -> Any:
+        """Await a call of Redis; if it fails or is late go on without Redis and return None."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await call
+        except (RedisError, OSError, TimeoutError) as fault:
+            if not self.degraded:
+                self.degraded = True
+                log.warning("Redis does not answer: locks end by the sweep", extra=fields(cause=repr(fault)))
+            return None
+
+    async def remind(self) -> None:
+        """Name share-partitions with a lock that is due; while degraded probe until Redis is back. For ever."""
+        while True:
+            if self.degraded:
+                await asyncio.sleep(PROBE_PAUSE_S)
+                await self._recover()
+                continue
+            await asyncio.sleep(DUE_PAUSE_S)
+            await self._guard(self._remind_once())
+
+    async def _remind_once(self) -> None:
+        now_ms = self._clock.now_ms()
+        due = await self._redis.zrange(self._due_set, 0, now_ms, byscore=True, offset=0, num=DUE_BATCH)
+        for member in due:
+            self.on_due(SharePartitionKey(*msgspec.json.decode(member)))
+
+    async def _recover(self) -> None:
+        """Write every lock back; only then is Redis used again."""
+        try:
+            async with asyncio.timeout(5):
+                await self._redis.ping()
+                locks = self.all_locks()
+                for start in range(0, len(locks), DUE_BATCH):
+                    await self._send(locks[start : start + DUE_BATCH])
+        except (RedisError, OSError, TimeoutError) as fault:
+            log.info("Redis is still away", extra=fields(cause=repr(fault)))
+            return
+        self.degraded = False
+        log.warning("Redis is back", extra=fields(share_partitions=len(locks)))
+
+
+def _restored(answer: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
+    locks = []
+    for name, value in zip(answer[::2], answer[1::2], strict=True):
+        if name == b"epoch":
+            continue
+        entry = _decode(value)
+        if entry.state_epoch == state_epoch:
+            locks.append(
+                RestoredLock(int(name), entry.last_offset, entry.member_id, entry.delivery_count, entry.deadline_ms)
+            )
+    return locks

@@ -1,0 +1,222 @@
+"""What this gateway knows of topics and group settings: a cache that the group coordinator's change feed keeps true.
+
+With the group coordinator away, what is known goes on being served.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sharequeue.log import fields
+from sharequeue.protocol import apis, messages
+from sharequeue.protocol.configs import ShareGroupConfig, share_group_config
+from sharequeue.protocol.errors import ApiError, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from sharequeue.protocol.internal import (
+    DescribeTopicsRequest,
+    DescribeTopicsResponse,
+    InitializeSharePartitionsRequest,
+    InitializeSharePartitionsResponse,
+    LeaderEpochResponse,
+    MetadataChangesQuery,
+    MetadataChangesResponse,
+    RegisterGatewayRequest,
+    TopicIdPartitions,
+)
+from sharequeue.protocol.types import topic_name_fault
+from sharequeue.wire import Client
+
+log = logging.getLogger(__name__)
+
+FEED_WAIT_MS = 20_000
+
+
+class Topic:
+    """A topic as the gateway uses it."""
+
+    __slots__ = ("config", "max_message_bytes", "name", "partitions", "topic_id")
+
+    def __init__(self, topic: messages.Topic) -> None:
+        self.name = topic.name
+        self.topic_id = topic.topic_id
+        self.partitions = topic.partitions
+        self.config: Mapping[str, str] = topic.config
+        self.max_message_bytes = int(topic.config["max.message.bytes"])
+
+
+class Metadata:
+    """Topics by name and id, and group settings, asked for once and then followed by the change feed."""
+
+    def __init__(self, coordinator: Client, *, kafka_defaults: bool, auto_create_topics: bool) -> None:
+        self._coordinator = coordinator
+        self._kafka_defaults = kafka_defaults
+        self._auto_create_topics = auto_create_topics
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[str, Topic] = {}
+        self._configs: dict[str, ShareGroupConfig] = {}
+        self._version = -1
+        self._heard_at = 0.0
+        self.on_topic_deleted: Callable[[str], None] = lambda topic_id: None
+        self.on_group_changed: Callable[[str, ShareGroupConfig], None] = lambda group_id, config: None
+
+    # Topics
+
+    def known_topic(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def known_topic_id(self, topic_id: str) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def topics(self) -> Iterable[Topic]:
+        return self._by_id.values()
+
+    async def topic(self, name: str) -> Topic:
+        """The topic of that name. Raises: UnknownTopicOrPartition; InvalidTopic: no topic can have that name."""
+        known = self._by_name.get(name)
+        if known is not None:
+            return known
+        fault = topic_name_fault(name)
+        if fault:
+            raise InvalidTopic(fault)
+        await self._ask(DescribeTopicsRequest(names=[name]))
+        known = self._by_name.get(name)
+        if known is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}; make it with POST /v1/topics or produce to it")
+        return known
+
+    async def topic_to_produce(self, name: str) -> Topic:
+        """As `topic`, but a missing topic is made when topics are made on first produce."""
+        try:
+            return await self.topic(name)
+        except UnknownTopicOrPartition:
+            if not self._auto_create_topics:
+                raise
+        return await self.create(name, {})
+
+    async def create(self, name: str, config: Mapping[str, str]) -> Topic:
+        """Make a topic of one partition, or take the one that somebody made at the same time."""
+        request = messages.CreateTopicRequest(name=name, config=dict(config))
+        try:
+            self.learn(await self._coordinator.call(apis.CREATE_TOPIC, request))
+        except ApiError as error:
+            if error.error is not TopicAlreadyExists.error:
+                raise
+        return await self.topic(name)
+
+    async def topics_by_id(self, topic_ids: list[str]) -> None:
+        """Learn of topics that are known by id alone."""
+        unknown = [topic_id for topic_id in topic_ids if topic_id not in self._by_id]
+        if unknown:
+            await self._ask(DescribeTopicsRequest(topic_ids=unknown))
+
+    async def refresh(self, name: str) -> None:
+        """Ask again: somebody speaks of a partition that the topic did not have."""
+        await self._ask(DescribeTopicsRequest(names=[name]))
+
+    async def _ask(self, request: DescribeTopicsRequest) -> None:
+        response: DescribeTopicsResponse = await self._coordinator.call(apis.DESCRIBE_TOPICS, request)
+        for topic in response.topics:
+            self.learn(topic)
+
+    def learn(self, described: messages.Topic) -> Topic:
+        """Keep what an answer of the group coordinator told of a topic."""
+        topic = Topic(described)
+        self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
+        return topic
+
+    def forget(self, topic_id: str) -> None:
+        """A topic is gone."""
+        topic = self._by_id.pop(topic_id, None)
+        if topic is not None and self._by_name.get(topic.name) is topic:
+            del self._by_name[topic.name]
+        self.on_topic_deleted(topic_id)
+
+    # Groups
+
+    def config(self, group_id: str) -> ShareGroupConfig | None:
+        return self._configs.get(group_id)
+
+    async def initialize(
+        self, group_id: str, partitions_by_topic_id: Mapping[str, list[int]]
+    ) -> InitializeSharePartitionsResponse:
+        """Make sure that share-partitions are initialised, and learn the group's settings."""
+        request = InitializeSharePartitionsRequest(
+            group_id=group_id,
+            topics=[
+                TopicIdPartitions(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in partitions_by_topic_id.items()
+            ],
+        )
+        response: InitializeSharePartitionsResponse = await self._coordinator.call(
+            apis.INITIALIZE_SHARE_PARTITIONS, request
+        )
+        self._configs[group_id] = share_group_config(group_id, response.config, self._kafka_defaults)
+        return response
+
+    async def learn_config(self, group_id: str) -> ShareGroupConfig:
+        """Ask for a group's settings."""
+        values = await self._coordinator.call(apis.GET_SHARE_GROUP_CONFIG, path={"group": group_id})
+        config = self._configs[group_id] = share_group_config(group_id, values, self._kafka_defaults)
+        return config
+
+    # Epochs and changes
+
+    async def register(self, node_id: str, url: str) -> int:
+        """Tell the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
+        request = RegisterGatewayRequest(node_id=node_id, url=url)
+        response: LeaderEpochResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request)
+        return response.leader_epoch
+
+    async def next_leader_epoch(self) -> int:
+        response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH)
+        return response.leader_epoch
+
+    def reachable(self) -> bool:
+        """Whether the group coordinator answered lately."""
+        return time.monotonic() - self._heard_at < FEED_WAIT_MS / 1000 + 10
+
+    async def follow(self) -> None:
+        """Follow the change feed for ever."""
+        while True:
+            query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=0 if self._version < 0 else FEED_WAIT_MS)
+            try:
+                changes: MetadataChangesResponse = await self._coordinator.call(
+                    apis.METADATA_CHANGES, query, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False
+                )
+                self._heard_at = time.monotonic()
+                await self._apply(changes)
+            except ApiError as error:
+                self._heard_at = 0.0
+                log.warning("cannot follow the group coordinator", extra=fields(cause=error.detail))
+                await asyncio.sleep(0.5)
+
+    async def _apply(self, changes: MetadataChangesResponse) -> None:
+        first = self._version < 0
+        self._version = changes.version
+        if first:
+            return
+        if changes.reset:
+            names = list(self._by_name)
+            self._by_name.clear()
+            known_ids = set(self._by_id)
+            self._by_id.clear()
+            if names:
+                await self._ask(DescribeTopicsRequest(names=names))
+            for topic_id in known_ids - set(self._by_id):
+                self.forget(topic_id)
+        for topic in changes.topics:
+            if topic.topic_id in self._by_id:
+                self.learn(topic)
+        for topic_id in changes.deleted_topic_ids:
+            self.forget(topic_id)
+        for group_id in list(self._configs) if changes.reset else changes.group_ids:
+            if group_id in self._configs:
+                self.on_group_changed(group_id, await self.learn_config(group_id))
+
+    # Calls that the group coordinator answers in the gateway's place
+
+    async def forward(self, api: apis.Api, request: Any = None, **path: str) -> bytes:
+        """Pass a client's call on and return the answer's body as it came."""
+        return await self._coordinator.exchange(api, request, path=path)
+

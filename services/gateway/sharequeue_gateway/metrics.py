@@ -1,0 +1,97 @@
+"""The gateway's metrics, under Kafka's meanings (KIP-932, metrics) and Prometheus names. README.md lists them."""
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from sharequeue_gateway.led_share_partition import LedSharePartition
+
+SHARE_PARTITION = ("group", "topic", "partition")
+
+RECORD_ACKNOWLEDGEMENTS = Counter(
+    "sharequeue_record_acknowledgements",
+    "Records acknowledged, by type (RecordAcknowledgementsPerSec); gaps are not counted, failures neither.",
+    ["ack_type"],
+)
+PARTITION_LOAD_SECONDS = Histogram(
+    "sharequeue_partition_load_seconds", "Time to load share-partitions (PartitionLoadTimeMs)."
+)
+FETCH_RATIO = Histogram(
+    "sharequeue_request_topic_partitions_fetch_ratio",
+    "Percent of a fetch's partitions that were acquired from (RequestTopicPartitionsFetchRatio).",
+    ["group"],
+    buckets=(0, 10, 25, 50, 75, 90, 100),
+)
+ACQUIRE_SECONDS = Histogram(
+    "sharequeue_topic_partitions_acquire_seconds",
+    "Time from a fetch's arrival to its acquisition (TopicPartitionsAcquireTimeMs).",
+    ["group"],
+)
+LOCK_TIMEOUTS = Counter(
+    "sharequeue_acquisition_lock_timeouts",
+    "Records whose acquisition lock ended (AcquisitionLockTimeoutPerSec).",
+    SHARE_PARTITION,
+)
+IN_FLIGHT_BATCH_RECORDS = Histogram(
+    "sharequeue_in_flight_batch_message_count",
+    "Records of an acquired batch (InFlightBatchMessageCount).",
+    ["group"],
+    buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
+)
+FETCH_LOCK_SECONDS = Histogram(
+    "sharequeue_fetch_lock_seconds", "Time a fetch kept a share-partition for itself (FetchLockTimeMs).", ["group"]
+)
+SHARE_FETCHES = Counter(
+    "sharequeue_share_fetch_requests", "Fetches, by topic (TotalShareFetchRequestsPerSec).", ["topic"]
+)
+FAILED_SHARE_FETCHES = Counter(
+    "sharequeue_failed_share_fetch_requests",
+    "Fetches of which a partition failed, by topic (FailedShareFetchRequestsPerSec).",
+    ["topic"],
+)
+SHARE_ACKNOWLEDGES = Counter(
+    "sharequeue_share_acknowledgement_requests",
+    "Acknowledgements, by topic (TotalShareAcknowledgementRequestsPerSec).",
+    ["topic"],
+)
+FAILED_SHARE_ACKNOWLEDGES = Counter(
+    "sharequeue_failed_share_acknowledgement_requests",
+    "Acknowledgements of which something failed, by topic (FailedShareAcknowledgementRequestsPerSec).",
+    ["topic"],
+)
+DELAYED_FETCHES_EXPIRED = Counter(
+    "sharequeue_delayed_share_fetch_expires", "Waiting fetches that ended without records (DelayedShareFetch ExpiresPerSec)."
+)
+WAITING_FETCHES = Gauge("sharequeue_waiting_fetches", "Fetches that wait for records.")
+SHARE_SESSIONS = Gauge("sharequeue_share_sessions", "Open share sessions (ShareSessionsCount).")
+SHARE_SESSION_PARTITIONS = Gauge(
+    "sharequeue_share_session_partitions", "Partitions in open share sessions (SharePartitionsCount)."
+)
+SHARE_SESSION_EVICTIONS = Counter(
+    "sharequeue_share_session_evictions", "Share sessions dropped because they were idle (ShareSessionEvictionsPerSec)."
+)
+DEAD_LETTERS = Counter(
+    "sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"]
+)
+DEAD_LETTER_WRITES = Counter(
+    "sharequeue_dead_letter_writes", "Tries to write dead letters (DeadLetterQueueTotalProduceRequestsPerSec).", ["group"]
+)
+FAILED_DEAD_LETTER_WRITES = Counter(
+    "sharequeue_failed_dead_letter_writes",
+    "Tries to write dead letters that failed (DeadLetterQueueFailedProduceRequestsPerSec).",
+    ["group"],
+)
+PARKED_DEAD_LETTERS = Counter(
+    "sharequeue_parked_dead_letter_records", "Dead letters whose topic refuses them, kept in the parking table.", ["group"]
+)
+DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
+LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer.")
+
+
+def forget_share_partition(led: "LedSharePartition") -> None:
+    """Drop the series of a share-partition that is no longer led, so that series do not pile up."""
+    try:
+        LOCK_TIMEOUTS.remove(led.key.group_id, led.topic_name, str(led.key.partition))
+    except KeyError:
+        return

@@ -1,0 +1,183 @@
+"""Writes of share-partition state to the share coordinator: what gathers while one request is under way goes as the next.
+
+Every outcome is told: durable, refused with its error, or not known. Source: KIP-932, the persister.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sharequeue.log import fields
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    error_of,
+)
+from sharequeue.protocol.internal import (
+    GroupState,
+    PartitionState,
+    PartitionStateResult,
+    TopicState,
+    WriteBatchRequest,
+    WriteBatchResponse,
+)
+from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.wire import Client
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition import StateWrite
+
+log = logging.getLogger(__name__)
+
+RETRIABLE = frozenset({14, 15, 16})
+RETRY_PAUSE_S = 0.1
+
+
+class Pending(NamedTuple):
+    """One write on its way. `outcome` ends with None when it is durable, else with the error."""
+
+    led: LedSharePartition
+    write: StateWrite
+    outcome: asyncio.Future[ApiError | None]
+    deadline: float
+
+
+def persist_error(kafka_code: int, detail: str | None) -> ApiError:
+    """The share coordinator's answer as the leader's: 14, 15, 16 → 15; 74, 124 → 6; 3, 42 and 69 as they are.
+
+    15 is not definite: the share coordinator also answers it when it lost a commit's outcome.
+    """
+    if kafka_code in RETRIABLE:
+        return CoordinatorNotAvailable(detail or "the share coordinator is not available", definite=False)
+    if kafka_code in (74, 124):
+        return NotLeaderOrFollower(detail or "another leader or a newer state took over")
+    if kafka_code in (3, 42, 69):
+        return error_of(kafka_code, detail)
+    return error_of(-1, f"the share coordinator answered {kafka_code}: {detail}")
+
+
+class Persister:
+    """Gathers writes of all share-partitions and sends them as one request at a time."""
+
+    def __init__(
+        self,
+        share_coordinator: Client,
+        *,
+        deadline_ms: int,
+        on_outcome: Callable[[Pending, ApiError | None], None] | None = None,
+    ) -> None:
+        self._share_coordinator = share_coordinator
+        self._deadline_s = deadline_ms / 1000
+        self._gathered: list[Pending] = []
+        self._wake = asyncio.Event()
+        self._retries: set[asyncio.TimerHandle] = set()
+        self.on_outcome = on_outcome
+
+    def submit(self, led: LedSharePartition, write: StateWrite) -> asyncio.Future[ApiError | None]:
+        """Send `write` with the next request. The future never raises and is not cancelled by whoever awaits it."""
+        outcome: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
+        self._gather(Pending(led, write, outcome, time.monotonic() + self._deadline_s))
+        return outcome
+
+    def _gather(self, pending: Pending) -> None:
+        self._gathered.append(pending)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send what was gathered, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._gathered:
+                gathered, self._gathered = self._gathered, []
+                await self._send(gathered)
+
+    async def _send(self, gathered: list[Pending]) -> None:
+        by_key: dict[SharePartitionKey, list[Pending]] = {}
+        for pending in gathered:
+            by_key.setdefault(pending.led.key, []).append(pending)
+        keys = list(by_key)
+        remaining_s = max(pending.deadline for pending in gathered) - time.monotonic()
+        try:
+            response: WriteBatchResponse = await self._share_coordinator.call(
+                apis.WRITE_STATE_BATCH,
+                WriteBatchRequest(groups=[_group_state(key, by_key[key]) for key in keys]),
+                deadline_s=max(remaining_s, 0.05),
+            )
+            results = [group.results[0].partitions[0] for group in response.groups]
+            if len(results) != len(keys):
+                raise ApiError("the share coordinator answered for other share-partitions than it was asked for")
+        except ApiError as error:
+            log.warning("state write failed", extra=fields(writes=len(gathered), cause=error.detail))
+            for pending in gathered:
+                self._finish(pending, error if error.definite else RequestTimedOut(error.detail))
+            return
+        except (IndexError, ValueError) as fault:
+            log.exception("state write was answered in a form that cannot be read")
+            for pending in gathered:
+                self._finish(pending, ApiError(f"the share coordinator's answer cannot be read: {fault}"))
+            return
+        for key, result in zip(keys, results, strict=True):
+            self._settle(by_key[key], result)
+
+    def _settle(self, writes: list[Pending], result: PartitionStateResult) -> None:
+        if result.error_code == 0:
+            for pending in writes:
+                self._finish(pending, None)
+            return
+        retry = result.error_code in RETRIABLE
+        for pending in writes:
+            if retry and time.monotonic() + RETRY_PAUSE_S < pending.deadline:
+                self._gather_later(pending)
+            else:
+                key = pending.led.key
+                error = persist_error(result.error_code, result.error_message)
+                log.warning(
+                    "state write refused",
+                    extra=fields(
+                        group_id=key.group_id,
+                        topic_id=key.topic_id,
+                        partition=key.partition,
+                        kafka_code=result.error_code,
+                        cause=error.detail,
+                    ),
+                )
+                self._finish(pending, error)
+
+    def _gather_later(self, pending: Pending) -> None:
+        def gather() -> None:
+            self._retries.discard(handle)
+            self._gather(pending)
+
+        handle = asyncio.get_running_loop().call_later(RETRY_PAUSE_S, gather)
+        self._retries.add(handle)
+
+    def _finish(self, pending: Pending, error: ApiError | None) -> None:
+        if self.on_outcome is not None:
+            self.on_outcome(pending, error)
+        if not pending.outcome.done():
+            pending.outcome.set_result(error)
+
+
+def _group_state(key: SharePartitionKey, writes: list[Pending]) -> GroupState:
+    """All gathered writes of one share-partition as one: the latest start offset and count, every state batch."""
+    last = writes[-1]
+    state_batches: list[StateBatch] = last.write.state_batches
+    annotations: list[StateAnnotation] = last.write.annotations
+    if len(writes) > 1:
+        state_batches = [batch for pending in writes for batch in pending.write.state_batches]
+        annotations = [annotation for pending in writes for annotation in pending.write.annotations]
+    partition = PartitionState(
+        partition=key.partition,
+        state_epoch=last.led.machine.state_epoch,
+        leader_epoch=last.led.machine.leader_epoch,
+        start_offset=last.write.start_offset,
+        delivery_complete_count=last.write.delivery_complete_count,
+        state_batches=state_batches,
+        annotations=annotations,
+    )
+    return GroupState(group_id=key.group_id, topics=[TopicState(topic_id=key.topic_id, partitions=[partition])])
