@@ -255,8 +255,10 @@ class AcknowledgementResult(Response):
 
 
 class PartitionError(Response):
+    """A partition that failed; −1 stands for the whole topic."""
+
     topic: str
-    partition: PartitionIndex
+    partition: int
     code: str
     kafka_code: int
     detail: str

@@ -7,7 +7,7 @@ over. Whoever hung up while it waited acquires nothing. Source: KIP-932, delayed
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import ApiError
@@ -50,12 +50,17 @@ class PartitionFault(NamedTuple):
 
 
 class WaitingFetch:
-    """One fetch on its way. `woken`: something happened since it last looked."""
+    """One fetch on its way. `woken`: something happened since it last looked.
 
-    __slots__ = ("_event", "client_gone", "failed_acknowledgement", "replaced", "woken")
+    `watch` returns when the client has hung up; it is listened to from the first wait on.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_event", "_watch", "_watcher", "client_gone", "failed_acknowledgement", "replaced", "woken")
+
+    def __init__(self, watch: Callable[[], Coroutine[None, None, None]]) -> None:
         self._event = asyncio.Event()
+        self._watch = watch
+        self._watcher: asyncio.Task[None] | None = None
         self.woken = False
         self.client_gone = False
         self.failed_acknowledgement = False
@@ -66,12 +71,27 @@ class WaitingFetch:
         """Whether nothing may be acquired any more."""
         return self.client_gone or self.replaced
 
+    @property
+    def waited(self) -> bool:
+        return self._watcher is not None
+
+    async def _listen(self) -> None:
+        await self._watch()
+        self.client_gone = True
+        self.wake()
+
+    def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+
     def wake(self) -> None:
         self.woken = True
         self._event.set()
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a wake-up. Returns: False when the time is over."""
+        if self._watcher is None:
+            self._watcher = asyncio.get_running_loop().create_task(self._listen())
         try:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
@@ -209,7 +229,7 @@ class Fetcher:
         wanted = min(limits.min_bytes, limits.max_bytes)
         for led, max_bytes in zip(taken, split_bytes(limits.max_bytes, len(taken)), strict=True):
             try:
-                read = await self._read(led, led.machine.next_fetch_offset(now_ms), max_bytes, limits.max_records)
+                read = await self._read(led, led.machine.next_fetch_offset(), max_bytes, limits.max_records)
             except ApiError:
                 return True
             wanted -= sum(batch.size for batch in read.batches)
@@ -228,12 +248,12 @@ class Fetcher:
     ) -> Acquisition | None:
         machine = led.machine
         while True:
-            fetch_offset = machine.next_fetch_offset(self._clock.now_ms())
+            fetch_offset = machine.next_fetch_offset()
             try:
                 read = await self._read(led, fetch_offset, max_bytes, max_records)
             except OffsetOutOfRange as out_of_range:
                 machine.move_log_start(out_of_range.log_start_offset, self._clock.now_ms())
-                if machine.next_fetch_offset(self._clock.now_ms()) <= fetch_offset:
+                if machine.next_fetch_offset() <= fetch_offset:
                     return None
                 continue
             break

@@ -1,14 +1,14 @@
 """One share-partition as its leader runs it: the pure machine, and who waits for it."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log import RecordBatch, RecordLog
-from sharequeue_gateway.share_partition import AcquiredRange, LogBatch, SharePartition
+from sharequeue_gateway.record_log import RecordLog
+from sharequeue_gateway.share_partition import AcquiredRange, SharePartition
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -113,25 +113,13 @@ class LedSharePartition:
         return over
 
 
-class Readable(NamedTuple):
-    """What a fetch may acquire from: the next fetch offset and the record batches from there on."""
-
-    led: LedSharePartition
-    fetch_offset: int
-    batches: Sequence[RecordBatch]
-
-
-def log_batches(batches: Sequence[RecordBatch]) -> list[LogBatch]:
-    return [LogBatch(batch.base_offset, batch.last_offset) for batch in batches]
-
-
 def may_acquire(led: LedSharePartition, record_log: RecordLog, now_ms: int) -> bool:
     """Whether another fetch would find something, as far as can be told without asking the database."""
     machine = led.machine
     if led.fenced or not machine.can_acquire(now_ms):
         return False
-    next_fetch_offset = machine.next_fetch_offset(now_ms)
+    next_fetch_offset = machine.next_fetch_offset()
     if next_fetch_offset <= machine.end_offset and not machine.window_empty:
         return True
-    read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1)
+    read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1, 1)
     return read is None or bool(read.batches)

@@ -1,0 +1,329 @@
+"""Which records a fetch acquires: limits, both modes, read gaps, throttled redelivery. Pure. Source: KIP-932, KIP-1206."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from sharequeue.protocol.types import AcquireMode, DeliveryState
+from sharequeue_gateway.in_flight import ACQUIRED, ARCHIVED, AVAILABLE, OffsetRange, Run
+from sharequeue_gateway.window import Window
+
+
+class LogBatch(Protocol):
+    """Extent of one record batch as it was read from the log."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+
+
+class AcquiredRange(NamedTuple):
+    """Records one member now holds, and until when."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    lock_expires_at_ms: int
+
+
+class Acquisition:
+    """One call of acquire: how much may still be taken, and what was."""
+
+    __slots__ = ("_alone", "_batches", "_deadline_ms", "_lasts", "_limit", "_member_id", "_mode", "_window", "acquired", "left")
+
+    def __init__(
+        self,
+        window: Window,
+        member_id: str,
+        mode: AcquireMode,
+        batches: Sequence[LogBatch],
+        max_records: int,
+        now_ms: int,
+    ) -> None:
+        self._window = window
+        self._member_id = member_id
+        self._mode = mode
+        self._batches = batches
+        self._lasts: list[int] | None = None
+        self._deadline_ms = now_ms + window.config.record_lock_duration_ms
+        self._limit = window.config.delivery_count_limit
+        self._alone = False
+        self.left = max_records
+        self.acquired: list[AcquiredRange] = []
+
+    @property
+    def over(self) -> bool:
+        return self.left <= 0 or self._alone
+
+    # Records in the window
+
+    def redeliver(self, batch_runs: Sequence[Run], first: int, last: int) -> None:
+        """Acquire what is available of one in-flight batch, within first..last; throttled when it failed often."""
+        acquirable = [run for run in batch_runs if run.acquirable and run.last >= first and run.first <= last]
+        if not acquirable:
+            return
+        limit = self._limit
+        threshold = max(2, -(-limit // 2))
+        if max(run.delivery_count for run in acquirable) >= threshold:
+            if self.acquired:
+                self._alone = True
+                return
+            self._redeliver_throttled(acquirable, first, last, threshold)
+            self._alone = True
+            return
+        only = batch_runs[0]
+        whole = len(batch_runs) == 1 and only.first >= first and only.last <= last
+        if whole and (self._mode is AcquireMode.BATCH_OPTIMIZED or only.size <= self.left):
+            self._take(only, only.first, only.last)
+            return
+        for run in acquirable:
+            if self.left <= 0:
+                return
+            begin = max(run.first, first)
+            self._take(run, begin, min(run.last, last, begin + self.left - 1))
+
+    def _redeliver_throttled(self, acquirable: Sequence[Run], first: int, last: int, threshold: int) -> None:
+        """Halve the deliveries of a batch with each further failure; a record's last delivery comes alone."""
+        most = self.left
+        last_attempt = self._limit - 1 if self._limit > 2 else -1
+        bounded = False
+        for run in acquirable:
+            begin, end = max(run.first, first), min(run.last, last)
+            if run.delivery_count == last_attempt:
+                if not self.acquired:
+                    self._take(run, begin, begin)
+                return
+            if not bounded and run.delivery_count >= threshold:
+                size = run.batch_last - run.batch_first + 1
+                most = min(most, max(1, size >> (run.delivery_count - threshold + 1)))
+                bounded = True
+            if most <= 0:
+                return
+            end = min(end, begin + most - 1)
+            most -= end - begin + 1
+            self._take(run, begin, end)
+
+    def _take(self, run: Run, first: int, last: int) -> None:
+        window = self._window
+        run = window.cut_out(run, first, last)
+        run.become(ACQUIRED)
+        run.delivery_count += 1
+        run.member_id = self._member_id
+        run.lock_expires_at_ms = self._deadline_ms
+        run.reason = None
+        window.held_count += run.size
+        window.time_lock(self._deadline_ms, first, last)
+        self.left -= last - first + 1
+        if self.acquired:
+            before = self.acquired[-1]
+            same_batch = run.batch_first <= before.first_offset
+            if same_batch and before.last_offset + 1 == first and before.delivery_count == run.delivery_count:
+                self.acquired[-1] = before._replace(last_offset=last)
+                return
+        self.acquired.append(AcquiredRange(first, last, run.delivery_count, self._deadline_ms))
+
+    # Records new to the window
+
+    def acquire_new(self, first: int, last: int, batch_size: int) -> int:
+        """Acquire first..last as new batches, cut at the end of the log batch that reaches the limit.
+
+        Returns: the last offset that came into the window.
+        """
+        window = self._window
+        if last - first + 1 > self.left:
+            last = min(last, self._log_batch_end(first + self.left - 1))
+        was_first = not window.runs or first < window.runs[0].first
+        if self._mode is AcquireMode.RECORD_LIMIT:
+            end = min(last, first + self.left - 1)
+            self._insert(first, end, ACQUIRED, first, last)
+            if end < last:
+                self._insert(end + 1, last, AVAILABLE, first, last)
+                window.mark_available(end + 1)
+        else:
+            for begin, end in self._entries(first, last, batch_size):
+                self._insert(begin, end, ACQUIRED, begin, end)
+        if was_first:
+            window.start_offset = first
+        return last
+
+    def _insert(self, first: int, last: int, state: DeliveryState, batch_first: int, batch_last: int) -> None:
+        window = self._window
+        if state is ACQUIRED:
+            run = Run(first, last, ACQUIRED, 1, batch_first, batch_last)
+            run.member_id = self._member_id
+            run.lock_expires_at_ms = self._deadline_ms
+            window.time_lock(self._deadline_ms, first, last)
+            self.left -= last - first + 1
+            self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms))
+        else:
+            run = Run(first, last, AVAILABLE, 0, batch_first, batch_last)
+        window.insert(run)
+
+    def _log_batch_end(self, offset: int) -> int:
+        """The last offset of the log batch that holds `offset`."""
+        if self._lasts is None:
+            self._lasts = [batch.last_offset for batch in self._batches]
+        index = bisect_left(self._lasts, offset)
+        return self._lasts[min(index, len(self._lasts) - 1)]
+
+    def _entries(self, first: int, last: int, batch_size: int) -> list[tuple[int, int]]:
+        """Split at log batch boundaries into entries of at least `batch_size` offsets."""
+        if last - first + 1 <= batch_size:
+            return [(first, last)]
+        entries = []
+        begin = first
+        for batch in self._batches:
+            if batch.last_offset < first:
+                continue
+            if batch.base_offset > last:
+                break
+            if batch.base_offset - begin >= batch_size:
+                entries.append((begin, batch.base_offset - 1))
+                begin = batch.base_offset
+        entries.append((begin, last))
+        return entries
+
+
+def room(window: Window, fetch_offset: int) -> tuple[int, bool]:
+    """How many more records the limits allow, and whether records behind the end may be among them."""
+    config = window.config
+    if config.count_span:
+        left = config.partition_max_record_locks - window.span
+        if left > 0:
+            return left, True
+        return (window.end_offset - fetch_offset + 1, False) if fetch_offset <= window.end_offset else (0, False)
+    held_room = config.partition_max_record_locks - window.held_count
+    return max(0, held_room), window.span < config.max_span
+
+
+def acquire(
+    window: Window,
+    member_id: str,
+    *,
+    max_records: int,
+    batches: Sequence[LogBatch],
+    now_ms: int,
+    fetch_offset: int,
+    acquire_mode: AcquireMode,
+    batch_size: int,
+    absent: Sequence[OffsetRange] = (),
+) -> list[AcquiredRange]:
+    """Acquire records of the batches that were read from `fetch_offset` on.
+
+    Args:
+        absent: offsets that hold no record; they are archived, in memory only, and cut out of the answer.
+    Returns: what the member now holds, ascending and disjoint.
+    """
+    if max_records <= 0 or not batches:
+        return []
+    base, last = batches[0].base_offset, batches[-1].last_offset
+    if last < window.start_offset:
+        return []
+    left, beyond_end = room(window, fetch_offset)
+    left = min(max_records, left)
+    if left <= 0:
+        return []
+    if window.runs:
+        if base > fetch_offset:
+            window.discard(fetch_offset, base - 1)
+            if fetch_offset == window.gap_start:
+                window.move_gap(base)
+        base = max(base, window.start_offset) if window.index_of(base) < 0 else base
+    else:
+        base = max(base, window.end_offset)
+    if not beyond_end:
+        last = min(last, window.end_offset)
+    acquisition = Acquisition(window, member_id, acquire_mode, batches, left, now_ms)
+    if not window.runs or base > window.runs[-1].last:
+        if base <= last:
+            acquisition.acquire_new(base, last, batch_size)
+    else:
+        _walk(window, acquisition, base, last, batch_size)
+    return _cut_absent(window, acquisition.acquired, absent)
+
+
+def _walk(window: Window, acquisition: Acquisition, base: int, last: int, batch_size: int) -> None:
+    """Go through the in-flight batches that overlap base..last, fill the holes that were never read, then go on behind."""
+    position = base
+    while position <= last and not acquisition.over:
+        index = window.index_of(position)
+        if index < 0 or window.runs[index].last < position:
+            index += 1
+        if index == len(window.runs):
+            acquisition.acquire_new(position, last, batch_size)
+            position = last + 1
+            break
+        run = window.runs[index]
+        if run.first > last:
+            if window.gap_active and run.first > window.gap_start:
+                _fill(window, acquisition, position, last, batch_size)
+            position = last + 1 if not acquisition.over else position
+            break
+        if run.first > position and window.gap_active and run.first > window.gap_start:
+            position = _fill(window, acquisition, position, run.first - 1, batch_size)
+            continue
+        batch_runs = _runs_of_batch(window, index)
+        end = batch_runs[-1].last
+        acquisition.redeliver(batch_runs, base, last)
+        if acquisition.over:
+            break
+        position = end + 1
+    if window.gap_active:
+        reached = acquisition.acquired[-1].last_offset + 1 if acquisition.acquired else window.gap_start
+        window.move_gap(reached if acquisition.over else max(reached, position))
+
+
+def _fill(window: Window, acquisition: Acquisition, first: int, last: int, batch_size: int) -> int:
+    """Acquire a hole that was never read. Returns: the offset to go on at."""
+    first = max(first, window.gap_start)
+    if first > last:
+        return last + 1
+    return acquisition.acquire_new(first, last, batch_size) + 1 if not acquisition.over else first
+
+
+def _runs_of_batch(window: Window, index: int) -> list[Run]:
+    """The runs of the in-flight batch that the run at `index` belongs to, from there on and before it."""
+    runs = window.runs
+    batch_first = runs[index].batch_first
+    begin = index
+    while begin > 0 and runs[begin - 1].batch_first == batch_first:
+        begin -= 1
+    end = index + 1
+    while end < len(runs) and runs[end].batch_first == batch_first:
+        end += 1
+    return runs[begin:end]
+
+
+def _cut_absent(
+    window: Window, acquired: list[AcquiredRange], absent: Sequence[OffsetRange]
+) -> list[AcquiredRange]:
+    if not absent:
+        return acquired
+    for first, last in absent:
+        for run in list(window.overlapping(first, last)):
+            if run.state is ACQUIRED or run.acquirable:
+                part = window.cut_out(run, first, last)
+                if part.held:
+                    window.held_count -= part.size
+                part.unlock()
+                part.become(ARCHIVED)
+                window.count_terminal(part, 1)
+    window.advance()
+    return cut(acquired, absent)
+
+
+def cut(acquired: Sequence[AcquiredRange], absent: Sequence[OffsetRange]) -> list[AcquiredRange]:
+    """Take ranges, ascending and disjoint, out of acquired ones."""
+    kept = []
+    for entry in acquired:
+        first = entry.first_offset
+        for gone_first, gone_last in absent:
+            if gone_last < first or gone_first > entry.last_offset:
+                continue
+            if gone_first > first:
+                kept.append(entry._replace(first_offset=first, last_offset=gone_first - 1))
+            first = gone_last + 1
+        if first <= entry.last_offset:
+            kept.append(entry._replace(first_offset=first))
+    return kept

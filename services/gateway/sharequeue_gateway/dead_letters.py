@@ -1,0 +1,279 @@
+"""The dead-letter queue: writes ranges that are ARCHIVING to their topic, then archives them. Source: KIP-1191.
+
+Ours to do better than Kafka: a dead letter is never dropped. While it cannot be written it stays ARCHIVING and is tried
+again; a topic that refuses it for good parks it in a table of the record log. A crash writes it once: each carries its
+(group, topic id, partition, offset, delivery count) as a key.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.types import topic_name_fault
+from sharequeue.service import Clock
+from sharequeue_gateway import metrics
+from sharequeue_gateway.leader import Leader
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.record_log import DeadLetterRow, OffsetOutOfRange, RecordBatch, RecordLog
+from sharequeue_gateway.share_partition import DeadLetter
+
+log = logging.getLogger(__name__)
+
+GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
+RECORDS_AT_ONCE: Final = 500
+FIRST_PAUSE_MS: Final = 200
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class SourceRecord(msgspec.Struct):
+    """What of a source record its dead letter copies; raw JSON, empty where absent."""
+
+    offset: int
+    key: msgspec.Raw = msgspec.Raw()
+    key_base64: msgspec.Raw = msgspec.Raw()
+    value: msgspec.Raw = msgspec.Raw()
+    value_base64: msgspec.Raw = msgspec.Raw()
+
+
+_decode_records: Final = msgspec.json.Decoder(list[SourceRecord]).decode
+
+
+class PendingLetters:
+    """A range on its way, and how its tries went."""
+
+    __slots__ = ("attempts", "last_error", "led", "letter", "next_attempt_at_ms")
+
+    def __init__(self, led: LedSharePartition, letter: DeadLetter) -> None:
+        self.led = led
+        self.letter = letter
+        self.attempts = 0
+        self.last_error = ""
+        self.next_attempt_at_ms = 0
+
+
+class Refused(NamedTuple):
+    """Why the topic can never take a group's dead letters as things are."""
+
+    reason: str
+
+
+class DeadLetterQueue:
+    """Writes the dead letters of all share-partitions this gateway leads."""
+
+    def __init__(
+        self,
+        leader: Leader,
+        metadata: Metadata,
+        record_log: RecordLog,
+        clock: Clock,
+        *,
+        auto_create_topics: bool,
+        retry_max_ms: int,
+    ) -> None:
+        self._leader = leader
+        self._metadata = metadata
+        self._record_log = record_log
+        self._clock = clock
+        self._auto_create_topics = auto_create_topics
+        self._retry_max_ms = retry_max_ms
+        self._pending: list[PendingLetters] = []
+        self._wake = asyncio.Event()
+        leader.on_dead_letters = self.enqueue
+        metrics.DEAD_LETTERS_PENDING.set_function(lambda: sum(map(_size, self._pending)))
+
+    def enqueue(self, led: LedSharePartition, letters: Sequence[DeadLetter]) -> None:
+        """Take ranges that have just become ARCHIVING, or were found so at load."""
+        self._pending.extend(PendingLetters(led, letter) for letter in letters)
+        self._wake.set()
+
+    def stuck(self) -> bool:
+        """Whether a dead letter could not be written at its last try."""
+        return any(pending.attempts for pending in self._pending)
+
+    def pending_of(self, led: LedSharePartition) -> Iterable[PendingLetters]:
+        return (pending for pending in self._pending if pending.led is led and pending.attempts)
+
+    async def run(self) -> None:
+        """Write what is due, for ever."""
+        while True:
+            self._pending = [pending for pending in self._pending if not pending.led.fenced]
+            now_ms = self._clock.now_ms()
+            due = [pending for pending in self._pending if pending.next_attempt_at_ms <= now_ms]
+            if due:
+                await self._write(due)
+                continue
+            next_ms = min((pending.next_attempt_at_ms for pending in self._pending), default=None)
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(None if next_ms is None else max(next_ms - now_ms, 1) / 1000):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _write(self, due: Sequence[PendingLetters]) -> None:
+        by_destination: dict[tuple[str, str, int], list[PendingLetters]] = {}
+        for pending in due:
+            key = pending.led.key
+            by_destination.setdefault((key.group_id, key.topic_id, key.partition), []).append(pending)
+        for ranges in by_destination.values():
+            await self._write_share_partition(ranges)
+
+    async def _write_share_partition(self, ranges: Sequence[PendingLetters]) -> None:
+        led = ranges[0].led
+        group_id = led.key.group_id
+        metrics.DEAD_LETTER_WRITES.labels(group_id).inc()
+        try:
+            destination = await self._destination(led)
+            for pending in ranges:
+                await self._write_range(pending, destination)
+        except Exception as fault:
+            unexpected = not isinstance(fault, ApiError)
+            detail = fault.detail if isinstance(fault, ApiError) else repr(fault)
+            log.log(
+                logging.ERROR if unexpected else logging.WARNING,
+                "dead letters not written yet",
+                exc_info=unexpected,
+                extra=fields(group_id=group_id, topic=led.topic_name, partition=led.key.partition, cause=detail),
+            )
+            metrics.FAILED_DEAD_LETTER_WRITES.labels(group_id).inc()
+            now_ms = self._clock.now_ms()
+            for pending in ranges:
+                if pending in self._pending:
+                    pending.attempts += 1
+                    pending.last_error = detail
+                    pause_ms = min(FIRST_PAUSE_MS * 2 ** min(pending.attempts, 20), self._retry_max_ms)
+                    pending.next_attempt_at_ms = now_ms + pause_ms
+
+    async def _destination(self, led: LedSharePartition) -> Topic | Refused:
+        """The group's dead-letter topic, made if it is missing; or why it refuses."""
+        name = led.config.dead_letter_topic_name
+        if not name:
+            return Refused("the group's dead-letter queue was turned off meanwhile")
+        fault = topic_name_fault(name)
+        if fault:
+            return Refused(f"{name!r} cannot be a topic: {fault}")
+        try:
+            topic = await self._metadata.topic(name)
+        except UnknownTopicOrPartition:
+            topic = None
+        except ApiError as error:
+            if error.error is not UnknownTopicOrPartition.error:
+                raise
+            topic = None
+        if topic is None:
+            if not self._auto_create_topics:
+                return Refused(f"there is no topic {name!r} and dead-letter topics are not made by themselves")
+            topic = await self._metadata.create(name, {GROUP_ENABLE: "true"})
+        if topic.config.get(GROUP_ENABLE) != "true":
+            return Refused(f"topic {name!r} takes no dead letters: its {GROUP_ENABLE} is not true")
+        return topic
+
+    async def _write_range(self, pending: PendingLetters, destination: Topic | Refused) -> None:
+        led, letter = pending.led, pending.letter
+        for first_offset in range(letter.first_offset, letter.last_offset + 1, RECORDS_AT_ONCE):
+            last_offset = min(first_offset + RECORDS_AT_ONCE - 1, letter.last_offset)
+            sources: dict[int, SourceRecord] = {}
+            if led.config.dead_letter_copy_record:
+                sources = await self._sources(led, first_offset, last_offset)
+            rows = [
+                self._row(led, letter, offset, sources.get(offset), destination)
+                for offset in range(first_offset, last_offset + 1)
+            ]
+            if isinstance(destination, Refused):
+                await self._record_log.park_dead_letters(rows)
+                metrics.PARKED_DEAD_LETTERS.labels(led.key.group_id).inc(len(rows))
+            else:
+                partition = led.key.partition % destination.partitions
+                await self._record_log.append_dead_letters(destination.topic_id, partition, rows)
+                metrics.DEAD_LETTERS.labels(led.key.group_id).inc(len(rows))
+        if isinstance(destination, Refused):
+            log.warning(
+                "dead letters parked",
+                extra=fields(group_id=led.key.group_id, topic=led.topic_name, cause=destination.reason),
+            )
+        self._pending.remove(pending)
+        if led.fenced:
+            return
+        write = led.machine.complete_dead_letter(letter.first_offset, letter.last_offset, self._clock.now_ms())
+        if write is not None:
+            self._leader.persist(led, write)
+
+    async def _sources(self, led: LedSharePartition, first_offset: int, last_offset: int) -> dict[int, SourceRecord]:
+        """The source records that are still in the log, by offset."""
+        found: dict[int, SourceRecord] = {}
+        offset = first_offset
+        while offset <= last_offset:
+            try:
+                read = await self._record_log.read(
+                    led.key.topic_id, led.key.partition, offset, 1 << 20, last_offset - offset + 1
+                )
+            except OffsetOutOfRange as out_of_range:
+                offset = out_of_range.log_start_offset
+                continue
+            if not read.batches:
+                break
+            for batch in read.batches:
+                found.update(_records_of(batch, offset, last_offset))
+            offset = read.batches[-1].last_offset + 1
+        return found
+
+    def _row(
+        self,
+        led: LedSharePartition,
+        letter: DeadLetter,
+        offset: int,
+        source: SourceRecord | None,
+        destination: Topic | Refused,
+    ) -> DeadLetterRow:
+        headers = {
+            "__dlq.errors.topic": led.topic_name,
+            "__dlq.errors.partition": str(led.key.partition),
+            "__dlq.errors.offset": str(offset),
+            "__dlq.errors.group": led.key.group_id,
+            "__dlq.errors.delivery.count": str(letter.delivery_count),
+            "__dlq.errors.message": letter.cause,
+        }
+        if letter.reason:
+            headers["__dlq.errors.reason"] = letter.reason
+        limit = None if isinstance(destination, Refused) else destination.max_message_bytes
+        now_ms = self._clock.now_ms()
+        tail = _tail(now_ms, source, headers)
+        if limit is not None and len(tail) > limit:
+            tail = _tail(now_ms, None, headers)
+            if len(tail) > limit:
+                raise TooLarge(f"a dead letter's headers alone exceed the {limit} bytes its topic takes", limit=limit)
+        return DeadLetterRow(led.key, offset, letter.delivery_count, tail, now_ms, letter.cause)
+
+
+def _tail(now_ms: int, source: SourceRecord | None, headers: dict[str, str]) -> bytes:
+    key, value = b',"key":null', b',"value":null'
+    if source is not None:
+        if source.key_base64:
+            key = b',"key_base64":' + source.key_base64
+        elif source.key:
+            key = b',"key":' + source.key
+        if source.value_base64:
+            value = b',"value_base64":' + source.value_base64
+        elif source.value:
+            value = b',"value":' + source.value
+    return b"".join((b',"timestamp_ms":%d' % now_ms, key, value, b',"headers":', _encode(headers), b"}"))
+
+
+def _records_of(batch: RecordBatch, first_offset: int, last_offset: int) -> dict[int, SourceRecord]:
+    first = max(first_offset, batch.base_offset)
+    last = min(last_offset, batch.last_offset)
+    if first > last:
+        return {}
+    records = _decode_records(b"[" + bytes(batch.slice(first, last)) + b"]")
+    return {record.offset: record for record in records}
+
+
+def _size(pending: PendingLetters) -> int:
+    return pending.letter.last_offset - pending.letter.first_offset + 1

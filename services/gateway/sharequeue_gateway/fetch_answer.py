@@ -1,0 +1,83 @@
+"""The body of a fetch's answer, put together from slices of record batches: no record is parsed or built."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sharequeue.protocol.messages import AcknowledgementResult, PartitionError
+from sharequeue_gateway.fetch import Acquisition, PartitionFault
+from sharequeue_gateway.record_log import RecordBatch
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def fetch_answer(
+    member_id: str,
+    lock_duration_ms: int,
+    acquired: Sequence[Acquisition],
+    results: Sequence[AcknowledgementResult],
+    failed_count: int,
+    faults: Sequence[PartitionFault],
+    *,
+    with_records: bool,
+) -> bytes:
+    """Build the FetchResponse.
+
+    Args:
+        lock_duration_ms: the group's lock duration, how long fresh locks last.
+        with_records: False leaves the records out: the ranges alone.
+    """
+    entries = [
+        _entry(acquisition, range_index, with_records)
+        for acquisition in acquired
+        for range_index in range(len(acquisition.ranges))
+    ]
+    return b"".join(
+        (
+            b'{"member_id":',
+            _encode(member_id),
+            b',"acquisition_lock_timeout_ms":%d,"batches":[' % lock_duration_ms,
+            b",".join(entries),
+            b'],"acknowledgement_results":',
+            _encode(results),
+            b',"failed_count":%d,"errors":' % failed_count,
+            _encode([_error(fault) for fault in faults]),
+            b"}",
+        )
+    )
+
+
+def _entry(acquisition: Acquisition, range_index: int, with_records: bool) -> bytes:
+    first_offset, last_offset, delivery_count, deadline_ms = acquisition.ranges[range_index]
+    head = b'%b%d,"last_offset":%d,"delivery_count":%d,"lock_expires_at_ms":%d' % (
+        acquisition.led.json_prefix,
+        first_offset,
+        last_offset,
+        delivery_count,
+        deadline_ms,
+    )
+    if not with_records:
+        return head + b"}"
+    return b"".join((head, b',"records":[', _records(acquisition.batches, first_offset, last_offset), b"]}"))
+
+
+def _records(batches: Sequence[RecordBatch], first_offset: int, last_offset: int) -> bytes | memoryview:
+    slices = [
+        part
+        for batch in batches
+        if batch.base_offset <= last_offset and batch.last_offset >= first_offset
+        if (part := batch.slice(max(first_offset, batch.base_offset), min(last_offset, batch.last_offset)))
+    ]
+    return slices[0] if len(slices) == 1 else b",".join(slices)
+
+
+def _error(fault: PartitionFault) -> PartitionError:
+    error = fault.error
+    return PartitionError(
+        topic=fault.topic,
+        partition=fault.partition,
+        code=error.error.code,
+        kafka_code=error.error.kafka_code,
+        detail=error.detail,
+    )

@@ -1,0 +1,25 @@
+"""Which partition a keyed record goes to: Kafka's murmur2 of the key's bytes. Pure."""
+
+from functools import lru_cache
+
+_MASK = 0xFFFFFFFF
+_M = 0x5BD1E995
+
+
+@lru_cache(maxsize=65_536)
+def key_hash(key: bytes) -> int:
+    """Kafka's positive murmur2 of `key`: records of one key share a partition with those that Kafka clients produce."""
+    length = len(key)
+    value = 0x9747B28C ^ length
+    whole = length & ~3
+    for start in range(0, whole, 4):
+        k = int.from_bytes(key[start : start + 4], "little") * _M & _MASK
+        k ^= k >> 24
+        value = (value * _M & _MASK) ^ (k * _M & _MASK)
+    rest = key[whole:]
+    if rest:
+        value = (value ^ int.from_bytes(rest, "little")) * _M & _MASK
+    value ^= value >> 13
+    value = value * _M & _MASK
+    value ^= value >> 15
+    return value & 0x7FFFFFFF

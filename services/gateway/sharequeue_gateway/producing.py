@@ -1,0 +1,207 @@
+"""Produce: records become the JSON that fetches will send, grouped by partition, appended all or none."""
+
+import base64
+import binascii
+import hashlib
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.messages import ProduceRecord
+from sharequeue.wire import Answer
+from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.partitioner import key_hash
+from sharequeue_gateway.record_log import IdempotencyKey, PartitionAppend, RecordLog
+
+MAX_IDEMPOTENCY_KEY_LENGTH: Final = 128
+
+_encode: Final = msgspec.json.Encoder().encode
+_NO_KEY: Final = b',"key":null'
+_NULL_VALUE: Final = b',"value":null}'
+
+
+def record_tail(record: ProduceRecord, timestamp: bytes, pointer: str) -> bytes:
+    """A record as fetches send it, without its offset: `,"timestamp_ms":…,"key":…,"value":…}`.
+
+    Args:
+        timestamp: `,"timestamp_ms":<now>`, for a record that brings no timestamp of its own.
+        pointer: where the record stands in the request, for faults.
+    Raises: InvalidRequest (422): not exactly one of value, value_base64 and tombstone; two keys; base64 that is none.
+    """
+    if record.timestamp_ms is not None:
+        timestamp = b',"timestamp_ms":%d' % record.timestamp_ms
+    if record.key is not None:
+        if record.key_base64 is not None:
+            raise _unfit(f"{pointer}/key", "give key or key_base64, not both")
+        key = b',"key":' + _encode(record.key)
+    elif record.key_base64 is not None:
+        _from_base64(record.key_base64, f"{pointer}/key_base64")
+        key = b',"key_base64":"%b"' % record.key_base64.encode()
+    else:
+        key = _NO_KEY
+    value = record.value
+    given = bool(value) + (record.value_base64 is not None) + record.tombstone
+    if given != 1:
+        raise _unfit(f"{pointer}/value", "give exactly one of value, value_base64 and tombstone")
+    if record.headers:
+        headers = b',"headers":' + _encode(record.headers) + b"}"
+        if record.value_base64 is not None:
+            return b"".join((timestamp, key, _base64_value(record.value_base64, pointer)[:-1], headers))
+        return b"".join((timestamp, key, b',"value":', value if value else b"null", headers))
+    if value:
+        return b"".join((timestamp, key, b',"value":', value, b"}"))
+    if record.tombstone:
+        return b"".join((timestamp, key, _NULL_VALUE))
+    return b"".join((timestamp, key, _base64_value(record.value_base64 or "", pointer)))
+
+
+def _base64_value(text: str, pointer: str) -> bytes:
+    _from_base64(text, f"{pointer}/value_base64")
+    return b',"value_base64":"%b"}' % text.encode()
+
+
+def _from_base64(text: str, pointer: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as fault:
+        raise _unfit(pointer, f"not base64: {fault}") from None
+
+
+def _unfit(pointer: str, detail: str) -> InvalidRequest:
+    return InvalidRequest(f"{pointer}: {detail}", status=422, pointers=[(pointer, detail)])
+
+
+def raw_record(
+    value: bytes, key: str | None, partition: int | None, headers: dict[str, str]
+) -> ProduceRecord:
+    """The record whose value is a request's body."""
+    text = base64.b64encode(value).decode()
+    return ProduceRecord(key=key, value_base64=text, partition=partition, headers=headers)
+
+
+class Producer:
+    """Appends what produce requests hold."""
+
+    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
+        self._metadata = metadata
+        self._record_log = record_log
+        self._turns = itertools.count()
+
+    async def produce(
+        self,
+        topic_name: str,
+        records: Sequence[ProduceRecord],
+        body: bytes,
+        path: str,
+        idempotency_key: str | None,
+    ) -> Answer:
+        """Append the records and answer where they went, when they are durable.
+
+        Args:
+            body: the request's bytes; a repeat of an idempotency key must bring the same.
+        Raises: UnknownTopicOrPartition; InvalidRequest; TooLarge: a record above the topic's max.message.bytes;
+            StorageError or RequestTimedOut: it may not have been appended.
+        """
+        topic = await self._metadata.topic_to_produce(topic_name)
+        timestamp_ms = time.time_ns() // 1_000_000
+        timestamp = b',"timestamp_ms":%d' % timestamp_ms
+        tails = [record_tail(record, timestamp, f"/records/{index}") for index, record in enumerate(records)]
+        self._check_sizes(topic, tails)
+        partitions = await self._partitions(topic, records)
+        key = None
+        if idempotency_key is not None:
+            if not 1 <= len(idempotency_key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
+                raise InvalidRequest(f"an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters")
+            key = IdempotencyKey("", path, topic.topic_id, idempotency_key, hashlib.sha256(body).digest())
+        appends, places = _group(topic.topic_id, partitions, tails, records, timestamp_ms)
+        try:
+            result = await self._record_log.append(appends, key)
+        except UnknownTopicOrPartition:
+            self._metadata.forget(topic.topic_id)
+            raise
+        return Answer(_answer(result.base_offsets, appends, places))
+
+    @staticmethod
+    def _check_sizes(topic: Topic, tails: Sequence[bytes]) -> None:
+        limit = topic.max_message_bytes
+        if max(map(len, tails)) > limit:
+            index = next(index for index, tail in enumerate(tails) if len(tail) > limit)
+            raise TooLarge(
+                f"record {index} has {len(tails[index])} bytes; topic {topic.name!r} takes {limit} (max.message.bytes)",
+                limit=limit,
+                pointers=[(f"/records/{index}", f"larger than {limit} bytes")],
+            )
+
+    async def _partitions(self, topic: Topic, records: Sequence[ProduceRecord]) -> list[int] | int:
+        """The partition of each record, or the one of all: as given, else by the key, else the next in turn."""
+        highest = max((record.partition for record in records if record.partition is not None), default=-1)
+        if highest >= topic.partitions:
+            await self._metadata.refresh(topic.name)
+            topic = await self._metadata.topic(topic.name)
+            if highest >= topic.partitions:
+                raise UnknownTopicOrPartition(
+                    f"topic {topic.name!r} has no partition {highest}; it has {topic.partitions}"
+                )
+        if topic.partitions == 1:
+            return 0
+        turn = next(self._turns) % topic.partitions
+        chosen = [_partition(record, topic.partitions, turn) for record in records]
+        return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
+
+
+def _partition(record: ProduceRecord, partitions: int, turn: int) -> int:
+    if record.partition is not None:
+        return record.partition
+    if record.key is not None:
+        return key_hash(record.key.encode()) % partitions
+    if record.key_base64 is not None:
+        return key_hash(base64.b64decode(record.key_base64)) % partitions
+    return turn
+
+
+def _group(
+    topic_id: str,
+    partitions: list[int] | int,
+    tails: list[bytes],
+    records: Sequence[ProduceRecord],
+    timestamp_ms: int,
+) -> tuple[list[PartitionAppend], list[tuple[int, int]] | None]:
+    """One append per partition, and for each record (append, position in it) when there are several."""
+    timestamps = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
+    if isinstance(partitions, int):
+        return [PartitionAppend(topic_id, partitions, tails, max(timestamps))], None
+    by_partition: dict[int, list[int]] = {}
+    places = []
+    order = {partition: position for position, partition in enumerate(dict.fromkeys(partitions))}
+    for index, partition in enumerate(partitions):
+        indexes = by_partition.setdefault(partition, [])
+        places.append((order[partition], len(indexes)))
+        indexes.append(index)
+    appends = [
+        PartitionAppend(
+            topic_id, partition, [tails[index] for index in indexes], max(timestamps[index] for index in indexes)
+        )
+        for partition, indexes in by_partition.items()
+    ]
+    return appends, places
+
+
+def _answer(
+    base_offsets: Sequence[int], appends: Sequence[PartitionAppend], places: list[tuple[int, int]] | None
+) -> bytes:
+    if places is None:
+        base_offset, append = base_offsets[0], appends[0]
+        prefix = b'{"partition":%d,"offset":' % append.partition
+        produced = b"},".join([prefix + b"%d" % offset for offset in range(base_offset, base_offset + len(append.tails))])
+    else:
+        produced = b"},".join(
+            [
+                b'{"partition":%d,"offset":%d' % (appends[position].partition, base_offsets[position] + number)
+                for position, number in places
+            ]
+        )
+    return b'{"records":[' + produced + b"}]}"
