@@ -1,0 +1,151 @@
+"""The record log: append, read, offsets, watch. A partition is a sequence of record batches, one per produce request.
+
+`RecordLog` is what the gateway asks of a log; `postgres.PostgresRecordLog` is the one there is. Whatever implements it
+passes `tests/storage/record_log_suite.py`; `atomic_produce` and `idempotency_keys` are named capabilities there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from sharequeue.protocol.errors import ApiError, BY_CODE
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+TopicPartition = tuple[str, int]
+
+
+class OffsetOutOfRange(ApiError):
+    """The offset lies outside the log; `log_start_offset` is where it begins."""
+
+    error = BY_CODE["OFFSET_OUT_OF_RANGE"]
+
+    def __init__(self, detail: str, log_start_offset: int) -> None:
+        super().__init__(detail)
+        self.log_start_offset = log_start_offset
+
+
+class PartitionAppend(NamedTuple):
+    """What one produce request puts in one partition: it becomes one record batch.
+
+    `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`.
+    """
+
+    topic_id: str
+    partition: int
+    tails: Sequence[bytes]
+    max_timestamp_ms: int
+
+
+class IdempotencyKey(NamedTuple):
+    """Names a produce request: a repeat of it answers the first answer again.
+
+    `fingerprint`: SHA-256 of the request. `answer`: makes the answer of the base offsets; it is kept with the key.
+    """
+
+    caller: str
+    path: str
+    topic_id: str
+    key: str
+    fingerprint: bytes
+    answer: Callable[[Sequence[int]], bytes]
+
+
+class AppendResult(NamedTuple):
+    """`answer`: with an idempotency key, the answer kept for it."""
+
+    base_offsets: Sequence[int]
+    answer: bytes | None
+
+
+class ReadResult(NamedTuple):
+    """Whole batches from the one that holds the offset; none at the log end."""
+
+    batches: Sequence[RecordBatch]
+    log_start_offset: int
+    log_end_offset: int
+
+
+class Offsets(NamedTuple):
+    log_start_offset: int
+    last_stable_offset: int
+    log_end_offset: int
+
+
+class DeadLetterRow(NamedTuple):
+    """One dead letter: where its record stands, and the record to write (as in PartitionAppend.tails)."""
+
+    source: SharePartitionKey
+    offset: int
+    delivery_count: int
+    tail: bytes
+    timestamp_ms: int
+    cause: str
+
+
+class RecordLog(Protocol):
+    """Errors: UnknownTopicOrPartition (deleted), StorageError, RequestTimedOut (not definite), OffsetOutOfRange."""
+
+    async def append(
+        self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
+    ) -> AppendResult:
+        """Append to all the partitions or to none; durable when it returns. Returns: the base offset of each."""
+
+    def read_cached(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
+    ) -> ReadResult | None:
+        """As `read`, from memory alone; None if memory cannot tell. Raises: OffsetOutOfRange."""
+
+    async def read(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
+    ) -> ReadResult:
+        """Batches from the one that holds `offset` (or the next there is) until the limits are met; at least one.
+
+        Raises: OffsetOutOfRange: `offset` lies below the log start.
+        """
+
+    async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]: ...
+
+    async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset whose timestamp is not before `timestamp_ms`, or None."""
+
+    async def delete_records(self, topic_id: str, partition: int, before_offset: int) -> int:
+        """Move the log start up to `before_offset` (−1: the end). Returns: the log start. Raises: OffsetOutOfRange."""
+
+    async def delete_topic(self, topic_id: str, partitions: int) -> None:
+        """Refuse appends from now on and remove all records. Repeatable."""
+
+    async def apply_retention(
+        self, topic_id: str, partitions: int, retention_ms: int, retention_bytes: int, now_ms: int
+    ) -> None:
+        """Move log starts up as far as the limits ask; −1 is no limit."""
+
+    async def append_dead_letters(self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow]) -> None:
+        """Append dead letters, each once however often it is asked for."""
+
+    async def park_dead_letters(self, rows: Sequence[DeadLetterRow]) -> None:
+        """Keep dead letters whose topic refuses them, each once."""
+
+    async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]: ...
+
+    def watch(self, changed: Callable[[str, int], None], interest: Callable[[], Iterable[TopicPartition]]) -> None:
+        """Call `changed` after an append here, or when another gateway's append or a moved log start is noticed.
+
+        `interest`: the partitions to look at every half second.
+        """
+
+    async def ping(self) -> None:
+        """Raises: StorageError."""
+
+
+__all__ = [
+    "AppendResult",
+    "DeadLetterRow",
+    "IdempotencyKey",
+    "OffsetOutOfRange",
+    "Offsets",
+    "PartitionAppend",
+    "ReadResult",
+    "RecordBatch",
+    "RecordLog",
+    "TopicPartition",
+]

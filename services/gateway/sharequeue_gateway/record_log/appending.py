@@ -1,0 +1,311 @@
+"""Appends: all that wait share one commit; whoever is refused there takes the partition's lock and tries again.
+
+The fast path is one statement for everything gathered. It inserts only where nobody else appends and where the end is
+what this gateway believes it to be, so a stale writer is refused. The slow path is a transaction of its own: locks in
+one order, the ends read under them. A commit whose answer was lost is looked up by its append id before anybody is told.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, InvalidRequest, RequestTimedOut, StorageError, UnknownTopicOrPartition
+from sharequeue_gateway.record_log import AppendResult, DeadLetterRow, IdempotencyKey, PartitionAppend, store
+from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+log = logging.getLogger(__name__)
+
+KEY_HOURS: Final = 25
+LOST: Final = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.CannotConnectNowError)
+AT_ONCE: Final = 512
+
+Place = tuple[str, int]
+
+
+class Waiting(NamedTuple):
+    """One append to one partition that waits for the next commit."""
+
+    append: PartitionAppend
+    append_id: uuid.UUID
+    done: "asyncio.Future[int]"
+    deadline: float
+
+
+class Appender:
+    """Writes record batches. `run` must be running."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Coroutine[Any, Any, Any]],
+        pool: Any,
+        cache: BatchCache,
+        on_append: Callable[[str, int], None],
+        deadline_s: float,
+    ) -> None:
+        self._connect = connect
+        self._pool = pool
+        self._cache = cache
+        self._on_append = on_append
+        self._deadline_s = deadline_s
+        self._gathered: list[Waiting] = []
+        self._wake = asyncio.Event()
+        self._connection: Any = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def append(self, appends: Sequence[PartitionAppend], key: IdempotencyKey | None) -> AppendResult:
+        if key is None and len(appends) == 1:
+            done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            deadline = time.monotonic() + self._deadline_s
+            self._gathered.append(Waiting(appends[0], uuid.uuid4(), done, deadline))
+            self._wake.set()
+            return AppendResult((await asyncio.shield(done),), None)
+        return await asyncio.shield(self._spawn(self._append_slowly(appends, key, uuid.uuid4(), self._deadline_s)))
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # The fast path
+
+    async def run(self) -> None:
+        """Commit what was gathered, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._gathered:
+                gathered, self._gathered = self._gathered[:AT_ONCE], self._gathered[AT_ONCE:]
+                await self._commit(gathered)
+
+    async def _commit(self, gathered: Sequence[Waiting]) -> None:
+        """One commit for all of them; where it fails, halves, until the culprit stands alone."""
+        ends: dict[Place, int] = {}
+        batches: list[tuple[str, int, RecordBatch, uuid.UUID]] = []
+        by_id: dict[uuid.UUID, tuple[Waiting, RecordBatch]] = {}
+        for waiting in gathered:
+            append = waiting.append
+            place = (append.topic_id, append.partition)
+            end = ends.get(place)
+            if end is None:
+                known = self._cache.partition(place)
+                end = -1 if known is None else known.log_end_offset
+            if end < 0:
+                self._fall_back(waiting)
+                continue
+            batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms)
+            ends[place] = batch.last_offset + 1
+            batches.append((append.topic_id, append.partition, batch, waiting.append_id))
+            by_id[waiting.append_id] = (waiting, batch)
+        if not batches:
+            return
+        try:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await self._connect()
+            inserted = await store.append(self._connection, batches)
+        except asyncpg.UniqueViolationError:
+            for waiting, _ in by_id.values():
+                self._fall_back(waiting)
+            return
+        except LOST as fault:
+            self._connection = None
+            log.warning("append lost its connection", extra=fields(appends=len(by_id), cause=repr(fault)))
+            for waiting, batch in by_id.values():
+                self._spawn(self._find_out(waiting, batch.base_offset))
+            return
+        except (asyncpg.PostgresError, ValueError, OverflowError) as fault:
+            if len(by_id) == 1:
+                ((waiting, _),) = by_id.values()
+                waiting.done.set_exception(StorageError(f"the record log refused the append: {fault}", definite=True))
+                return
+            halves = [waiting for waiting, _ in by_id.values()]
+            await self._commit(halves[: len(halves) // 2])
+            await self._commit(halves[len(halves) // 2 :])
+            return
+        places = []
+        for append_id, (waiting, batch) in by_id.items():
+            if append_id not in inserted:
+                self._fall_back(waiting)
+                continue
+            place = (waiting.append.topic_id, waiting.append.partition)
+            self._keep(place, batch)
+            places.append(place)
+            if not waiting.done.done():
+                waiting.done.set_result(batch.base_offset)
+        for place in dict.fromkeys(places):
+            self._on_append(*place)
+
+    def _keep(self, place: Place, batch: RecordBatch) -> None:
+        self._cache.set_ends(place, -1, batch.last_offset + 1)
+        self._cache.add(place, batch)
+
+    def _fall_back(self, waiting: Waiting) -> None:
+        async def append_slowly() -> None:
+            remaining_s = max(waiting.deadline - time.monotonic(), 0.1)
+            try:
+                result = await self._append_slowly([waiting.append], None, waiting.append_id, remaining_s)
+            except ApiError as error:
+                if not waiting.done.done():
+                    waiting.done.set_exception(error)
+                return
+            if not waiting.done.done():
+                waiting.done.set_result(result.base_offsets[0])
+
+        self._spawn(append_slowly())
+
+    async def _find_out(self, waiting: Waiting, base_offset: int) -> None:
+        """Learn whether a commit whose answer was lost happened; append again if it surely did not."""
+        append = waiting.append
+        while time.monotonic() < waiting.deadline:
+            try:
+                async with self._pool.acquire(timeout=2) as connection, connection.transaction():
+                    # its lock waits for the lost statement, if the server still runs it
+                    await store.lock(connection, [(append.topic_id, append.partition)])
+                    found = await store.appended(
+                        connection, append.topic_id, append.partition, waiting.append_id, base_offset
+                    )
+            except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
+                log.info("still do not know whether an append happened", extra=fields(cause=repr(fault)))
+                await asyncio.sleep(0.2)
+                continue
+            if found is None:
+                self._fall_back(waiting)
+            else:
+                waiting.done.set_result(found)
+                self._cache.drop((append.topic_id, append.partition))
+                self._on_append(append.topic_id, append.partition)
+            return
+        waiting.done.set_exception(
+            RequestTimedOut("the record log's database went away during the commit: the records may have been appended")
+        )
+
+    # The slow path
+
+    async def _append_slowly(
+        self, appends: Sequence[PartitionAppend], key: IdempotencyKey | None, append_id: uuid.UUID, deadline_s: float
+    ) -> AppendResult:
+        deadline = time.monotonic() + deadline_s
+        begun = False
+        while True:
+            try:
+                async with asyncio.timeout(max(deadline - time.monotonic(), 0.05)):
+                    async with self._pool.acquire() as connection:
+                        if begun:
+                            repeated = await self._look_up(connection, appends, key, append_id)
+                            if repeated is not None:
+                                return repeated
+                        begun = True
+                        return await self._transaction(connection, appends, key, append_id)
+            except ApiError:
+                raise
+            except (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError) as fault:
+                if time.monotonic() + 0.2 >= deadline:
+                    raise _unknown(begun, fault) from fault
+                await asyncio.sleep(0.1)
+            except TimeoutError as fault:
+                raise _unknown(begun, fault) from fault
+            except (asyncpg.PostgresError, ValueError, OverflowError) as fault:
+                raise StorageError(f"the record log refused the append: {fault}", definite=True) from fault
+
+    async def _look_up(
+        self, connection: Any, appends: Sequence[PartitionAppend], key: IdempotencyKey | None, append_id: uuid.UUID
+    ) -> AppendResult | None:
+        """Whether an earlier try, whose commit answer was lost, happened."""
+        if key is not None:
+            return None  # the key itself tells, in the transaction
+        async with connection.transaction():
+            await store.lock(connection, [(append.topic_id, append.partition) for append in appends])
+            found = [
+                await store.appended(connection, append.topic_id, append.partition, append_id, 0) for append in appends
+            ]
+        return None if None in found else AppendResult([base for base in found if base is not None], None)
+
+    async def _transaction(
+        self, connection: Any, appends: Sequence[PartitionAppend], key: IdempotencyKey | None, append_id: uuid.UUID
+    ) -> AppendResult:
+        places = [(append.topic_id, append.partition) for append in appends]
+        async with connection.transaction():
+            hour = int(time.time() // 3600)
+            if key is not None:
+                used = await store.find_key(
+                    connection, key.caller, key.path, key.topic_id, key.key, hour - KEY_HOURS + 1
+                )
+                if used is not None:
+                    fingerprint, answer, base_offsets = used
+                    if fingerprint != key.fingerprint:
+                        raise InvalidRequest(
+                            f"Idempotency-Key {key.key!r} was used for another request; use a new key", status=422
+                        )
+                    return AppendResult(base_offsets, answer)
+            batches = await self._insert(connection, appends, append_id)
+            base_offsets = [batch.base_offset for batch in batches]
+            answer = None
+            if key is not None:
+                answer = key.answer(base_offsets)
+                await store.keep_key(
+                    connection,
+                    hour,
+                    key.caller,
+                    key.path,
+                    key.topic_id,
+                    key.key,
+                    key.fingerprint,
+                    answer,
+                    base_offsets,
+                )
+        for place, batch in zip(places, batches, strict=True):
+            self._keep(place, batch)
+        for place in places:
+            self._on_append(*place)
+        return AppendResult(base_offsets, answer)
+
+    async def _insert(
+        self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID
+    ) -> list[RecordBatch]:
+        places = [(append.topic_id, append.partition) for append in appends]
+        await store.lock(connection, places)
+        await store.make_partitions(connection, places)
+        bounds = await store.bounds(connection, places)
+        if any(bounds[place].deleted for place in places):
+            raise UnknownTopicOrPartition("the topic was deleted")
+        batches = [
+            RecordBatch.encode(bounds[place].log_end_offset, append.tails, append.max_timestamp_ms)
+            for place, append in zip(places, appends, strict=True)
+        ]
+        await store.insert(
+            connection,
+            [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)],
+        )
+        for place in places:
+            self._cache.set_ends(place, bounds[place].log_start_offset, bounds[place].log_end_offset)
+        return batches
+
+    async def append_dead_letters(self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow]) -> None:
+        """Append those whose key is new, in the transaction that keeps the keys."""
+        append_id = uuid.uuid4()
+        place = (topic_id, partition)
+        async with self._pool.acquire() as connection, connection.transaction():
+            new = await store.take_dead_letter_keys(
+                connection, [(row.source, row.offset, row.delivery_count) for row in rows]
+            )
+            wanted = [row for row in rows if (row.source, row.offset, row.delivery_count) in new]
+            if not wanted:
+                return
+            timestamp_ms = max(row.timestamp_ms for row in wanted)
+            append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms)
+            (batch,) = await self._insert(connection, [append], append_id)
+        self._keep(place, batch)
+        self._on_append(topic_id, partition)
+
+
+def _unknown(begun: bool, fault: BaseException) -> ApiError:
+    if begun:
+        return RequestTimedOut(f"the record log did not answer in time: the records may have been appended ({fault!r})")
+    return StorageError(f"the record log cannot be reached: {fault!r}", definite=True)

@@ -1,0 +1,104 @@
+"""Recent record batches in memory, bounded in bytes over all partitions; and what is known of each partition's ends."""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+OVERHEAD = 400
+"""Bytes a batch costs beside its records: objects, positions' header, index entries."""
+
+TopicPartition = tuple[str, int]
+
+
+class CachedPartition:
+    """One partition's known ends (−1 = not known) and cached batches, ascending."""
+
+    __slots__ = ("bases", "batches", "log_end_offset", "log_start_offset")
+
+    def __init__(self) -> None:
+        self.log_start_offset = -1
+        self.log_end_offset = -1
+        self.bases: list[int] = []
+        self.batches: list[RecordBatch] = []
+
+    @property
+    def known(self) -> bool:
+        return self.log_end_offset >= 0
+
+
+class BatchCache:
+    """Least recently used batches leave first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._partitions: dict[TopicPartition, CachedPartition] = {}
+        self._order: OrderedDict[tuple[str, int, int], int] = OrderedDict()
+        self.bytes = 0
+
+    def partition(self, place: TopicPartition) -> CachedPartition | None:
+        return self._partitions.get(place)
+
+    def places(self) -> list[TopicPartition]:
+        return list(self._partitions)
+
+    def set_ends(self, place: TopicPartition, log_start_offset: int, log_end_offset: int) -> bool:
+        """Learn a partition's ends; they never go back. Returns: whether that was news."""
+        known = self._partitions.get(place)
+        if known is None:
+            known = self._partitions[place] = CachedPartition()
+        before = (known.log_start_offset, known.log_end_offset)
+        known.log_start_offset = max(known.log_start_offset, log_start_offset)
+        known.log_end_offset = max(known.log_end_offset, log_end_offset)
+        while known.batches and known.batches[0].last_offset < known.log_start_offset:
+            self._remove(place, known, 0)
+        return (known.log_start_offset, known.log_end_offset) != before
+
+    def add(self, place: TopicPartition, batch: RecordBatch) -> None:
+        known = self._partitions.get(place)
+        if known is None:
+            known = self._partitions[place] = CachedPartition()
+        index = bisect_right(known.bases, batch.base_offset)
+        if index and known.bases[index - 1] == batch.base_offset:
+            return
+        known.bases.insert(index, batch.base_offset)
+        known.batches.insert(index, batch)
+        cost = batch.size + 4 * batch.record_count + OVERHEAD
+        self._order[(*place, batch.base_offset)] = cost
+        self.bytes += cost
+        while self.bytes > self._max_bytes and len(self._order) > 1:
+            topic_id, partition, base_offset = next(iter(self._order))
+            oldest = self._partitions[topic_id, partition]
+            self._remove((topic_id, partition), oldest, bisect_right(oldest.bases, base_offset) - 1)
+
+    def _remove(self, place: TopicPartition, known: CachedPartition, index: int) -> None:
+        self.bytes -= self._order.pop((*place, known.bases[index]))
+        del known.bases[index], known.batches[index]
+
+    def drop(self, place: TopicPartition) -> None:
+        known = self._partitions.pop(place, None)
+        if known is not None:
+            for base_offset in known.bases:
+                self.bytes -= self._order.pop((*place, base_offset))
+
+    def read(
+        self, place: TopicPartition, offset: int, max_bytes: int, max_records: int
+    ) -> Sequence[RecordBatch] | None:
+        """Consecutive cached batches from the one that holds `offset`; None if that one is not cached."""
+        known = self._partitions[place]
+        index = bisect_right(known.bases, offset) - 1
+        if index < 0 or known.batches[index].last_offset < offset:
+            return None
+        found = [known.batches[index]]
+        self._order.move_to_end((*place, known.bases[index]))
+        size = found[0].size
+        wanted = offset + max_records - 1
+        while size < max_bytes and found[-1].last_offset < wanted:
+            index += 1
+            if index == len(known.batches) or known.bases[index] != found[-1].last_offset + 1:
+                break
+            found.append(known.batches[index])
+            self._order.move_to_end((*place, known.bases[index]))
+            size += found[-1].size
+        return found

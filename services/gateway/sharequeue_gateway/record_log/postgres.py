@@ -1,0 +1,309 @@
+"""The record log on PostgreSQL: the appender, reads through the cache, trimming, and a watch over other gateways' writes."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import StorageError
+from sharequeue_gateway.record_log import (
+    AppendResult,
+    DeadLetterRow,
+    IdempotencyKey,
+    OffsetOutOfRange,
+    Offsets,
+    PartitionAppend,
+    ReadResult,
+    TopicPartition,
+    store,
+)
+from sharequeue_gateway.record_log.appending import KEY_HOURS, LOST, Appender
+from sharequeue_gateway.record_log.cache import BatchCache
+
+log = logging.getLogger(__name__)
+
+READ_AHEAD_BYTES: Final = 1 << 20
+READ_AHEAD_BATCHES: Final = 256
+WATCH_PAUSE_S: Final = 0.5
+PURGE_PAUSE_S: Final = 15.0
+PURGE_AFTER_S: Final = 60
+PURGE_AT_ONCE: Final = 1000
+STATEMENT_TIMEOUT: Final = "15s"
+
+
+class _Timestamped(msgspec.Struct):
+    offset: int
+    timestamp_ms: int
+
+
+_timestamps: Final = msgspec.json.Decoder(list[_Timestamped]).decode
+
+
+class PostgresRecordLog:
+    """See RecordLog. Make it with `open`, keep `run` running, end it with `close`."""
+
+    def __init__(self, database_url: str, pool: Any, cache_bytes: int, deadline_s: float) -> None:
+        self._pool = pool
+        self._cache = BatchCache(cache_bytes)
+        self._changed: Callable[[str, int], None] = lambda topic_id, partition: None
+        self._interest: Callable[[], Iterable[TopicPartition]] = tuple
+
+        async def connect() -> Any:
+            return await asyncpg.connect(database_url, timeout=5, server_settings=_server_settings("append"))
+
+        self._appender = Appender(connect, pool, self._cache, self._on_append, deadline_s)
+
+    @classmethod
+    async def open(
+        cls, database_url: str, *, cache_bytes: int = 64 << 20, connections: int = 8, deadline_s: float = 10.0
+    ) -> "PostgresRecordLog":
+        pool = await asyncpg.create_pool(
+            database_url,
+            min_size=1,
+            max_size=connections,
+            timeout=5,
+            command_timeout=15,
+            server_settings=_server_settings("log"),
+        )
+        return cls(database_url, pool, cache_bytes, deadline_s)
+
+    async def close(self) -> None:
+        self._pool.terminate()
+
+    def _on_append(self, topic_id: str, partition: int) -> None:
+        self._changed(topic_id, partition)
+
+    # Append
+
+    async def append(
+        self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
+    ) -> AppendResult:
+        return await self._appender.append(appends, idempotency_key)
+
+    async def append_dead_letters(self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow]) -> None:
+        try:
+            await self._appender.append_dead_letters(topic_id, partition, rows)
+        except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
+            raise StorageError(f"dead letters cannot be written: {fault!r}") from fault
+
+    async def park_dead_letters(self, rows: Sequence[DeadLetterRow]) -> None:
+        values = [
+            (
+                row.source.group_id,
+                row.source.topic_id,
+                row.source.partition,
+                row.offset,
+                row.delivery_count,
+                row.cause,
+                row.tail,
+            )
+            for row in rows
+        ]
+        await self._query(store.park, values)
+
+    async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]:
+        counts: dict[TopicPartition, int] = await self._query(store.parked_counts, group_id)
+        return counts
+
+    # Read
+
+    def read_cached(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
+    ) -> ReadResult | None:
+        place = (topic_id, partition)
+        known = self._cache.partition(place)
+        if known is None or not known.known or known.log_start_offset < 0:
+            return None
+        if offset < known.log_start_offset:
+            raise _below(offset, known.log_start_offset)
+        if offset >= known.log_end_offset:
+            return ReadResult((), known.log_start_offset, known.log_end_offset)
+        batches = self._cache.read(place, offset, max_bytes, max_records)
+        return None if batches is None else ReadResult(batches, known.log_start_offset, known.log_end_offset)
+
+    async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int) -> ReadResult:
+        place = (topic_id, partition)
+        known = self._cache.partition(place)
+        if known is None or not known.known or known.log_start_offset < 0:
+            await self.offsets(topic_id, [partition])
+            cached = self.read_cached(topic_id, partition, offset, max_bytes, max_records)
+            if cached is not None:
+                return cached
+        ahead = max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
+        batches = await self._query(store.read, topic_id, partition, offset, ahead, READ_AHEAD_BATCHES)
+        for batch in batches:
+            self._cache.add(place, batch)
+        known = self._cache.partition(place)
+        log_start_offset = 0 if known is None else known.log_start_offset
+        log_end_offset = offset if known is None else known.log_end_offset
+        if offset < log_start_offset:
+            raise _below(offset, log_start_offset)
+        return ReadResult(_within(batches, offset, max_bytes, max_records), log_start_offset, log_end_offset)
+
+    async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
+        places = [(topic_id, partition) for partition in partitions]
+        bounds = await self._query(store.bounds, places)
+        answer = {}
+        for place in places:
+            found = bounds.get(place)
+            start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
+            if found is not None and not found.deleted:
+                self._cache.set_ends(place, start, end)
+            answer[place[1]] = Offsets(start, end, end)
+        return answer
+
+    async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
+        bounds = (await self._query(store.bounds, [(topic_id, partition)])).get((topic_id, partition))
+        if bounds is None:
+            return None
+        from_offset = bounds.log_start_offset
+        while True:
+            batch = await self._query(store.batch_with_timestamp, topic_id, partition, from_offset, timestamp_ms)
+            if batch is None:
+                return None
+            for record in _timestamps(b"[" + batch.slice(from_offset, batch.last_offset) + b"]"):
+                if record.timestamp_ms >= timestamp_ms:
+                    return record.offset
+            from_offset = batch.last_offset + 1
+
+    # Trim
+
+    async def delete_records(self, topic_id: str, partition: int, before_offset: int) -> int:
+        place = (topic_id, partition)
+
+        async def trim(connection: Any) -> int:
+            async with connection.transaction():
+                await store.lock(connection, [place])
+                await store.make_partitions(connection, [place])
+                bounds = (await store.bounds(connection, [place]))[place]
+                target = bounds.log_end_offset if before_offset == -1 else before_offset
+                if target > bounds.log_end_offset:
+                    raise OffsetOutOfRange(
+                        f"before_offset {target} is behind the log end {bounds.log_end_offset}", bounds.log_start_offset
+                    )
+                target = max(target, bounds.log_start_offset)
+                await store.raise_log_start(connection, topic_id, partition, target, bounds.log_end_offset)
+            self._cache.set_ends(place, target, bounds.log_end_offset)
+            return target
+
+        log_start_offset: int = await self._query(trim)
+        self._changed(topic_id, partition)
+        return log_start_offset
+
+    async def delete_topic(self, topic_id: str, partitions: int) -> None:
+        places = [(topic_id, partition) for partition in range(partitions)]
+
+        async def mark(connection: Any) -> None:
+            async with connection.transaction():
+                await store.make_partitions(connection, places, deleted=True)
+                await store.lock(connection, places)
+                await store.mark_deleted(connection, topic_id)
+
+        await self._query(mark)
+        for place in places:
+            self._cache.drop(place)
+
+    async def apply_retention(
+        self, topic_id: str, partitions: int, retention_ms: int, retention_bytes: int, now_ms: int
+    ) -> None:
+        bounds = await self._query(store.bounds, [(topic_id, partition) for partition in range(partitions)])
+        for (_, partition), (log_start_offset, log_end_offset, deleted) in bounds.items():
+            target = log_start_offset
+            if deleted or log_start_offset == log_end_offset:
+                continue
+            if retention_ms >= 0:
+                batch = await self._query(
+                    store.batch_with_timestamp, topic_id, partition, log_start_offset, now_ms - retention_ms
+                )
+                target = max(target, log_end_offset if batch is None else batch.base_offset)
+            if retention_bytes >= 0:
+                oldest = await self._query(store.start_by_bytes, topic_id, partition, retention_bytes)
+                target = max(target, log_end_offset if oldest is None else oldest)
+            if target > log_start_offset:
+                await self.delete_records(topic_id, partition, target)
+                log.info(
+                    "retention moved the log start",
+                    extra=fields(topic_id=topic_id, partition=partition, log_start_offset=target),
+                )
+
+    # Loops
+
+    def watch(self, changed: Callable[[str, int], None], interest: Callable[[], Iterable[TopicPartition]]) -> None:
+        self._changed = changed
+        self._interest = interest
+
+    async def run(self) -> None:
+        """The appender, the watch and the purge, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._appender.run())
+            group.create_task(self._watch())
+            group.create_task(self._purge())
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_PAUSE_S)
+            places = list({*self._interest(), *self._cache.places()})
+            if not places:
+                continue
+            try:
+                bounds = await self._query(store.bounds, places)
+            except StorageError as error:
+                log.warning("cannot look for other gateways' writes", extra=fields(cause=error.detail))
+                continue
+            for place, (log_start_offset, log_end_offset, deleted) in bounds.items():
+                if deleted:
+                    self._cache.drop(place)
+                elif self._cache.set_ends(place, log_start_offset, log_end_offset):
+                    self._changed(*place)
+
+    async def _purge(self) -> None:
+        while True:
+            try:
+                hour = int(time.time() // 3600)
+                await self._query(store.make_key_partitions, hour, KEY_HOURS)
+                while await self._query(store.remove_rows, PURGE_AT_ONCE, PURGE_AFTER_S) == PURGE_AT_ONCE:
+                    pass
+            except StorageError as error:
+                log.warning("cannot purge the record log", extra=fields(cause=error.detail))
+            await asyncio.sleep(PURGE_PAUSE_S)
+
+    async def ping(self) -> None:
+        async def select(connection: Any) -> None:
+            await connection.execute("SELECT 1", timeout=2)
+
+        await self._query(select)
+
+    async def _query(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a store function on a connection of the pool; every failure of the database is a StorageError."""
+        try:
+            async with self._pool.acquire(timeout=5) as connection:
+                return await function(connection, *arguments)
+        except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
+            raise StorageError(f"the record log's database does not answer: {fault!r}") from fault
+
+
+def _server_settings(name: str) -> dict[str, str]:
+    return {
+        "application_name": f"sharequeue-gateway-{name}",
+        "statement_timeout": STATEMENT_TIMEOUT,
+        "idle_in_transaction_session_timeout": "10s",
+        "jit": "off",
+    }
+
+
+def _below(offset: int, log_start_offset: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}", log_start_offset)
+
+
+def _within(batches: Sequence[Any], offset: int, max_bytes: int, max_records: int) -> Sequence[Any]:
+    size = 0
+    for index, batch in enumerate(batches):
+        size += batch.size
+        if size >= max_bytes or batch.last_offset >= offset + max_records - 1:
+            return batches[: index + 1]
+    return batches

@@ -1,0 +1,112 @@
+"""A record batch: records already encoded as the JSON that fetches send, and where each one ends. Pure.
+
+Stored form: flags (u8, bit 0 = offsets are given), record count (u32), end positions (u32 each, the comma behind the
+record included), offsets (u64 each, if given), the records joined by commas. Little endian.
+"""
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+_HEADER = struct.Struct("<BI")
+_SPARSE = 1
+
+assert sys.byteorder == "little", "stored positions are little endian"
+
+
+class RecordBatch:
+    """Records of one produce request. Offsets need not be dense: compaction makes gaps."""
+
+    __slots__ = ("_ends", "_offsets", "_payload", "base_offset", "last_offset", "max_timestamp_ms", "record_count", "size")
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        ends: array[int],
+        offsets: array[int] | None,
+        payload: bytes,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.max_timestamp_ms = max_timestamp_ms
+        self.record_count = len(ends)
+        self.size = len(payload)
+        self._ends = ends
+        self._offsets = offsets
+        self._payload = payload
+
+    @classmethod
+    def encode(cls, base_offset: int, tails: Sequence[bytes], max_timestamp_ms: int) -> "RecordBatch":
+        """Make a dense batch of records that lack only their offsets."""
+        records = [b'{"offset":%d%b' % numbered for numbered in enumerate(tails, base_offset)]
+        ends = array("I", accumulate([len(record) + 1 for record in records]))
+        last_offset = base_offset + len(records) - 1
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, b",".join(records))
+
+    @classmethod
+    def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
+        """Read the stored form; the records themselves are not looked at."""
+        flags, count = _HEADER.unpack_from(stored)
+        position = _HEADER.size
+        ends = array("I", stored[position : position + 4 * count])
+        position += 4 * count
+        offsets = None
+        if flags & _SPARSE:
+            offsets = array("Q", stored[position : position + 8 * count])
+            position += 8 * count
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored[position:])
+
+    def stored(self) -> bytes:
+        """The stored form."""
+        flags = 0 if self._offsets is None else _SPARSE
+        offsets = b"" if self._offsets is None else self._offsets.tobytes()
+        return b"".join((_HEADER.pack(flags, self.record_count), self._ends.tobytes(), offsets, self._payload))
+
+    def _indexes(self, first_offset: int, last_offset: int) -> tuple[int, int]:
+        """Indexes of the records in first..last: [begin, end)."""
+        if self._offsets is None:
+            begin = max(0, first_offset - self.base_offset)
+            return begin, min(self.record_count, last_offset - self.base_offset + 1)
+        return bisect_left(self._offsets, first_offset), bisect_right(self._offsets, last_offset)
+
+    def slice(self, first_offset: int, last_offset: int) -> bytes:
+        """The records of first..last joined by commas; empty if there is none."""
+        begin, end = self._indexes(first_offset, last_offset)
+        if begin >= end:
+            return b""
+        if begin == 0 and end == self.record_count:
+            return self._payload
+        return self._payload[self._ends[begin - 1] if begin else 0 : self._ends[end - 1] - 1]
+
+    def size_of(self, first_offset: int, last_offset: int) -> int:
+        """Bytes of the records of first..last, with a comma behind each."""
+        begin, end = self._indexes(first_offset, last_offset)
+        return 0 if begin >= end else self._ends[end - 1] - (self._ends[begin - 1] if begin else 0)
+
+    def absent(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
+        """Ranges of first..last that hold no record."""
+        if self._offsets is None:
+            return []
+        begin, end = self._indexes(first_offset, last_offset)
+        gone = []
+        expected = first_offset
+        for offset in self._offsets[begin:end]:
+            if offset > expected:
+                gone.append((expected, offset - 1))
+            expected = offset + 1
+        if expected <= last_offset:
+            gone.append((expected, last_offset))
+        return gone
+
+    def sparse(self, offsets: Sequence[int]) -> "RecordBatch":
+        """The same batch with only these of its records, ascending; its extent stays."""
+        kept = [self.slice(offset, offset) for offset in offsets]
+        ends = array("I", accumulate([len(record) + 1 for record in kept]))
+        return RecordBatch(
+            self.base_offset, self.last_offset, self.max_timestamp_ms, ends, array("Q", offsets), b",".join(kept)
+        )

@@ -1,0 +1,327 @@
+"""The record log's SQL, one function per statement. Schema `log`; partitions end at `greatest(end_floor, last batch + 1)`."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
+
+_END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
+  WHERE b.topic_id = p.topic_id AND b.partition = p.partition ORDER BY b.base_offset DESC LIMIT 1), 0))"""
+
+APPEND = f"""
+WITH input AS (
+  SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[])
+    AS t(topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)),
+heads AS (
+  SELECT * FROM unnest($9::uuid[], $10::int[], $11::bigint[], $12::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
+allowed AS MATERIALIZED (
+  SELECT h.topic_id, h.partition FROM heads h
+  WHERE pg_try_advisory_xact_lock(h.lock_key) AND EXISTS (
+    SELECT 1 FROM log.partitions p
+    WHERE p.topic_id = h.topic_id AND p.partition = h.partition AND NOT p.deleted AND {_END} = h.base_offset))
+INSERT INTO log.record_batches
+  (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
+SELECT i.* FROM input i JOIN allowed USING (topic_id, partition) ORDER BY i.topic_id, i.partition, i.base_offset
+RETURNING append_id
+"""
+
+INSERT = """
+INSERT INTO log.record_batches
+  (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
+SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[])
+"""
+
+READ = """
+WITH sizes AS (
+  SELECT base_offset, sum(octet_length(records)) OVER (ORDER BY base_offset) - octet_length(records) AS before
+  FROM (
+    SELECT base_offset, records FROM log.record_batches
+    WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
+      SELECT base_offset FROM log.record_batches
+      WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+    ORDER BY base_offset LIMIT $5) ahead)
+SELECT b.base_offset, b.last_offset, b.max_timestamp_ms, b.records
+FROM log.record_batches b JOIN sizes s USING (base_offset)
+WHERE b.topic_id = $1 AND b.partition = $2 AND s.before < $4 AND b.last_offset >= $3
+ORDER BY b.base_offset
+"""
+
+
+class Bounds(NamedTuple):
+    """Where a partition begins and ends."""
+
+    log_start_offset: int
+    log_end_offset: int
+    deleted: bool
+
+
+def lock_key(topic_id: str, partition: int) -> int:
+    """The advisory lock of a partition."""
+    digest = hashlib.blake2b(f"{topic_id}/{partition}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def columns(batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> list[list[Any]]:
+    """Batches as the arrays that APPEND and INSERT take."""
+    return [
+        [topic_id for topic_id, _, _, _ in batches],
+        [partition for _, partition, _, _ in batches],
+        [batch.base_offset for _, _, batch, _ in batches],
+        [batch.last_offset for _, _, batch, _ in batches],
+        [batch.max_timestamp_ms for _, _, batch, _ in batches],
+        [batch.record_count for _, _, batch, _ in batches],
+        [append_id for _, _, _, append_id in batches],
+        [batch.stored() for _, _, batch, _ in batches],
+    ]
+
+
+async def append(connection: Connection, batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> set[UUID]:
+    """Insert batches wherever nobody else appends and the end is where they begin. Returns: append ids inserted."""
+    heads: dict[tuple[str, int], int] = {}
+    for topic_id, partition, batch, _ in batches:
+        heads.setdefault((topic_id, partition), batch.base_offset)
+    rows = await connection.fetch(
+        APPEND,
+        *columns(batches),
+        [topic_id for topic_id, _ in heads],
+        [partition for _, partition in heads],
+        list(heads.values()),
+        [lock_key(*place) for place in heads],
+    )
+    return {row[0] for row in rows}
+
+
+async def insert(connection: Connection, batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> None:
+    await connection.execute(INSERT, *columns(batches))
+
+
+async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> None:
+    """Take the advisory locks of partitions until the transaction ends, in one order for everybody."""
+    await connection.execute("SET LOCAL lock_timeout = '10s'")
+    for key in sorted(lock_key(*place) for place in places):
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", key)
+
+
+async def make_partitions(connection: Connection, places: Sequence[tuple[str, int]], deleted: bool = False) -> None:
+    """Make missing partition rows; rows that are there, marked deleted or not, stay as they are."""
+    await connection.execute(
+        """INSERT INTO log.partitions (topic_id, partition, deleted)
+           SELECT t.topic_id, t.partition, $3 FROM unnest($1::uuid[], $2::int[]) AS t(topic_id, partition)
+           ORDER BY 1, 2 ON CONFLICT DO NOTHING""",
+        [topic_id for topic_id, _ in places],
+        [partition for _, partition in places],
+        deleted,
+    )
+
+
+async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
+    """Where partitions begin and end; those never appended to are left out."""
+    rows = await connection.fetch(
+        f"""SELECT p.topic_id, p.partition, p.log_start_offset, {_END} AS log_end_offset, p.deleted
+            FROM log.partitions p
+            JOIN unnest($1::uuid[], $2::int[]) AS t(topic_id, partition) USING (topic_id, partition)""",
+        [topic_id for topic_id, _ in places],
+        [partition for _, partition in places],
+    )
+    return {(str(row[0]), row[1]): Bounds(row[2], row[3], row[4]) for row in rows}
+
+
+async def appended(connection: Connection, topic_id: str, partition: int, append_id: UUID, base_offset: int) -> int | None:
+    """The base offset of an append whose outcome was lost, or None if it did not happen."""
+    found: int | None = await connection.fetchval(
+        """SELECT base_offset FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND base_offset >= $4 AND append_id = $3 LIMIT 1""",
+        topic_id,
+        partition,
+        append_id,
+        base_offset,
+    )
+    return found
+
+
+async def read(
+    connection: Connection, topic_id: str, partition: int, offset: int, max_bytes: int, max_batches: int
+) -> list[RecordBatch]:
+    rows = await connection.fetch(READ, topic_id, partition, offset, max_bytes, max_batches)
+    return [RecordBatch.decode(*row) for row in rows]
+
+
+async def batch_with_timestamp(
+    connection: Connection, topic_id: str, partition: int, from_offset: int, timestamp_ms: int
+) -> RecordBatch | None:
+    """The first batch that holds a timestamp not before the given one. Walks the partition from `from_offset` on."""
+    row = await connection.fetchrow(
+        """SELECT base_offset, last_offset, max_timestamp_ms, records FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
+               SELECT base_offset FROM log.record_batches
+               WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+             AND max_timestamp_ms >= $4
+           ORDER BY base_offset LIMIT 1""",
+        topic_id,
+        partition,
+        from_offset,
+        timestamp_ms,
+    )
+    return None if row is None else RecordBatch.decode(*row)
+
+
+async def raise_log_start(
+    connection: Connection, topic_id: str, partition: int, log_start_offset: int, end: int
+) -> None:
+    """Move the log start up and remember the end; the rows before it go a minute later."""
+    await connection.execute(
+        """UPDATE log.partitions SET log_start_offset = greatest(log_start_offset, $3),
+             end_floor = greatest(end_floor, $4), trimmed_at = now()
+           WHERE topic_id = $1 AND partition = $2""",
+        topic_id,
+        partition,
+        log_start_offset,
+        end,
+    )
+
+
+async def start_by_bytes(connection: Connection, topic_id: str, partition: int, retention_bytes: int) -> int | None:
+    """The base offset of the oldest batch that still fits in `retention_bytes`, counted from the newest."""
+    found: int | None = await connection.fetchval(
+        """SELECT min(base_offset) FROM (
+             SELECT base_offset, sum(octet_length(records)) OVER (ORDER BY base_offset DESC) AS kept
+             FROM log.record_batches WHERE topic_id = $1 AND partition = $2) sizes
+           WHERE kept <= $3""",
+        topic_id,
+        partition,
+        retention_bytes,
+    )
+    return found
+
+
+async def mark_deleted(connection: Connection, topic_id: str) -> None:
+    await connection.execute("UPDATE log.partitions SET deleted = true, trimmed_at = now() WHERE topic_id = $1", topic_id)
+
+
+async def remove_rows(connection: Connection, at_once: int, seconds: int) -> int:
+    """Remove some rows below log starts that moved at least `seconds` ago, or of deleted topics. Returns: how many."""
+    removed: int = await connection.fetchval(
+        """WITH gone AS (
+             SELECT b.topic_id, b.partition, b.base_offset FROM log.partitions p
+             CROSS JOIN LATERAL (
+               SELECT topic_id, partition, base_offset FROM log.record_batches b
+               WHERE b.topic_id = p.topic_id AND b.partition = p.partition
+                 AND (p.deleted OR b.last_offset < p.log_start_offset)
+               ORDER BY b.base_offset LIMIT $1) b
+             WHERE p.trimmed_at IS NOT NULL AND (p.deleted OR p.trimmed_at < now() - make_interval(secs => $2)) LIMIT $1),
+           removed AS (
+             DELETE FROM log.record_batches b USING gone
+             WHERE b.topic_id = gone.topic_id AND b.partition = gone.partition AND b.base_offset = gone.base_offset
+             RETURNING 1)
+           SELECT count(*) FROM removed""",
+        at_once,
+        seconds,
+    )
+    return removed
+
+
+# Idempotency keys, kept in one partition of the table per hour
+
+
+async def make_key_partitions(connection: Connection, hour: int, kept_hours: int) -> None:
+    """Make the table partitions of this hour and the next, and drop those that are too old."""
+    for wanted in (hour, hour + 1):
+        await connection.execute(
+            f"CREATE TABLE IF NOT EXISTS log.idempotency_keys_{wanted} "
+            f"PARTITION OF log.idempotency_keys FOR VALUES FROM ({wanted}) TO ({wanted + 1})"
+        )
+    names = await connection.fetch(
+        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+        "WHERE i.inhparent = 'log.idempotency_keys'::regclass"
+    )
+    for (name,) in names:
+        if int(name.rpartition("_")[2]) < hour - kept_hours:
+            await connection.execute(f"DROP TABLE IF EXISTS log.{name}")
+
+
+async def find_key(
+    connection: Connection, caller: str, path: str, topic_id: str, key: str, since_hour: int
+) -> tuple[bytes, bytes, list[int]] | None:
+    """Take the key for this transaction; its fingerprint, answer and base offsets if it was used before."""
+    name = hashlib.blake2b("\0".join((caller, path, topic_id, key)).encode(), digest_size=8).digest()
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(name, "big", signed=True))
+    row = await connection.fetchrow(
+        """SELECT fingerprint, answer, base_offsets FROM log.idempotency_keys
+           WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller = $4 AND created_hour >= $5 LIMIT 1""",
+        topic_id,
+        key,
+        path,
+        caller,
+        since_hour,
+    )
+    return None if row is None else (row[0], row[1], list(row[2]))
+
+
+async def keep_key(
+    connection: Connection,
+    hour: int,
+    caller: str,
+    path: str,
+    topic_id: str,
+    key: str,
+    fingerprint: bytes,
+    answer: bytes,
+    base_offsets: Sequence[int],
+) -> None:
+    await connection.execute(
+        """INSERT INTO log.idempotency_keys
+             (created_hour, topic_id, key, path, caller, fingerprint, answer, base_offsets)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
+        hour,
+        topic_id,
+        key,
+        path,
+        caller,
+        fingerprint,
+        answer,
+        list(base_offsets),
+    )
+
+
+# Dead letters
+
+
+async def take_dead_letter_keys(
+    connection: Connection, keys: Sequence[tuple[SharePartitionKey, int, int]]
+) -> set[tuple[SharePartitionKey, int, int]]:
+    """Keep the keys of dead letters. Returns: those that were not there before."""
+    rows = await connection.fetch(
+        """INSERT INTO log.dead_letter_keys (group_id, topic_id, partition, record_offset, delivery_count)
+           SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::int[])
+           ON CONFLICT DO NOTHING RETURNING group_id, topic_id, partition, record_offset, delivery_count""",
+        [key.group_id for key, _, _ in keys],
+        [key.topic_id for key, _, _ in keys],
+        [key.partition for key, _, _ in keys],
+        [offset for _, offset, _ in keys],
+        [count for _, _, count in keys],
+    )
+    return {(SharePartitionKey(row[0], str(row[1]), row[2]), row[3], row[4]) for row in rows}
+
+
+async def park(connection: Connection, rows: Sequence[tuple[str, str, int, int, int, str, bytes]]) -> None:
+    """Keep (group, topic id, partition, offset, delivery count, cause, record) of dead letters, each once."""
+    await connection.executemany(
+        """INSERT INTO log.parked_dead_letters
+             (group_id, topic_id, partition, record_offset, delivery_count, cause, record)
+           VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING""",
+        rows,
+    )
+
+
+async def parked_counts(connection: Connection, group_id: str) -> dict[tuple[str, int], int]:
+    rows = await connection.fetch(
+        """SELECT topic_id, partition, count(*) FROM log.parked_dead_letters
+           WHERE group_id = $1 GROUP BY topic_id, partition""",
+        group_id,
+    )
+    return {(str(row[0]), row[1]): row[2] for row in rows}
