@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 import uvicorn
 import uvloop
@@ -67,20 +68,58 @@ def serve_operations(app: FastAPI, ready: ReadinessCheck) -> None:
     serve(app, apis.METRICS, metrics)
 
 
-def run(app: FastAPI, host: str, port: int, loops: Sequence[Loop], stop: Loop | None = None) -> None:
-    """Serve `app` until SIGTERM, SIGINT or the death of a loop.
+def check_address(host: str, allow_unauthenticated: bool, prefix: str) -> None:
+    """Refuse to serve a public address to callers that nobody authenticates. Raises: ValueError."""
+    if not is_loopback(host) and not allow_unauthenticated:
+        raise ValueError(
+            f"{prefix}HOST={host} is a public address and callers are not authenticated; "
+            f"set {prefix}ALLOW_UNAUTHENTICATED=true if the network in front keeps strangers out"
+        )
+
+
+class Service(NamedTuple):
+    """What one process runs.
+
+    `loops`: coroutine functions that run as long as the service does. `stop`: awaited when a signal came, before the
+    server stops taking requests: hand over, finish, release. `close`: awaited at the very end.
+    """
+
+    app: FastAPI
+    loops: Sequence[Loop]
+    stop: Loop | None = None
+    close: Loop | None = None
+
+
+def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) -> int:
+    """Serve until SIGTERM, SIGINT or the death of a loop.
 
     Args:
-        loops: coroutine functions that run as long as the service does; they are cancelled when it ends.
-        stop: awaited when a signal came, before the server stops taking requests: hand over, finish, release.
-    Raises: OSError: the address cannot be bound. ExceptionGroup: a loop raised; the process must end non-zero.
+        prepare: makes the service, inside the event loop.
+    Returns: the exit code: 0 after a signal, 1 when something died or the address cannot be bound; the log says what.
     """
-    uvloop.run(_run(app, host, port, loops, stop))
+    try:
+        uvloop.run(_run(prepare, host, port))
+    except OSError as fault:
+        log.error("cannot start", extra=fields(host=host, port=port, cause=str(fault)))
+        return 1
+    except Exception:
+        log.exception("the service died")
+        return 1
+    return 0
 
 
-async def _run(app: FastAPI, host: str, port: int, loops: Sequence[Loop], stop: Loop | None) -> None:
+async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) -> None:
     listener = socket.create_server((host, port), backlog=4096)
+    service = await prepare()
     log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
+    try:
+        await _serve(service, listener)
+    finally:
+        if service.close is not None:
+            await service.close()
+
+
+async def _serve(service: Service, listener: socket.socket) -> None:
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -97,14 +136,14 @@ async def _run(app: FastAPI, host: str, port: int, loops: Sequence[Loop], stop: 
         running_loop.add_signal_handler(signal_number, stopping.set)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_forever(loop)) for loop in loops]
+        tasks = [group.create_task(_forever(loop)) for loop in service.loops]
         serving = group.create_task(server.serve(sockets=[listener]))
 
         async def stop_when_asked() -> None:
             await stopping.wait()
             log.info("stopping")
-            if stop is not None:
-                await stop()
+            if service.stop is not None:
+                await service.stop()
             server.should_exit = True
             await serving
             for task in tasks:
@@ -114,7 +153,7 @@ async def _run(app: FastAPI, host: str, port: int, loops: Sequence[Loop], stop: 
         await serving
         if not stopping.is_set():
             stopper.cancel()
-            raise RuntimeError(f"the server on {host}:{port} ended by itself")
+            raise RuntimeError("the server ended by itself")
 
 
 async def _forever(loop: Loop) -> None:

@@ -111,11 +111,14 @@ class _ClientGone(Exception):
 class Endpoint:
     """The ASGI application of one call."""
 
-    def __init__(self, api: Api, handler: Handler, max_request_bytes: int, cluster_token: str | None) -> None:
+    def __init__(
+        self, api: Api, handler: Handler, max_request_bytes: int, cluster_token: str | None, protect: bool
+    ) -> None:
         self._api = api
         self._handler = handler
         self._max_request_bytes = max_request_bytes
-        self._authorization = None if cluster_token is None else f"Bearer {cluster_token}".encode()
+        protected = cluster_token is not None and (api.internal or protect)
+        self._authorization = f"Bearer {cluster_token}".encode() if protected else None
         has_type = api.request is not None
         self._decoder = msgspec.json.Decoder(api.request) if has_type and not api.query_parameters else None
         self._seconds: dict[int, Histogram] = {}
@@ -159,7 +162,7 @@ class Endpoint:
             return problem_answer(unexpected, request_id)
 
     def _authorise(self, headers: dict[bytes, bytes]) -> None:
-        if self._authorization is None or not self._api.internal:
+        if self._authorization is None:
             return
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
             raise ClusterAuthorizationFailed("this call is for the services alone and needs the cluster token")
@@ -289,6 +292,7 @@ def serve(
     *,
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
     cluster_token: str | None = None,
+    protect: bool = False,
 ) -> None:
     """Make `api` a route of `app`.
 
@@ -296,11 +300,12 @@ def serve(
         handler: takes a Call, returns the response message, or an Answer that is already bytes. May raise ApiError.
         max_request_bytes: a larger body is refused with 413.
         cluster_token: what internal calls must bring; None asks nothing.
+        protect: ask the token of this call too, although clients may make it elsewhere.
     """
     app.router.routes.append(
         Route(
             api.path,
-            endpoint=Endpoint(api, handler, max_request_bytes, cluster_token),
+            endpoint=Endpoint(api, handler, max_request_bytes, cluster_token, protect),
             methods=[api.method],
             name=api.operation_id,
         )

@@ -1,0 +1,149 @@
+"""The group coordinator's calls. Those that clients make too come through a gateway, with the cluster token."""
+
+from fastapi import FastAPI
+from prometheus_client import Gauge
+
+from sharequeue.protocol import apis, messages
+from sharequeue.protocol.errors import ApiError, InvalidGroupId, InvalidRequest
+from sharequeue.protocol.internal import (
+    DescribeTopicsRequest,
+    DescribeTopicsResponse,
+    GroupSummaryResponse,
+    InitializeSharePartitionsRequest,
+    InitializeSharePartitionsResponse,
+    LeaderEpochResponse,
+    MetadataChangesQuery,
+    MetadataChangesResponse,
+    RegisterGatewayRequest,
+)
+from sharequeue.protocol.messages import Empty, Readiness
+from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
+from sharequeue.service import serve_operations
+from sharequeue.wire import Call, Client, create_app, serve
+from sharequeue_coordinator import store
+from sharequeue_coordinator.coordinator import GroupCoordinator
+
+MAX_PAGE_SIZE = 10_000
+
+TOPICS = Gauge("sharequeue_coordinator_topics", "Topics.")
+GROUPS = Gauge("sharequeue_coordinator_group_count", "Share groups (group-count).")
+METADATA_VERSION = Gauge("sharequeue_coordinator_metadata_version", "Version of the metadata change feed.")
+
+
+def create_group_coordinator_app(
+    coordinator: GroupCoordinator, share_coordinator: Client, *, cluster_token: str
+) -> FastAPI:
+    """The application of one group coordinator."""
+    app = create_app("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")
+    TOPICS.set_function(lambda: coordinator.topic_count)
+    METADATA_VERSION.set_function(lambda: coordinator.changes.version)
+
+    async def create_topic(call: Call) -> messages.Topic:
+        request: messages.CreateTopicRequest = call.request
+        return await coordinator.create_topic(request.name, request.partitions, request.config)
+
+    async def list_topics(call: Call) -> messages.ListTopicsResponse:
+        query: apis.ListTopicsQuery = call.request
+        if not 1 <= query.page_size <= MAX_PAGE_SIZE:
+            raise InvalidRequest(f"page_size must be in the range 1 to {MAX_PAGE_SIZE}", limit=MAX_PAGE_SIZE)
+        page, following = coordinator.page(query.page_size, query.page_token)
+        listed = [
+            messages.TopicListing(name=topic.name, topic_id=topic.topic_id, partitions=topic.partitions)
+            for topic in page
+        ]
+        return messages.ListTopicsResponse(topics=listed, next_page_token=following)
+
+    async def update_topic(call: Call) -> messages.Topic:
+        request: messages.UpdateTopicRequest = call.request
+        return await coordinator.update_topic(call.path["topic"], request.partitions, request.config, request.reset)
+
+    async def delete_topic(call: Call) -> Empty:
+        await coordinator.delete_topic(call.path["topic"])
+        return Empty()
+
+    async def describe_topics(call: Call) -> DescribeTopicsResponse:
+        request: DescribeTopicsRequest = call.request
+        return DescribeTopicsResponse(topics=coordinator.known(request.names, request.topic_ids))
+
+    async def metadata_changes(call: Call) -> MetadataChangesResponse:
+        query: MetadataChangesQuery = call.request
+        await coordinator.changes.wait(query.since, min(query.max_wait_ms, MAX_WAIT_MS) / 1000)
+        changed = coordinator.changes.after(query.since)
+        version = coordinator.changes.version
+        if changed is None:
+            return MetadataChangesResponse(version=version, reset=True)
+        topic_ids, group_ids = changed
+        known = coordinator.known((), topic_ids)
+        gone = set(topic_ids) - {topic.topic_id for topic in known}
+        return MetadataChangesResponse(
+            version=version, topics=known, deleted_topic_ids=sorted(gone), group_ids=group_ids
+        )
+
+    async def get_group_config(call: Call) -> dict[str, str]:
+        return await coordinator.group_config(_group_of(call))
+
+    async def update_group_config(call: Call) -> dict[str, str]:
+        return await coordinator.update_group_config(_group_of(call), call.request)
+
+    async def initialize(call: Call) -> InitializeSharePartitionsResponse:
+        request: InitializeSharePartitionsRequest = call.request
+        fault = group_id_fault(request.group_id)
+        if fault:
+            raise InvalidGroupId(fault)
+        asked = {topic.topic_id: topic.partitions for topic in request.topics}
+        initialized = await coordinator.initialize(request.group_id, asked)
+        config = await coordinator.query(store.group_config, request.group_id)
+        return InitializeSharePartitionsResponse(config=config, topics=initialized)
+
+    async def group_summary(call: Call) -> GroupSummaryResponse:
+        return GroupSummaryResponse(topics=await coordinator.summary(_group_of(call)))
+
+    async def register_gateway(call: Call) -> LeaderEpochResponse:
+        request: RegisterGatewayRequest = call.request
+        return LeaderEpochResponse(
+            leader_epoch=await coordinator.query(store.register_gateway, request.node_id, request.url)
+        )
+
+    async def next_leader_epoch(_: Call) -> LeaderEpochResponse:
+        return LeaderEpochResponse(leader_epoch=await coordinator.query(store.next_leader_epoch))
+
+    async def ready() -> Readiness:
+        dependencies = {"postgresql": "ok", "share coordinator": "ok"}
+        status = "ready"
+        try:
+            await share_coordinator.call(apis.LIVEZ, deadline_s=1, retry=False)
+        except ApiError as error:
+            dependencies["share coordinator"] = error.detail
+            status = "degraded"
+        try:
+            GROUPS.set(await coordinator.query(store.group_count))
+        except ApiError as error:
+            dependencies["postgresql"] = error.detail
+            status = "unavailable"
+        return Readiness(status=status, dependencies=dependencies)
+
+    for api, handler in (
+        (apis.CREATE_TOPIC, create_topic),
+        (apis.LIST_TOPICS, list_topics),
+        (apis.UPDATE_TOPIC, update_topic),
+        (apis.DELETE_TOPIC, delete_topic),
+        (apis.GET_SHARE_GROUP_CONFIG, get_group_config),
+        (apis.UPDATE_SHARE_GROUP_CONFIG, update_group_config),
+        (apis.DESCRIBE_TOPICS, describe_topics),
+        (apis.METADATA_CHANGES, metadata_changes),
+        (apis.INITIALIZE_SHARE_PARTITIONS, initialize),
+        (apis.GROUP_SUMMARY, group_summary),
+        (apis.REGISTER_GATEWAY, register_gateway),
+        (apis.NEXT_LEADER_EPOCH, next_leader_epoch),
+    ):
+        serve(app, api, handler, cluster_token=cluster_token, protect=True)
+    serve_operations(app, ready)
+    return app
+
+
+def _group_of(call: Call) -> str:
+    group_id = call.path["group"]
+    fault = group_id_fault(group_id)
+    if fault:
+        raise InvalidGroupId(fault)
+    return group_id

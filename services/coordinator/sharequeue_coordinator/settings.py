@@ -1,0 +1,27 @@
+"""The group coordinator's knobs. Read from the environment with the prefix SHAREQUEUE_COORDINATOR_."""
+
+from msgspec import Struct
+
+PREFIX = "SHAREQUEUE_COORDINATOR_"
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Durations in milliseconds."""
+
+    database_url: str
+    share_coordinator_url: str
+    cluster_token: str
+
+    host: str = "127.0.0.1"
+    port: int = 8081
+    log_level: str = "info"
+    allow_unauthenticated: bool = False
+    kafka_defaults: bool = False
+    """Kafka's defaults and bounds of group settings instead of ours."""
+    max_partitions_per_topic: int = 10_000
+    deletion_retry_ms: int = 1000
+
+    def check(self) -> None:
+        """Raises: ValueError: a limit below 1."""
+        if self.max_partitions_per_topic < 1 or self.deletion_retry_ms < 1:
+            raise ValueError("limits must be at least 1")

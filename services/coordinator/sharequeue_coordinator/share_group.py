@@ -1,0 +1,72 @@
+"""Which share-partitions of a group must be initialised, and how. Pure. Source: KIP-932, initialising share-partitions.
+
+Two stages: Initializing is persisted, then the share coordinator is asked, then Initialized is persisted. A partition
+of a topic the group has never seen starts at −1, which the group's reset strategy resolves; further partitions of a
+known topic, and those whose earlier initialisation was not heard of again, start at 0: nothing produced meanwhile is
+skipped.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class GroupTopic(NamedTuple):
+    """A group's share-partitions of one topic."""
+
+    initializing: frozenset[int] = frozenset()
+    initialized: frozenset[int] = frozenset()
+
+
+class Initialization(NamedTuple):
+    """Partitions of one topic to initialise, all at one start offset."""
+
+    topic_id: str
+    partitions: frozenset[int]
+    start_offset: int
+
+
+def missing(known: Mapping[str, GroupTopic], asked: Mapping[str, Iterable[int]]) -> list[Initialization]:
+    """What of the share-partitions asked for is not initialised yet."""
+    wanted = []
+    for topic_id, partitions in asked.items():
+        topic = known.get(topic_id)
+        absent = frozenset(partitions) - (topic.initialized if topic else frozenset())
+        if absent:
+            wanted.append(Initialization(topic_id, absent, -1 if topic is None else 0))
+    return wanted
+
+
+def begin(known: Mapping[str, GroupTopic], initializations: Iterable[Initialization]) -> dict[str, GroupTopic]:
+    """The first stage: these topics as they are persisted before the share coordinator is asked."""
+    changed = {}
+    for topic_id, partitions, _ in initializations:
+        topic = known.get(topic_id, GroupTopic())
+        changed[topic_id] = GroupTopic(topic.initializing | partitions, topic.initialized)
+    return changed
+
+
+def succeed(known: Mapping[str, GroupTopic], initializations: Iterable[Initialization]) -> dict[str, GroupTopic]:
+    """The second stage, when every partition was initialised."""
+    changed = {}
+    for topic_id, partitions, _ in initializations:
+        topic = known.get(topic_id, GroupTopic())
+        changed[topic_id] = GroupTopic(topic.initializing - partitions, topic.initialized | partitions)
+    return changed
+
+
+def fail(
+    known: Mapping[str, GroupTopic], initializations: Iterable[Initialization]
+) -> tuple[dict[str, GroupTopic], list[str]]:
+    """Undo the first stage after a refusal: the next call tries afresh.
+
+    Returns: topics to persist, and those the group has not seen after all.
+    """
+    changed, forgotten = {}, []
+    for topic_id, partitions, _ in initializations:
+        topic = known.get(topic_id, GroupTopic())
+        left = GroupTopic(topic.initializing - partitions, topic.initialized)
+        if left == GroupTopic():
+            forgotten.append(topic_id)
+        else:
+            changed[topic_id] = left
+    return changed, forgotten

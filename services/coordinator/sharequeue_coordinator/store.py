@@ -1,0 +1,158 @@
+"""The group coordinator's SQL, one function per statement. Schema `groups`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+Connection = Any  # asyncpg ships no types
+
+
+class TopicRow(NamedTuple):
+    """A topic as it is stored; `config` holds only what differs from the defaults."""
+
+    topic_id: str
+    name: str
+    partitions: int
+    config: dict[str, str]
+
+
+class GroupTopicRow(NamedTuple):
+    """A group's share-partitions of one topic: being initialised, and initialised."""
+
+    topic_id: str
+    initializing: frozenset[int]
+    initialized: frozenset[int]
+
+
+def _topic(row: Any) -> TopicRow:
+    return TopicRow(str(row[0]), row[1], row[2], msgspec.json.decode(row[3]))
+
+
+def _json(config: Mapping[str, str]) -> str:
+    return msgspec.json.encode(config).decode()
+
+
+async def topics(connection: Connection) -> list[TopicRow]:
+    rows = await connection.fetch("SELECT topic_id, name, partitions, config FROM groups.topics WHERE NOT deleting")
+    return [_topic(row) for row in rows]
+
+
+async def insert_topic(connection: Connection, topic: TopicRow) -> bool:
+    """Returns: False if a topic of that name is there."""
+    status: str = await connection.execute(
+        """INSERT INTO groups.topics (topic_id, name, partitions, config) VALUES ($1, $2, $3, $4::jsonb)
+           ON CONFLICT (name) WHERE NOT deleting DO NOTHING""",
+        topic.topic_id,
+        topic.name,
+        topic.partitions,
+        _json(topic.config),
+    )
+    return status == "INSERT 0 1"
+
+
+async def update_topic(connection: Connection, topic: TopicRow) -> None:
+    await connection.execute(
+        "UPDATE groups.topics SET partitions = $2, config = $3::jsonb WHERE topic_id = $1",
+        topic.topic_id,
+        topic.partitions,
+        _json(topic.config),
+    )
+
+
+async def mark_topic_deleting(connection: Connection, topic_id: str) -> None:
+    await connection.execute("UPDATE groups.topics SET deleting = true WHERE topic_id = $1", topic_id)
+
+
+async def deleting_topics(connection: Connection) -> list[tuple[str, int]]:
+    rows = await connection.fetch("SELECT topic_id, partitions FROM groups.topics WHERE deleting")
+    return [(str(row[0]), row[1]) for row in rows]
+
+
+async def remove_topic(connection: Connection, topic_id: str) -> None:
+    """Forget a topic and every group's metadata of it."""
+    async with connection.transaction():
+        await connection.execute("DELETE FROM groups.share_group_topics WHERE topic_id = $1", topic_id)
+        await connection.execute("DELETE FROM groups.topics WHERE topic_id = $1", topic_id)
+
+
+async def group(connection: Connection, group_id: str) -> tuple[int, list[GroupTopicRow]] | None:
+    """A group's epoch and share-partitions, or None if there is no such group."""
+    epoch = await connection.fetchval(
+        "SELECT group_epoch FROM groups.share_groups WHERE group_id = $1 AND NOT deleted", group_id
+    )
+    if epoch is None:
+        return None
+    rows = await connection.fetch(
+        "SELECT topic_id, initializing, initialized FROM groups.share_group_topics WHERE group_id = $1", group_id
+    )
+    return epoch, [GroupTopicRow(str(row[0]), frozenset(row[1]), frozenset(row[2])) for row in rows]
+
+
+async def group_count(connection: Connection) -> int:
+    count: int = await connection.fetchval("SELECT count(*) FROM groups.share_groups WHERE NOT deleted")
+    return count
+
+
+async def bump_group(connection: Connection, group_id: str) -> int:
+    """Make the group, or raise its epoch; a deleted group's epoch goes on. Returns: the new epoch."""
+    epoch: int = await connection.fetchval(
+        """INSERT INTO groups.share_groups (group_id, group_epoch) VALUES ($1, 2)
+           ON CONFLICT (group_id) DO UPDATE SET group_epoch = groups.share_groups.group_epoch + 1, deleted = false
+           RETURNING group_epoch""",
+        group_id,
+    )
+    return epoch
+
+
+async def save_group_topics(connection: Connection, group_id: str, rows: Sequence[GroupTopicRow]) -> None:
+    await connection.executemany(
+        """INSERT INTO groups.share_group_topics (group_id, topic_id, initializing, initialized)
+           VALUES ($1, $2, $3, $4)
+           ON CONFLICT (group_id, topic_id) DO UPDATE SET initializing = $3, initialized = $4, deleting = false""",
+        [(group_id, row.topic_id, sorted(row.initializing), sorted(row.initialized)) for row in rows],
+    )
+
+
+async def remove_group_topics(connection: Connection, group_id: str, topic_ids: Sequence[str]) -> None:
+    await connection.execute(
+        "DELETE FROM groups.share_group_topics WHERE group_id = $1 AND topic_id = ANY($2::uuid[])", group_id, topic_ids
+    )
+
+
+async def group_config(connection: Connection, group_id: str) -> dict[str, str]:
+    text = await connection.fetchval("SELECT config FROM groups.share_group_configs WHERE group_id = $1", group_id)
+    config: dict[str, str] = {} if text is None else msgspec.json.decode(text)
+    return config
+
+
+async def save_group_config(connection: Connection, group_id: str, config: Mapping[str, str]) -> None:
+    await connection.execute(
+        """INSERT INTO groups.share_group_configs (group_id, config) VALUES ($1, $2::jsonb)
+           ON CONFLICT (group_id) DO UPDATE SET config = $2::jsonb""",
+        group_id,
+        _json(config),
+    )
+
+
+async def next_leader_epoch(connection: Connection) -> int:
+    epoch: int = await connection.fetchval("SELECT nextval('groups.leader_epoch')")
+    return epoch
+
+
+async def register_gateway(connection: Connection, node_id: str, url: str) -> int:
+    """Returns: a leader epoch above all earlier ones."""
+    epoch: int = await connection.fetchval(
+        """INSERT INTO groups.gateways (node_id, url, leader_epoch)
+           VALUES ($1, $2, nextval('groups.leader_epoch'))
+           ON CONFLICT (node_id) DO UPDATE SET url = $2, leader_epoch = EXCLUDED.leader_epoch, registered_at = now()
+           RETURNING leader_epoch""",
+        node_id,
+        url,
+    )
+    return epoch
+
+
+async def gateway_urls(connection: Connection) -> list[str]:
+    rows = await connection.fetch("SELECT url FROM groups.gateways ORDER BY registered_at DESC")
+    return [row[0] for row in rows]

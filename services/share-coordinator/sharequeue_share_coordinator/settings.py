@@ -1,0 +1,31 @@
+"""The share coordinator's knobs. Read from the environment with the prefix SHAREQUEUE_SHARE_COORDINATOR_."""
+
+from msgspec import Struct
+
+PREFIX = "SHAREQUEUE_SHARE_COORDINATOR_"
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Durations in milliseconds."""
+
+    database_url: str
+    coordinator_url: str
+    cluster_token: str
+
+    host: str = "127.0.0.1"
+    port: int = 8082
+    node_id: str = "share-coordinator-0"
+    url: str = ""
+    log_level: str = "info"
+    allow_unauthenticated: bool = False
+    snapshot_update_records_per_snapshot: int = 500
+    cold_partition_snapshot_interval_ms: int = 300_000
+    prune_interval_ms: int = 30_000
+    max_cached_share_partitions: int = 200_000
+
+    def check(self) -> None:
+        """Raises: ValueError: a value out of Kafka's bounds."""
+        if not 0 <= self.snapshot_update_records_per_snapshot <= 500:
+            raise ValueError("snapshot_update_records_per_snapshot must be in the range 0 to 500 inclusive")
+        if self.max_cached_share_partitions < 1:
+            raise ValueError("max_cached_share_partitions must be at least 1")

@@ -1,0 +1,138 @@
+"""The share coordinator's SQL, one function per statement. Schema `share_state`.
+
+Each write is one statement that takes the shard's row FOR SHARE and asks for the owner's epoch: a new owner's takeover
+waits for writes under way and refuses all later ones, so a paused owner can write nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, Row
+
+SHARD: Final = 0
+
+encode_row: Final = msgspec.msgpack.Encoder().encode
+decode_row: Final = msgspec.msgpack.Decoder(Row).decode
+
+APPEND: Final = """
+WITH owner AS MATERIALIZED (
+  SELECT 1 FROM share_state.shards WHERE shard = $1 AND owner_epoch = $2 FOR SHARE)
+INSERT INTO share_state.share_records (key_id, kind, record)
+SELECT t.key_id, t.kind, t.record
+FROM owner, unnest($3::bigint[], $4::smallint[], $5::bytea[]) WITH ORDINALITY AS t(key_id, kind, record, n)
+ORDER BY t.n
+"""
+
+LOAD: Final = """
+SELECT k.key_id, k.group_id, k.topic_id, k.partition, r.record
+FROM unnest($1::text[], $2::uuid[], $3::int[]) AS t(group_id, topic_id, partition)
+JOIN share_state.share_partitions k USING (group_id, topic_id, partition)
+LEFT JOIN share_state.share_records r ON r.key_id = k.key_id
+ORDER BY k.key_id, r.seq
+"""
+
+
+class LoadedKey(NamedTuple):
+    key_id: int
+    rows: list[Row]
+
+
+async def take_over(connection: Any, owner: str) -> int:
+    """Become the shard's owner; waits for writes of the one before. Returns: the owner epoch."""
+    epoch: int = await connection.fetchval(
+        """INSERT INTO share_state.shards (shard, owner_epoch, owner) VALUES ($1, 1, $2)
+           ON CONFLICT (shard) DO UPDATE SET owner_epoch = share_state.shards.owner_epoch + 1, owner = $2
+           RETURNING owner_epoch""",
+        SHARD,
+        owner,
+    )
+    return epoch
+
+
+async def owns(connection: Any, owner_epoch: int) -> bool:
+    found: int | None = await connection.fetchval(
+        "SELECT owner_epoch FROM share_state.shards WHERE shard = $1", SHARD
+    )
+    return found == owner_epoch
+
+
+async def append(connection: Any, owner_epoch: int, rows: Sequence[tuple[int, Row]]) -> bool:
+    """Append rows, all or none. Returns: False if another owner took over; nothing is written then."""
+    status: str = await connection.execute(
+        APPEND,
+        SHARD,
+        owner_epoch,
+        [key_id for key_id, _ in rows],
+        [row.kind for _, row in rows],
+        [encode_row(row) for _, row in rows],
+    )
+    return status == f"INSERT 0 {len(rows)}"
+
+
+async def make_keys(connection: Any, keys: Sequence[SharePartitionKey]) -> None:
+    await connection.execute(
+        """INSERT INTO share_state.share_partitions (group_id, topic_id, partition)
+           SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[]) ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING""",
+        [key.group_id for key in keys],
+        [key.topic_id for key in keys],
+        [key.partition for key in keys],
+    )
+
+
+async def load(connection: Any, keys: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, LoadedKey]:
+    """The rows of share-partitions, in order; those that were never initialised are left out."""
+    found: dict[SharePartitionKey, LoadedKey] = {}
+    rows = await connection.fetch(
+        LOAD, [key.group_id for key in keys], [key.topic_id for key in keys], [key.partition for key in keys]
+    )
+    for key_id, group_id, topic_id, partition, record in rows:
+        loaded = found.setdefault(SharePartitionKey(group_id, str(topic_id), partition), LoadedKey(key_id, []))
+        if record is not None:
+            loaded.rows.append(decode_row(record))
+    return found
+
+
+async def keys_of_topic(connection: Any, topic_id: str, limit: int) -> list[SharePartitionKey]:
+    """Share-partitions of a topic whose state is not deleted yet."""
+    rows = await connection.fetch(
+        """SELECT k.group_id, k.topic_id, k.partition FROM share_state.share_partitions k
+           WHERE k.topic_id = $1 AND (
+             SELECT r.kind FROM share_state.share_records r WHERE r.key_id = k.key_id ORDER BY r.seq DESC LIMIT 1) <> $2
+           LIMIT $3""",
+        topic_id,
+        TOMBSTONE,
+        limit,
+    )
+    return [SharePartitionKey(group_id, str(found), partition) for group_id, found, partition in rows]
+
+
+async def cold_keys(connection: Any, interval_ms: int, limit: int) -> list[SharePartitionKey]:
+    """Share-partitions with updates behind their last snapshot, none of them newer than `interval_ms`."""
+    rows = await connection.fetch(
+        """SELECT k.group_id, k.topic_id, k.partition FROM share_state.share_partitions k
+           JOIN (SELECT key_id FROM share_state.share_records GROUP BY key_id
+                 HAVING count(*) > 1 AND max(written_at) < now() - make_interval(secs => $1 / 1000.0) LIMIT $2) c
+             USING (key_id)""",
+        interval_ms,
+        limit,
+    )
+    return [SharePartitionKey(group_id, str(topic_id), partition) for group_id, topic_id, partition in rows]
+
+
+async def prune(connection: Any) -> tuple[int, int]:
+    """Remove rows before each key's last snapshot or tombstone. Returns: (rows removed, last pruned sequence number)."""
+    row = await connection.fetchrow(
+        """WITH last AS (
+             SELECT key_id, max(seq) AS seq FROM share_state.share_records WHERE kind IN ($1, $2) GROUP BY key_id),
+           removed AS (
+             DELETE FROM share_state.share_records r USING last
+             WHERE r.key_id = last.key_id AND (r.seq < last.seq OR (r.seq = last.seq AND r.kind = $2))
+             RETURNING r.seq)
+           SELECT (SELECT count(*) FROM removed), coalesce((SELECT min(seq) FROM last), 0)""",
+        SNAPSHOT,
+        TOMBSTONE,
+    )
+    return row[0], row[1]
