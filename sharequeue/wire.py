@@ -114,7 +114,7 @@ class Endpoint:
     def __init__(
         self, api: Api, handler: Handler, max_request_bytes: int, cluster_token: str | None, protect: bool
     ) -> None:
-        self._api = api
+        self.api = api
         self._handler = handler
         self._max_request_bytes = max_request_bytes
         protected = cluster_token is not None and (api.internal or protect)
@@ -132,15 +132,15 @@ class Endpoint:
         status = 499
         try:
             answer = await self._answer(scope, receive, headers, request_id)
-            status = self._api.status if answer.status is None else answer.status
+            status = self.api.status if answer.status is None else answer.status
             await _send(send, status, answer.headers, answer.body, request_id)
         except _ClientGone:
-            log.debug("client hung up before its request was whole", extra=fields(operation=self._api.operation_id))
+            log.debug("client hung up before its request was whole", extra=fields(operation=self.api.operation_id))
         finally:
             REQUEST.reset(token)
             seconds = self._seconds.get(status)
             if seconds is None:
-                seconds = self._seconds[status] = REQUEST_SECONDS.labels(self._api.operation_id, str(status))
+                seconds = self._seconds[status] = REQUEST_SECONDS.labels(self.api.operation_id, str(status))
             seconds.observe(time.perf_counter() - started)
 
     async def _answer(self, scope: Scope, receive: Receive, headers: dict[bytes, bytes], request_id: str) -> Answer:
@@ -151,13 +151,13 @@ class Endpoint:
             result = await self._handler(Call(scope, receive, scope["path_params"], raw, request, request_id))
             if isinstance(result, Answer):
                 return result
-            return Answer(b"") if self._api.status == 204 else Answer(encode(result))
+            return Answer(b"") if self.api.status == 204 else Answer(encode(result))
         except ApiError as error:
             return problem_answer(error, request_id)
         except (_ClientGone, asyncio.CancelledError):
             raise
         except Exception:
-            log.exception("request failed", extra=fields(operation=self._api.operation_id))
+            log.exception("request failed", extra=fields(operation=self.api.operation_id))
             unexpected = ApiError("the service failed; its log names the cause under this request id")
             return problem_answer(unexpected, request_id)
 
@@ -196,8 +196,8 @@ class Endpoint:
         return body
 
     def _decode(self, scope: Scope, headers: dict[bytes, bytes], raw: bytes) -> Any:
-        if self._api.query_parameters:
-            return _decode_query(self._api.request, scope["query_string"])
+        if self.api.query_parameters:
+            return _decode_query(self.api.request, scope["query_string"])
         if self._decoder is None:
             return None
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()

@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 
-from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, StateBatch
 from sharequeue_gateway.share_partition import (
-    AcknowledgementBatch,
     Acknowledged,
+    AcknowledgementBatch,
     LogBatch,
     OffsetRange,
     RestoredLock,
     SharePartition,
     StateWrite,
 )
+
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, StateBatch
 
 TYPES = {"Gap": 0, "Acc": 1, "Rel": 2, "Rej": 3, "Ren": 4}
 LETTERS = {

@@ -394,4 +394,3 @@ class GroupCoordinator:
 
 def _known(value: int | None, error_code: int) -> int:
     return -1 if error_code or value is None else value
-

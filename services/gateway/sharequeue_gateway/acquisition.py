@@ -30,7 +30,18 @@ class AcquiredRange(NamedTuple):
 class Acquisition:
     """One call of acquire: how much may still be taken, and what was."""
 
-    __slots__ = ("_alone", "_batches", "_deadline_ms", "_lasts", "_limit", "_member_id", "_mode", "_window", "acquired", "left")
+    __slots__ = (
+        "_alone",
+        "_batches",
+        "_deadline_ms",
+        "_lasts",
+        "_limit",
+        "_member_id",
+        "_mode",
+        "_window",
+        "acquired",
+        "left",
+    )
 
     def __init__(
         self,
@@ -295,9 +306,7 @@ def _runs_of_batch(window: Window, index: int) -> list[Run]:
     return runs[begin:end]
 
 
-def _cut_absent(
-    window: Window, acquired: list[AcquiredRange], absent: Sequence[OffsetRange]
-) -> list[AcquiredRange]:
+def _cut_absent(window: Window, acquired: list[AcquiredRange], absent: Sequence[OffsetRange]) -> list[AcquiredRange]:
     if not absent:
         return acquired
     for first, last in absent:

@@ -18,7 +18,7 @@ from sharequeue_gateway.fetch_limits import records_within, rotate, split_bytes,
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquire
 from sharequeue_gateway.metadata import Topic
-from sharequeue_gateway.record_log import OffsetOutOfRange, ReadResult, RecordBatch, RecordLog
+from sharequeue_gateway.record_log import OffsetOutOfRange, ReadResult, RecordBatch, RecordLog, TopicPartition
 from sharequeue_gateway.share_partition import AcknowledgementBatch, AcquiredRange, OffsetRange
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,22 @@ class Fetcher:
         self._record_log = record_log
         self._clock = clock
         self._turns: Final = itertools.count(1)
-        self.waiting = 0
+        self._waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Fetches that wait for records."""
+        return len(self._waiting)
+
+    def waited_for(self) -> set[TopicPartition]:
+        """The partitions somebody waits for."""
+        return {(led.key.topic_id, led.key.partition) for leds in self._waiting.values() for led in leds}
+
+    async def finish(self) -> None:
+        """Answer every waiting fetch now: the gateway stops."""
+        for waiting in list(self._waiting):
+            waiting.replaced = True
+            waiting.wake()
 
     async def fetch(
         self,
@@ -165,13 +180,11 @@ class Fetcher:
             remaining_ms = limits.deadline_ms - self._clock.now_ms()
             if remaining_ms <= 0 or limits.max_records == 0 or limits.max_bytes == 0:
                 return [], False
-            self.waiting += 1
-            metrics.WAITING_FETCHES.inc()
+            self._waiting[waiting] = leds
             try:
                 woken = await waiting.wait(remaining_ms / 1000)
             finally:
-                self.waiting -= 1
-                metrics.WAITING_FETCHES.dec()
+                del self._waiting[waiting]
             last_look = not woken
             if last_look:
                 metrics.DELAYED_FETCHES_EXPIRED.inc()

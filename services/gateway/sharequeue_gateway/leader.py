@@ -43,6 +43,7 @@ class Leader:
         self._persister = persister
         self._lock_timers = lock_timers
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
+        self._by_place: dict[tuple[str, int], dict[LedSharePartition, None]] = {}
         self._loading: dict[SharePartitionKey, asyncio.Future[Loaded]] = {}
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,7 +87,9 @@ class Leader:
                 answers[index] = await asyncio.shield(future) if future else self._led[keys[index]]
         return answers  # type: ignore[return-value]
 
-    def _start_loading(self, group_id: str, missing: Sequence[tuple[SharePartitionKey, Topic]], initialize: bool) -> None:
+    def _start_loading(
+        self, group_id: str, missing: Sequence[tuple[SharePartitionKey, Topic]], initialize: bool
+    ) -> None:
         loop = asyncio.get_running_loop()
         for key, _ in missing:
             self._loading[key] = loop.create_future()
@@ -116,6 +119,7 @@ class Leader:
             else:
                 answer, dead_letters = outcome
                 self._led[key] = answer
+                self._by_place.setdefault((key.topic_id, key.partition), {})[answer] = None
                 if dead_letters:
                     self.on_dead_letters(answer, dead_letters)
             self._loading.pop(key).set_result(answer)
@@ -125,8 +129,17 @@ class Leader:
         led.fenced = True
         if self._led.get(led.key) is led:
             del self._led[led.key]
+            place = (led.key.topic_id, led.key.partition)
+            del self._by_place[place][led]
+            if not self._by_place[place]:
+                del self._by_place[place]
             metrics.forget_share_partition(led)
         led.wake_all()
+
+    def log_changed(self, topic_id: str, partition: int) -> None:
+        """Records were appended to a partition, or its log start moved."""
+        for led in self._by_place.get((topic_id, partition), ()):
+            led.wake()
 
     def _reload_with_new_epoch(self, led: LedSharePartition) -> None:
         self.unload(led)
@@ -213,15 +226,15 @@ class Leader:
         for led in self._led.values():
             machine = led.machine
             entries = {
-                held.first_offset: LockEntry(
-                    held.last_offset,
+                held.first: LockEntry(
+                    held.last,
                     held.member_id,
                     held.delivery_count,
-                    held.lock_expires_at_ms or 0,
+                    held.lock_expires_at_ms,
                     machine.state_epoch,
                 )
                 for held in machine.in_flight()
-                if held.member_id
+                if held.member_id is not None
             }
             names = list(entries)
             for start in range(0, len(names), LOCKS_PER_WRITE):
@@ -284,7 +297,7 @@ class Leader:
                 if index % 2000 == 1999:
                     await asyncio.sleep(0)
 
-    async def release_member(self, leds: Iterable[LedSharePartition], member_id: str) -> None:
+    def release_member(self, leds: Iterable[LedSharePartition], member_id: str) -> None:
         """Release what a member holds; answered without waiting for the writes."""
         now_ms = self._clock.now_ms()
         for led in leds:

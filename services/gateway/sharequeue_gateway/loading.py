@@ -25,7 +25,7 @@ from sharequeue_gateway.lock_timers import LockTimers
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.persister import persist_error
 from sharequeue_gateway.record_log import RecordLog
-from sharequeue_gateway.share_partition import DeadLetter, SharePartition
+from sharequeue_gateway.share_partition import DeadLetter, RestoredLock, SharePartition
 
 LOADS_AT_ONCE = 64
 
@@ -80,7 +80,9 @@ class Loader:
                 elif restored[key] is None:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
-                    outcomes.append(await self._make(key, topic, config, states[key], restored[key] or [], leader_epoch))
+                    outcomes.append(
+                        await self._make(key, topic, config, states[key], restored[key] or [], leader_epoch)
+                    )
             return outcomes
 
     async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
@@ -104,7 +106,9 @@ class Loader:
             return {}
         topics: dict[str, list[PartitionState]] = {}
         for key, _ in wanted:
-            topics.setdefault(key.topic_id, []).append(PartitionState(partition=key.partition, leader_epoch=leader_epoch))
+            topics.setdefault(key.topic_id, []).append(
+                PartitionState(partition=key.partition, leader_epoch=leader_epoch)
+            )
         request = ShareStateRequest(
             group_id=group_id,
             topics=[TopicState(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
@@ -122,7 +126,7 @@ class Loader:
         topic: Topic,
         config: ShareGroupConfig,
         state: PartitionStateResult,
-        locks: Sequence[object],
+        locks: Sequence[RestoredLock],
         leader_epoch: int,
     ) -> Outcome:
         try:
@@ -180,7 +184,7 @@ class Loader:
 
 def _read_error(state: PartitionStateResult) -> ApiError:
     if state.error_code == 42:
-        return InvalidRecordState("nothing of this partition was ever fetched by this group: there is nothing to settle")
+        return InvalidRecordState(
+            "nothing of this partition was ever fetched by this group: there is nothing to settle"
+        )
     return persist_error(state.error_code, state.error_message)
-
-

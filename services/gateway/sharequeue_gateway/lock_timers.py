@@ -148,9 +148,7 @@ class LockTimers:
         answers: list[Any] = await pipeline.execute()
         return answers[: len(writes)]
 
-    async def load(
-        self, epochs: Sequence[tuple[SharePartitionKey, int, int]]
-    ) -> list[list[RestoredLock] | None]:
+    async def load(self, epochs: Sequence[tuple[SharePartitionKey, int, int]]) -> list[list[RestoredLock] | None]:
         """Raise leader epochs and read the locks.
 
         Args:
@@ -205,7 +203,7 @@ class LockTimers:
 
     async def _remind_once(self) -> None:
         now_ms = self._clock.now_ms()
-        due = await self._redis.zrange(self._due_set, 0, now_ms, byscore=True, offset=0, num=DUE_BATCH)
+        due: list[Any] = await self._redis.zrange(self._due_set, 0, now_ms, byscore=True, offset=0, num=DUE_BATCH)
         for member in due:
             self.on_due(SharePartitionKey(*msgspec.json.decode(member)))
 

@@ -179,7 +179,9 @@ class Metadata:
     async def follow(self) -> None:
         """Follow the change feed for ever."""
         while True:
-            query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=0 if self._version < 0 else FEED_WAIT_MS)
+            query = MetadataChangesQuery(
+                since=max(self._version, 0), max_wait_ms=0 if self._version < 0 else FEED_WAIT_MS
+            )
             try:
                 changes: MetadataChangesResponse = await self._coordinator.call(
                     apis.METADATA_CHANGES, query, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False
@@ -219,4 +221,3 @@ class Metadata:
     async def forward(self, api: apis.Api, request: Any = None, **path: str) -> bytes:
         """Pass a client's call on and return the answer's body as it came."""
         return await self._coordinator.exchange(api, request, path=path)
-

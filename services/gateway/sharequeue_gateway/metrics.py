@@ -1,10 +1,14 @@
 """The gateway's metrics, under Kafka's meanings (KIP-932, metrics) and Prometheus names. README.md lists them."""
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
+    from sharequeue_gateway.fetch import Fetcher
     from sharequeue_gateway.led_share_partition import LedSharePartition
 
 SHARE_PARTITION = ("group", "topic", "partition")
@@ -61,7 +65,8 @@ FAILED_SHARE_ACKNOWLEDGES = Counter(
     ["topic"],
 )
 DELAYED_FETCHES_EXPIRED = Counter(
-    "sharequeue_delayed_share_fetch_expires", "Waiting fetches that ended without records (DelayedShareFetch ExpiresPerSec)."
+    "sharequeue_delayed_share_fetch_expires",
+    "Waiting fetches that ended without records (DelayedShareFetch ExpiresPerSec).",
 )
 WAITING_FETCHES = Gauge("sharequeue_waiting_fetches", "Fetches that wait for records.")
 SHARE_SESSIONS = Gauge("sharequeue_share_sessions", "Open share sessions (ShareSessionsCount).")
@@ -75,7 +80,9 @@ DEAD_LETTERS = Counter(
     "sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"]
 )
 DEAD_LETTER_WRITES = Counter(
-    "sharequeue_dead_letter_writes", "Tries to write dead letters (DeadLetterQueueTotalProduceRequestsPerSec).", ["group"]
+    "sharequeue_dead_letter_writes",
+    "Tries to write dead letters (DeadLetterQueueTotalProduceRequestsPerSec).",
+    ["group"],
 )
 FAILED_DEAD_LETTER_WRITES = Counter(
     "sharequeue_failed_dead_letter_writes",
@@ -83,10 +90,43 @@ FAILED_DEAD_LETTER_WRITES = Counter(
     ["group"],
 )
 PARKED_DEAD_LETTERS = Counter(
-    "sharequeue_parked_dead_letter_records", "Dead letters whose topic refuses them, kept in the parking table.", ["group"]
+    "sharequeue_parked_dead_letter_records",
+    "Dead letters whose topic refuses them, kept in the parking table.",
+    ["group"],
 )
 DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
 LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer.")
+
+
+class InFlightCollector(Collector):
+    """InFlightMessageCount (the span) and InFlightBatchCount of share-partitions with a window, made at the scrape."""
+
+    def __init__(self, leds: "Callable[[], Iterable[LedSharePartition]]") -> None:
+        self._leds = leds
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        records = GaugeMetricFamily(
+            "sharequeue_in_flight_message_count",
+            "Offsets from start to end (InFlightMessageCount).",
+            labels=SHARE_PARTITION,
+        )
+        batches = GaugeMetricFamily(
+            "sharequeue_in_flight_batch_count", "Batches in flight (InFlightBatchCount).", labels=SHARE_PARTITION
+        )
+        for led in list(self._leds()):
+            if led.machine.window_empty:
+                continue
+            labels = (led.key.group_id, led.topic_name, str(led.key.partition))
+            records.add_metric(labels, led.machine.span)
+            batches.add_metric(labels, len({run.batch_first for run in led.machine.in_flight()}))
+        yield records
+        yield batches
+
+
+def watch(leds: "Callable[[], Iterable[LedSharePartition]]", fetcher: "Fetcher") -> None:
+    """Have the gauges read what they show."""
+    REGISTRY.register(InFlightCollector(leds))
+    WAITING_FETCHES.set_function(lambda: fetcher.waiting)
 
 
 def forget_share_partition(led: "LedSharePartition") -> None:

@@ -75,9 +75,7 @@ def _unfit(pointer: str, detail: str) -> InvalidRequest:
     return InvalidRequest(f"{pointer}: {detail}", status=422, pointers=[(pointer, detail)])
 
 
-def raw_record(
-    value: bytes, key: str | None, partition: int | None, headers: dict[str, str]
-) -> ProduceRecord:
+def raw_record(value: bytes, key: str | None, partition: int | None, headers: dict[str, str]) -> ProduceRecord:
     """The record whose value is a request's body."""
     text = base64.b64encode(value).decode()
     return ProduceRecord(key=key, value_base64=text, partition=partition, headers=headers)
@@ -112,18 +110,26 @@ class Producer:
         tails = [record_tail(record, timestamp, f"/records/{index}") for index, record in enumerate(records)]
         self._check_sizes(topic, tails)
         partitions = await self._partitions(topic, records)
+        appends, places = _group(topic.topic_id, partitions, tails, records, timestamp_ms)
         key = None
         if idempotency_key is not None:
             if not 1 <= len(idempotency_key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
                 raise InvalidRequest(f"an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters")
-            key = IdempotencyKey("", path, topic.topic_id, idempotency_key, hashlib.sha256(body).digest())
-        appends, places = _group(topic.topic_id, partitions, tails, records, timestamp_ms)
+            fingerprint = hashlib.sha256(body).digest()
+            key = IdempotencyKey(
+                "",
+                path,
+                topic.topic_id,
+                idempotency_key,
+                fingerprint,
+                lambda offsets: _answer(offsets, appends, places),
+            )
         try:
             result = await self._record_log.append(appends, key)
         except UnknownTopicOrPartition:
             self._metadata.forget(topic.topic_id)
             raise
-        return Answer(_answer(result.base_offsets, appends, places))
+        return Answer(_answer(result.base_offsets, appends, places) if result.answer is None else result.answer)
 
     @staticmethod
     def _check_sizes(topic: Topic, tails: Sequence[bytes]) -> None:
@@ -196,7 +202,9 @@ def _answer(
     if places is None:
         base_offset, append = base_offsets[0], appends[0]
         prefix = b'{"partition":%d,"offset":' % append.partition
-        produced = b"},".join([prefix + b"%d" % offset for offset in range(base_offset, base_offset + len(append.tails))])
+        produced = b"},".join(
+            [prefix + b"%d" % offset for offset in range(base_offset, base_offset + len(append.tails))]
+        )
     else:
         produced = b"},".join(
             [

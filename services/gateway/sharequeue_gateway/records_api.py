@@ -8,7 +8,14 @@ from typing import Final
 import msgspec
 
 from sharequeue.protocol import messages
-from sharequeue.protocol.errors import ApiError, InvalidGroupId, InvalidRequest, Throttled, UnknownTopicOrPartition
+from sharequeue.protocol.errors import (
+    BY_CODE,
+    ApiError,
+    InvalidGroupId,
+    InvalidRequest,
+    Throttled,
+    UnknownTopicOrPartition,
+)
 from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, FetchRequest, ProduceRequest
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, group_id_fault
 from sharequeue.service import Clock
@@ -86,9 +93,7 @@ class RecordsApi:
         partition = call.header("record-partition")
         if partition is not None and not (partition.isascii() and partition.isdigit() and int(partition) <= MAX_INT32):
             raise InvalidRequest(f"Record-Partition must be a partition's number, not {partition!r}")
-        record = raw_record(
-            call.raw, call.header("record-key"), None if partition is None else int(partition), headers
-        )
+        record = raw_record(call.raw, call.header("record-key"), None if partition is None else int(partition), headers)
         return await self._producer.produce(
             call.path["topic"],
             [record],
@@ -121,7 +126,9 @@ class RecordsApi:
             acquired: list[Acquisition] = []
             closing = session is not None and session.closing
             if not closing and not request.is_renew_ack:
-                acquired, fetch_faults = await self._fetch(group_id, member_id, request, partitions, waiting, session, call)
+                acquired, fetch_faults = await self._fetch(
+                    group_id, member_id, request, partitions, waiting, session, call
+                )
                 faults += fetch_faults
             results = await acknowledging if acknowledging else []
             if closing and session is not None:
@@ -247,14 +254,16 @@ class RecordsApi:
         acquired, faults = await self._fetcher.fetch(waiting, group_id, member_id, partitions, limits, turn)
         if acquired:
             fetch = None if fetch_name is None else self._repeated.remember(fetch_name, acquired)
-            kept = await asyncio.gather(
-                *(
-                    self._leader.record_locks(acquisition.led, member_id, acquisition.ranges, fetch)
-                    for acquisition in acquired
+            kept = (
+                await asyncio.gather(
+                    *(
+                        self._leader.record_locks(acquisition.led, member_id, acquisition.ranges, fetch)
+                        for acquisition in acquired
+                    )
                 )
-            ) if len(acquired) > 1 else [
-                await self._leader.record_locks(acquired[0].led, member_id, acquired[0].ranges, fetch)
-            ]
+                if len(acquired) > 1
+                else [await self._leader.record_locks(acquired[0].led, member_id, acquired[0].ranges, fetch)]
+            )
             acquired = [acquisition for acquisition, leads in zip(acquired, kept, strict=True) if leads]
             if waiting.client_gone or (not waiting.waited and call.gone()):
                 self._fetcher.give_back(member_id, acquired)
@@ -344,8 +353,6 @@ def _headers(failed_count: int) -> tuple[tuple[bytes, bytes], ...]:
 
 def _all_failed(results: Sequence[AcknowledgementResult], failed_count: int) -> ApiError:
     """Nothing was applied: the answer's status is the first one's, so that nobody takes it for success."""
-    from sharequeue.protocol.errors import BY_CODE
-
     first = results[0]
     return ApiError(
         first.detail or "no acknowledgement was applied",

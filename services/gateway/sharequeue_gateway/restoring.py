@@ -32,8 +32,8 @@ def restore(
         if batch.last_offset < batch.first_offset or batch.first_offset < expected:
             raise InvalidState(f"persisted state batch {batch.first_offset}-{batch.last_offset} is out of place")
         expected = batch.last_offset + 1
-    for first, last, batch, lock in _pieces(start_offset, sorted(state_batches), locks):
-        _add(window, first, last, batch, lock, now_ms)
+    for first, last, persisted, lock in _pieces(start_offset, sorted(state_batches), locks):
+        _add(window, first, last, persisted, lock, now_ms)
     if not window.runs:
         return
     for annotation in annotations:
@@ -76,7 +76,7 @@ def _pieces(
     places = sorted(cuts)
     waiting = sorted(locks, reverse=True)
     open_locks: list[tuple[int, int, int, RestoredLock]] = []
-    pieces = []
+    pieces: list[tuple[int, int, StateBatch | None, RestoredLock | None]] = []
     position = 0
     for first, after in zip(places, places[1:], strict=False):
         while waiting and waiting[-1].first_offset <= first:
@@ -87,13 +87,13 @@ def _pieces(
         while position < len(batches) and batches[position].last_offset < first:
             position += 1
         covers = position < len(batches) and batches[position].first_offset <= first
-        batch = batches[position] if covers else None
+        found = batches[position] if covers else None
         best = open_locks[0][3] if open_locks else None
-        terminal = batch is not None and batch.delivery_state != AVAILABLE
-        if best is not None and (terminal or best.delivery_count <= (batch.delivery_count if batch else 0)):
+        terminal = found is not None and found.delivery_state != AVAILABLE
+        if best is not None and (terminal or best.delivery_count <= (found.delivery_count if found else 0)):
             best = None
-        if batch is not None or best is not None:
-            pieces.append((first, after - 1, batch, best))
+        if found is not None or best is not None:
+            pieces.append((first, after - 1, found, best))
     return pieces
 
 

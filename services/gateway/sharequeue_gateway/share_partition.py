@@ -508,8 +508,8 @@ class SharePartition(Window):
 
 
 __all__ = [
-    "AcknowledgementBatch",
     "Acknowledged",
+    "AcknowledgementBatch",
     "AcquiredRange",
     "Completed",
     "DeadLetter",

@@ -99,7 +99,9 @@ def create_share_coordinator_app(
     app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
     topics = Topics(group_coordinator)
 
-    async def run(groups: Mapping[str, Sequence[TopicState]], rule: Rule, **epochs: bool) -> list[list[TopicStateResult]]:
+    async def run(
+        groups: Mapping[str, Sequence[TopicState]], rule: Rule, **epochs: bool
+    ) -> list[list[TopicStateResult]]:
         """Decide every share-partition of the groups with one commit; each can fail on its own."""
         asked = [topic for states in groups.values() for topic in states]
         unreachable = await topics.learn(asked)

@@ -68,7 +68,9 @@ def replay(state: KeyState | None, row: Row, updates_per_snapshot: int) -> KeySt
     if row.kind == TOMBSTONE:
         return None
     if row.kind == SNAPSHOT:
-        recorded = max(-1 if state is None else state.recorded_leader_epoch, row.leader_epoch, row.recorded_leader_epoch)
+        recorded = max(
+            -1 if state is None else state.recorded_leader_epoch, row.leader_epoch, row.recorded_leader_epoch
+        )
         due = state is not None and state.updates >= updates_per_snapshot
         return KeyState(
             snapshot_epoch=row.snapshot_epoch,
@@ -114,7 +116,9 @@ def done(partition: int) -> PartitionStateResult:
     return PartitionStateResult(partition=partition, error_code=0, error_message=None)
 
 
-def form_fault(topic_id: str | None, request: PartitionState, *, leader_epoch: bool, state_epoch: bool) -> Decision | None:
+def form_fault(
+    topic_id: str | None, request: PartitionState, *, leader_epoch: bool, state_epoch: bool
+) -> Decision | None:
     """The checks of form, in Kafka's order; the flags say which epochs the request must bring."""
     if topic_id is None:
         return fault(request.partition, 42, "the topic id must not be null")

@@ -53,9 +53,7 @@ async def take_over(connection: Any, owner: str) -> int:
 
 
 async def owns(connection: Any, owner_epoch: int) -> bool:
-    found: int | None = await connection.fetchval(
-        "SELECT owner_epoch FROM share_state.shards WHERE shard = $1", SHARD
-    )
+    found: int | None = await connection.fetchval("SELECT owner_epoch FROM share_state.shards WHERE shard = $1", SHARD)
     return found == owner_epoch
 
 

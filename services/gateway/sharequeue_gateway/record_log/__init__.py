@@ -7,7 +7,7 @@ passes `tests/storage/record_log_suite.py`; `atomic_produce` and `idempotency_ke
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sharequeue.protocol.errors import ApiError, BY_CODE
+from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
@@ -95,9 +95,7 @@ class RecordLog(Protocol):
     ) -> ReadResult | None:
         """As `read`, from memory alone; None if memory cannot tell. Raises: OffsetOutOfRange."""
 
-    async def read(
-        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
-    ) -> ReadResult:
+    async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int) -> ReadResult:
         """Batches from the one that holds `offset` (or the next there is) until the limits are met; at least one.
 
         Raises: OffsetOutOfRange: `offset` lies below the log start.

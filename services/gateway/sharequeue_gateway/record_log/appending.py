@@ -246,9 +246,9 @@ class Appender:
                     return AppendResult(base_offsets, answer)
             batches = await self._insert(connection, appends, append_id)
             base_offsets = [batch.base_offset for batch in batches]
-            answer = None
+            kept: bytes | None = None
             if key is not None:
-                answer = key.answer(base_offsets)
+                kept = key.answer(base_offsets)
                 await store.keep_key(
                     connection,
                     hour,
@@ -257,14 +257,14 @@ class Appender:
                     key.topic_id,
                     key.key,
                     key.fingerprint,
-                    answer,
+                    kept,
                     base_offsets,
                 )
         for place, batch in zip(places, batches, strict=True):
             self._keep(place, batch)
         for place in places:
             self._on_append(*place)
-        return AppendResult(base_offsets, answer)
+        return AppendResult(base_offsets, kept)
 
     async def _insert(
         self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID

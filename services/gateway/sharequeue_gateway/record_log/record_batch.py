@@ -20,7 +20,16 @@ assert sys.byteorder == "little", "stored positions are little endian"
 class RecordBatch:
     """Records of one produce request. Offsets need not be dense: compaction makes gaps."""
 
-    __slots__ = ("_ends", "_offsets", "_payload", "base_offset", "last_offset", "max_timestamp_ms", "record_count", "size")
+    __slots__ = (
+        "_ends",
+        "_offsets",
+        "_payload",
+        "base_offset",
+        "last_offset",
+        "max_timestamp_ms",
+        "record_count",
+        "size",
+    )
 
     def __init__(
         self,

@@ -131,7 +131,9 @@ async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> d
     return {(str(row[0]), row[1]): Bounds(row[2], row[3], row[4]) for row in rows}
 
 
-async def appended(connection: Connection, topic_id: str, partition: int, append_id: UUID, base_offset: int) -> int | None:
+async def appended(
+    connection: Connection, topic_id: str, partition: int, append_id: UUID, base_offset: int
+) -> int | None:
     """The base offset of an append whose outcome was lost, or None if it did not happen."""
     found: int | None = await connection.fetchval(
         """SELECT base_offset FROM log.record_batches
@@ -200,7 +202,9 @@ async def start_by_bytes(connection: Connection, topic_id: str, partition: int, 
 
 
 async def mark_deleted(connection: Connection, topic_id: str) -> None:
-    await connection.execute("UPDATE log.partitions SET deleted = true, trimmed_at = now() WHERE topic_id = $1", topic_id)
+    await connection.execute(
+        "UPDATE log.partitions SET deleted = true, trimmed_at = now() WHERE topic_id = $1", topic_id
+    )
 
 
 async def remove_rows(connection: Connection, at_once: int, seconds: int) -> int:

@@ -1,0 +1,29 @@
+"""Starts the gateway: `python -m sharequeue_gateway`, settings from the environment."""
+
+import sys
+
+from sharequeue import log
+from sharequeue.service import Service, check_address, run
+from sharequeue.settings import SettingsError, load
+from sharequeue_gateway import gateway
+from sharequeue_gateway.settings import PREFIX, Settings
+
+
+def main() -> int:
+    try:
+        settings = load(Settings, PREFIX)
+        settings.check()
+        check_address(settings.host, settings.allow_unauthenticated, PREFIX)
+    except (SettingsError, ValueError) as fault:
+        print(f"sharequeue gateway: {fault}", file=sys.stderr)
+        return 2
+    log.configure(settings.log_level)
+
+    async def prepare() -> Service:
+        return await gateway.prepare(settings)
+
+    return run(prepare, settings.host, settings.port)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

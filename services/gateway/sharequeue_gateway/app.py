@@ -1,0 +1,50 @@
+"""The gateway's application: every call and who answers it."""
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI
+
+from sharequeue.openapi import serve_openapi
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages import Readiness
+from sharequeue.service import serve_operations
+from sharequeue.wire import create_app, serve
+from sharequeue_gateway.records_api import RecordsApi
+from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
+
+DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
+
+
+def create_gateway_app(
+    records: RecordsApi,
+    topics: TopicsApi,
+    groups: GroupsApi,
+    ready: Callable[[], Awaitable[Readiness]],
+    *,
+    cluster_token: str,
+    max_request_bytes: int,
+) -> FastAPI:
+    """The application of one gateway."""
+    app = create_app("sharequeue", DESCRIPTION)
+    for api, handler in (
+        (apis.FETCH_RECORDS, records.fetch_records),
+        (apis.ACKNOWLEDGE_RECORDS, records.acknowledge_records),
+        (apis.PRODUCE_RECORDS, records.produce_records),
+        (apis.PRODUCE_RAW_RECORD, records.produce_raw_record),
+        (apis.CREATE_TOPIC, topics.create_topic),
+        (apis.LIST_TOPICS, topics.list_topics),
+        (apis.DESCRIBE_TOPIC, topics.describe_topic),
+        (apis.UPDATE_TOPIC, topics.update_topic),
+        (apis.DELETE_TOPIC, topics.delete_topic),
+        (apis.DELETE_RECORDS, topics.delete_records),
+        (apis.READ_RECORDS, topics.read_records),
+        (apis.DELETE_TOPIC_RECORDS, topics.delete_topic_records),
+        (apis.GET_SHARE_GROUP_CONFIG, groups.get_config),
+        (apis.UPDATE_SHARE_GROUP_CONFIG, groups.update_config),
+        (apis.LIST_SHARE_GROUP_OFFSETS, groups.offsets),
+        (apis.LIST_IN_FLIGHT_RECORDS, groups.in_flight),
+    ):
+        serve(app, api, handler, max_request_bytes=max_request_bytes, cluster_token=cluster_token)
+    serve_operations(app, ready)
+    serve_openapi(app, DESCRIPTION)
+    return app

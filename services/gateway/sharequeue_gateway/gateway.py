@@ -1,0 +1,168 @@
+"""Puts a gateway together: the record log, Redis, the coordinators' clients, the leader and the calls."""
+
+import asyncio
+import logging
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import BlockingConnectionPool
+
+from sharequeue.log import fields
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages import Readiness
+from sharequeue.service import Clock, Service
+from sharequeue.wire import Client
+from sharequeue_gateway import metrics
+from sharequeue_gateway.acknowledging import Acknowledger
+from sharequeue_gateway.app import create_gateway_app
+from sharequeue_gateway.dead_letters import DeadLetterQueue
+from sharequeue_gateway.fetch import Fetcher
+from sharequeue_gateway.leader import Leader
+from sharequeue_gateway.loading import Loader
+from sharequeue_gateway.lock_timers import LockTimers
+from sharequeue_gateway.metadata import Metadata
+from sharequeue_gateway.persister import Persister
+from sharequeue_gateway.producing import Producer
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.records_api import RecordsApi
+from sharequeue_gateway.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.sessions import Sessions
+from sharequeue_gateway.settings import Settings
+from sharequeue_gateway.share_session import ShareSessionCache
+from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
+
+log = logging.getLogger(__name__)
+
+RETENTION_PAUSE_S = 60.0
+
+
+async def prepare(settings: Settings) -> Service:
+    """Connect to everything and register with the group coordinator. Raises: whatever cannot be reached."""
+    clock = Clock()
+    coordinator = Client(settings.coordinator_url, cluster_token=settings.cluster_token)
+    share_coordinator = Client(settings.share_coordinator_url, cluster_token=settings.cluster_token)
+    record_log = await PostgresRecordLog.open(settings.database_url, cache_bytes=settings.record_cache_bytes)
+    redis: Redis = Redis(
+        connection_pool=BlockingConnectionPool.from_url(settings.redis_url, max_connections=8, socket_connect_timeout=1)
+    )
+    metadata = Metadata(
+        coordinator, kafka_defaults=settings.kafka_defaults, auto_create_topics=settings.auto_create_topics
+    )
+    lock_timers = LockTimers(redis, clock, settings.node_id, settings.redis_timeout_ms)
+    loader = Loader(
+        clock=clock,
+        metadata=metadata,
+        share_coordinator=share_coordinator,
+        record_log=record_log,
+        lock_timers=lock_timers,
+        idle_ms=settings.share_partition_idle_ms,
+    )
+    persister = Persister(share_coordinator, deadline_ms=settings.state_write_deadline_ms)
+    leader = Leader(clock=clock, metadata=metadata, loader=loader, persister=persister, lock_timers=lock_timers)
+    dead_letters = DeadLetterQueue(
+        leader,
+        metadata,
+        record_log,
+        clock,
+        auto_create_topics=settings.auto_create_dead_letter_topics,
+        retry_max_ms=settings.dead_letter_retry_max_ms,
+    )
+    fetcher = Fetcher(leader, record_log, clock)
+    record_log.watch(leader.log_changed, fetcher.waited_for)
+    sessions = Sessions(ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms), leader, clock)
+    metrics.watch(leader.all, fetcher)
+    url = settings.url or f"http://{settings.host}:{settings.port}"
+    loader.leader_epoch = await metadata.register(settings.node_id, url)
+    log.info("registered", extra=fields(node_id=settings.node_id, leader_epoch=loader.leader_epoch))
+
+    async def retain() -> None:
+        while True:
+            await asyncio.sleep(RETENTION_PAUSE_S)
+            await apply_retention(metadata, record_log, clock)
+
+    async def ready() -> Readiness:
+        return await readiness(record_log, lock_timers, metadata, share_coordinator, dead_letters)
+
+    async def close() -> None:
+        await record_log.close()
+        await redis.aclose()
+        await coordinator.close()
+        await share_coordinator.close()
+
+    app = create_gateway_app(
+        RecordsApi(
+            clock=clock,
+            metadata=metadata,
+            leader=leader,
+            producer=Producer(metadata, record_log),
+            fetcher=fetcher,
+            acknowledger=Acknowledger(leader, metadata, clock),
+            sessions=sessions,
+            repeated=RepeatedFetches(leader, metadata, lock_timers, record_log, clock),
+            max_waiting_fetches=settings.max_waiting_fetches,
+        ),
+        TopicsApi(metadata, record_log),
+        GroupsApi(metadata, record_log, leader, dead_letters),
+        ready,
+        cluster_token=settings.cluster_token,
+        max_request_bytes=settings.max_request_bytes,
+    )
+    loops = (
+        record_log.run,
+        persister.run,
+        lock_timers.run,
+        lock_timers.remind,
+        leader.sweep,
+        sessions.sweep,
+        dead_letters.run,
+        metadata.follow,
+        retain,
+    )
+    return Service(app, loops, stop=fetcher.finish, close=close)
+
+
+async def apply_retention(metadata: Metadata, record_log: PostgresRecordLog, clock: Clock) -> None:
+    """Move log starts up as the topics' settings ask."""
+    for topic in list(metadata.topics()):
+        retention_ms = int(topic.config["retention.ms"])
+        retention_bytes = int(topic.config["retention.bytes"])
+        if topic.config["cleanup.policy"] != "delete" or (retention_ms < 0 and retention_bytes < 0):
+            continue
+        try:
+            await record_log.apply_retention(
+                topic.topic_id, topic.partitions, retention_ms, retention_bytes, clock.now_ms()
+            )
+        except ApiError as error:
+            log.warning("retention goes on later", extra=fields(topic=topic.name, cause=error.detail))
+
+
+async def readiness(
+    record_log: PostgresRecordLog,
+    lock_timers: LockTimers,
+    metadata: Metadata,
+    share_coordinator: Client,
+    dead_letters: DeadLetterQueue,
+) -> Readiness:
+    """Unavailable without the record log or the share coordinator; degraded without the rest."""
+    dependencies = {"postgresql": "ok", "redis": "ok", "group coordinator": "ok", "share coordinator": "ok"}
+    status = "ready"
+    if lock_timers.degraded:
+        dependencies["redis"] = "does not answer: locks end by the sweep, delivery counts do not survive a crash"
+        status = "degraded"
+    if not metadata.reachable():
+        dependencies["group coordinator"] = "does not answer: what is known goes on being served"
+        status = "degraded"
+    if dead_letters.stuck():
+        dependencies["dead letters"] = "cannot be written now; GET in-flight of the group says why"
+        status = "degraded"
+    try:
+        await share_coordinator.call(apis.LIVEZ, deadline_s=1, retry=False)
+    except ApiError as error:
+        dependencies["share coordinator"] = error.detail
+        status = "unavailable"
+    try:
+        await record_log.ping()
+    except ApiError as error:
+        dependencies["postgresql"] = error.detail
+        status = "unavailable"
+    return Readiness(status=status, dependencies=dependencies)

@@ -1,0 +1,108 @@
+"""Share sessions: which partitions a member fetches, and the epoch that orders its requests. Pure. Source: KIP-932.
+
+Epoch 0 opens (or opens anew), n continues, −1 closes. Fetch and acknowledge share one epoch. An idle session is
+dropped; nothing that its member holds is released by that: locks end by their own deadline.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sharequeue.protocol.errors import InvalidShareSessionEpoch, ShareSessionLimitReached, ShareSessionNotFound
+from sharequeue.protocol.types import MAX_INT32
+
+OPEN: Final = 0
+CLOSE: Final = -1
+
+SessionKey = tuple[str, str]
+TopicIdPartition = tuple[str, int]
+
+
+def next_epoch(epoch: int) -> int:
+    return 1 if epoch == MAX_INT32 else epoch + 1
+
+
+class ShareSession:
+    """One member's session. `epoch`: what its next request must bring. `last_fetch_id`: of its last fetch."""
+
+    __slots__ = ("epoch", "key", "last_fetch_id", "partitions", "used_at_ms")
+
+    def __init__(self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int) -> None:
+        self.key = key
+        self.partitions: dict[TopicIdPartition, None] = dict.fromkeys(partitions)
+        self.epoch = 1
+        self.used_at_ms = now_ms
+        self.last_fetch_id: str | None = None
+
+
+class ShareSessionCache:
+    """All sessions of a gateway, the longest unused first."""
+
+    def __init__(self, max_sessions: int, idle_ms: int) -> None:
+        self._max_sessions = max_sessions
+        self._idle_ms = idle_ms
+        self._sessions: OrderedDict[SessionKey, ShareSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def open(self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int) -> ShareSession:
+        """Open a session in the place of an earlier one of that key. Raises: ShareSessionLimitReached."""
+        self._sessions.pop(key, None)
+        if len(self._sessions) >= self._max_sessions:
+            raise ShareSessionLimitReached(
+                f"this gateway has {self._max_sessions} share sessions; close one, or fetch without a session",
+                limit=self._max_sessions,
+            )
+        session = self._sessions[key] = ShareSession(key, partitions, now_ms)
+        return session
+
+    def advance(self, key: SessionKey, epoch: int, now_ms: int, fetch_id: str | None = None) -> ShareSession:
+        """Accept a request that continues a session. A repeat of the last fetch, by its fetch_id, is accepted again.
+
+        Raises: ShareSessionNotFound, InvalidShareSessionEpoch.
+        """
+        session = self.find(key)
+        repeat = fetch_id is not None and fetch_id == session.last_fetch_id and next_epoch(epoch) == session.epoch
+        if epoch != session.epoch and not repeat:
+            raise InvalidShareSessionEpoch(f"share_session_epoch must be {session.epoch}, not {epoch}; 0 opens anew")
+        if not repeat:
+            session.epoch = next_epoch(session.epoch)
+        session.last_fetch_id = fetch_id
+        session.used_at_ms = now_ms
+        self._sessions.move_to_end(key)
+        return session
+
+    @staticmethod
+    def change(session: ShareSession, added: Sequence[TopicIdPartition], forgotten: Sequence[TopicIdPartition]) -> None:
+        """Add and forget partitions; to forget what is not there is no fault."""
+        session.partitions.update(dict.fromkeys(added))
+        for partition in forgotten:
+            session.partitions.pop(partition, None)
+
+    def find(self, key: SessionKey) -> ShareSession:
+        """Raises: ShareSessionNotFound."""
+        session = self._sessions.get(key)
+        if session is None:
+            raise ShareSessionNotFound("there is no share session of this member here; open one with epoch 0")
+        return session
+
+    def close(self, key: SessionKey) -> ShareSession:
+        """Raises: ShareSessionNotFound."""
+        session = self.find(key)
+        del self._sessions[key]
+        return session
+
+    def drop_idle(self, now_ms: int) -> int:
+        """Drop sessions that were not used for the idle time. Returns: how many."""
+        dropped = 0
+        while self._sessions:
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.used_at_ms < self._idle_ms:
+                break
+            del self._sessions[oldest.key]
+            dropped += 1
+        return dropped

@@ -1,0 +1,257 @@
+"""The calls about topics and groups: forwarded to the group coordinator, completed with what the log knows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from sharequeue.protocol import apis, messages
+from sharequeue.protocol.errors import InvalidRequest, UnknownTopicOrPartition
+from sharequeue.protocol.internal import DeleteTopicRecordsRequest, GroupSummaryResponse
+from sharequeue.protocol.messages import (
+    DeadLetterStatus,
+    Empty,
+    GroupPartitionOffset,
+    GroupTopicOffsets,
+    InFlightBatch,
+    InFlightPartition,
+)
+from sharequeue.protocol.types import DeliveryState
+from sharequeue.wire import Answer, Call
+from sharequeue_gateway.dead_letters import DeadLetterQueue
+from sharequeue_gateway.leader import Leader, Loaded
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.record_log import OffsetOutOfRange, RecordLog, TopicPartition
+from sharequeue_gateway.records_api import group_of
+
+ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+_topic: Final = msgspec.json.Decoder(messages.Topic)
+_summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
+
+
+class TopicsApi:
+    """The handlers of the topic calls."""
+
+    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
+        self._metadata = metadata
+        self._record_log = record_log
+
+    async def create_topic(self, call: Call) -> Answer:
+        body = await self._metadata.forward(apis.CREATE_TOPIC, call.raw)
+        self._metadata.learn(_topic.decode(body))
+        return Answer(body)
+
+    async def list_topics(self, call: Call) -> Answer:
+        return Answer(await self._metadata.forward(apis.LIST_TOPICS, call.request))
+
+    async def describe_topic(self, call: Call) -> messages.DescribeTopicResponse:
+        topic = await self._metadata.topic(call.path["topic"])
+        offsets = await self._record_log.offsets(topic.topic_id, range(topic.partitions))
+        return messages.DescribeTopicResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            config=dict(topic.config),
+            partitions=[
+                messages.PartitionOffsets(
+                    partition=partition,
+                    log_start_offset=found.log_start_offset,
+                    last_stable_offset=found.last_stable_offset,
+                    log_end_offset=found.log_end_offset,
+                )
+                for partition, found in sorted(offsets.items())
+            ],
+        )
+
+    async def update_topic(self, call: Call) -> Answer:
+        body = await self._metadata.forward(apis.UPDATE_TOPIC, call.raw, topic=call.path["topic"])
+        self._metadata.learn(_topic.decode(body))
+        return Answer(body)
+
+    async def delete_topic(self, call: Call) -> Empty:
+        topic = await self._metadata.topic(call.path["topic"])
+        await self._metadata.forward(apis.DELETE_TOPIC, topic=topic.name)
+        self._metadata.forget(topic.topic_id)
+        return Empty()
+
+    async def delete_records(self, call: Call) -> messages.DeleteRecordsResponse:
+        request: messages.DeleteRecordsRequest = call.request
+        topic = await self._metadata.topic(call.path["topic"])
+        wanted = {partition.partition: partition.before_offset for partition in request.partitions}
+        if len(wanted) != len(request.partitions):
+            raise InvalidRequest("a partition is named twice")
+        offsets = await self._record_log.offsets(topic.topic_id, range(topic.partitions))
+        for partition, before_offset in wanted.items():
+            _check_partition(topic, partition)
+            end = offsets[partition].log_end_offset
+            if before_offset > end:
+                raise OffsetOutOfRange(f"before_offset {before_offset} is behind the log end {end}", 0)
+        return messages.DeleteRecordsResponse(
+            partitions=[
+                messages.DeletedRecordsPartition(
+                    partition=partition,
+                    log_start_offset=await self._record_log.delete_records(topic.topic_id, partition, before_offset),
+                )
+                for partition, before_offset in wanted.items()
+            ]
+        )
+
+    async def read_records(self, call: Call) -> Answer:
+        query: messages.ReadRecordsQuery = call.request
+        topic = await self._metadata.topic(call.path["topic"])
+        text = call.path["partition"]
+        if not (text.isascii() and text.isdigit()):
+            raise InvalidRequest(f"a partition is a number, not {text!r}")
+        partition = int(text)
+        _check_partition(topic, partition)
+        if query.isolation_level not in ISOLATION_LEVELS:
+            raise InvalidRequest(f"isolation_level must be one of {', '.join(ISOLATION_LEVELS)}")
+        read = await self._record_log.read(topic.topic_id, partition, query.offset, query.max_bytes, query.max_records)
+        if query.offset > read.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {query.offset} is behind the log end {read.log_end_offset}", read.log_start_offset
+            )
+        slices: list[bytes] = []
+        next_offset = query.offset
+        records_left, bytes_left = query.max_records, query.max_bytes
+        for batch in read.batches:
+            first = max(next_offset, batch.base_offset)
+            last = min(batch.last_offset, first + records_left - 1)
+            while last > first and batch.size_of(first, last) > bytes_left:
+                last = first + (last - first) // 2
+            if slices and batch.size_of(first, last) > bytes_left:
+                break
+            slices.append(batch.slice(first, last))
+            records_left -= last - first + 1
+            bytes_left -= batch.size_of(first, last)
+            next_offset = last + 1
+            if records_left <= 0 or bytes_left <= 0 or last < batch.last_offset:
+                break
+        body = b'{"records":[%b],"next_offset":%d,"log_start_offset":%d,"log_end_offset":%d}' % (
+            b",".join(part for part in slices if part),
+            next_offset,
+            read.log_start_offset,
+            read.log_end_offset,
+        )
+        return Answer(body)
+
+    async def delete_topic_records(self, call: Call) -> Empty:
+        """For the group coordinator: a stage of a topic's deletion."""
+        request: DeleteTopicRecordsRequest = call.request
+        await self._record_log.delete_topic(request.topic_id, request.partitions)
+        self._metadata.forget(request.topic_id)
+        return Empty()
+
+
+def _check_partition(topic: Topic, partition: int) -> None:
+    if not 0 <= partition < topic.partitions:
+        raise UnknownTopicOrPartition(f"topic {topic.name!r} has no partition {partition}; it has {topic.partitions}")
+
+
+class GroupsApi:
+    """The handlers of the group calls."""
+
+    def __init__(
+        self, metadata: Metadata, record_log: RecordLog, leader: Leader, dead_letters: DeadLetterQueue
+    ) -> None:
+        self._metadata = metadata
+        self._record_log = record_log
+        self._leader = leader
+        self._dead_letters = dead_letters
+
+    async def get_config(self, call: Call) -> Answer:
+        return Answer(await self._metadata.forward(apis.GET_SHARE_GROUP_CONFIG, group=group_of(call)))
+
+    async def update_config(self, call: Call) -> Answer:
+        group_id = group_of(call)
+        body = await self._metadata.forward(apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, group=group_id)
+        if self._metadata.config(group_id) is not None:
+            self._metadata.on_group_changed(group_id, await self._metadata.learn_config(group_id))
+        return Answer(body)
+
+    async def offsets(self, call: Call) -> messages.ListShareGroupOffsetsResponse:
+        """Start offsets from the share coordinator, ends from the log; lag = end − start − delivery-complete count."""
+        summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, group=group_of(call)))
+        topics = []
+        for topic in summary.topics:
+            ends = await self._record_log.offsets(topic.topic_id, [p.partition for p in topic.partitions])
+            partitions = []
+            for state in topic.partitions:
+                end = ends[state.partition].log_end_offset
+                known = state.start_offset >= 0 and state.delivery_complete_count >= 0
+                partitions.append(
+                    GroupPartitionOffset(
+                        partition=state.partition,
+                        start_offset=state.start_offset,
+                        log_end_offset=end,
+                        leader_epoch=state.leader_epoch,
+                        lag=end - state.start_offset - state.delivery_complete_count if known else -1,
+                    )
+                )
+            topics.append(GroupTopicOffsets(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
+        return messages.ListShareGroupOffsetsResponse(topics=topics)
+
+    async def in_flight(self, call: Call) -> messages.ListInFlightResponse:
+        query: messages.InFlightQuery = call.request
+        group_id = group_of(call)
+        summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, group=group_id))
+        if query.topic is not None:
+            _check_partition(await self._metadata.topic(query.topic), query.partition or 0)
+        elif query.partition is not None:
+            raise InvalidRequest("partition goes with topic")
+        wanted = [
+            (topic, state.partition)
+            for entry in summary.topics
+            if query.topic in (None, entry.topic)
+            for topic in (await self._metadata.topic(entry.topic),)
+            for state in entry.partitions
+            if query.partition in (None, state.partition)
+        ]
+        parked = await self._record_log.parked_counts(group_id)
+        leds = await self._leader.get(group_id, wanted, initialize=False) if wanted else []
+        return messages.ListInFlightResponse(partitions=self._listed(wanted, leds, parked))
+
+    def _listed(
+        self,
+        wanted: Sequence[tuple[Topic, int]],
+        leds: Sequence[Loaded],
+        parked: Mapping[TopicPartition, int],
+    ) -> list[InFlightPartition]:
+        listed = []
+        for (topic, partition), led in zip(wanted, leds, strict=True):
+            if not isinstance(led, LedSharePartition):
+                continue
+            machine = led.machine
+            listed.append(
+                InFlightPartition(
+                    topic=topic.name,
+                    partition=partition,
+                    start_offset=machine.start_offset,
+                    end_offset=machine.end_offset,
+                    batches=[
+                        InFlightBatch(
+                            first_offset=run.first,
+                            last_offset=run.last,
+                            delivery_state=DeliveryState(run.state).name,
+                            delivery_count=run.delivery_count,
+                            member_id=run.member_id,
+                            lock_expires_at_ms=run.lock_expires_at_ms or None,
+                            available_at_ms=run.available_at_ms or None,
+                            reason=run.reason,
+                        )
+                        for run in machine.in_flight()
+                    ],
+                    dead_letters=[
+                        DeadLetterStatus(
+                            first_offset=pending.letter.first_offset,
+                            last_offset=pending.letter.last_offset,
+                            attempts=pending.attempts,
+                            last_error=pending.last_error,
+                            next_attempt_at_ms=pending.next_attempt_at_ms,
+                        )
+                        for pending in self._dead_letters.pending_of(led)
+                    ],
+                    parked_dead_letters=parked.get((topic.topic_id, partition), 0),
+                )
+            )
+        return listed

@@ -1,0 +1,161 @@
+"""OpenAPI of a service, made of its calls: 3.1 at `/openapi.json`, and a 3.0 down-conversion at `/openapi-3.0.json`.
+
+Made for code generators: explicit operation ids, one tag and one named success schema per operation, the shared Problem
+schema for every error, and no `null` beside optional fields: they are absent.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from fastapi import FastAPI
+
+from sharequeue import __version__
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.errors import BY_CODE
+from sharequeue.protocol.messages import Problem
+from sharequeue.wire import Answer, Call, Endpoint, encode, serve
+
+OPENAPI: Final = Api("openapi", "GET", "/openapi.json", "This document.", tag="Operations")
+OPENAPI_3_0: Final = Api("openapi30", "GET", "/openapi-3.0.json", "The document as OpenAPI 3.0.", tag="Operations")
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+_INTEGER_PARAMETERS: Final = frozenset({"partition"})
+
+
+def serve_openapi(app: FastAPI, description: str) -> None:
+    """Add both documents, of all calls of `app` that clients may make."""
+    endpoints = [getattr(route, "app", None) for route in app.router.routes]
+    calls = [endpoint.api for endpoint in endpoints if isinstance(endpoint, Endpoint)]
+    public = [api for api in calls if not api.internal]
+    current = document(app.title, description, public)
+    newest, older = encode(current), encode(to_3_0(current))
+
+    async def openapi(_: Call) -> Answer:
+        return Answer(newest)
+
+    async def openapi_3_0(_: Call) -> Answer:
+        return Answer(older)
+
+    serve(app, OPENAPI, openapi)
+    serve(app, OPENAPI_3_0, openapi_3_0)
+
+
+def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of the calls."""
+    types = [part for api in calls for part in (api.request, api.response) if part is not None]
+    types = list({repr(part): part for part in (*types, Problem)}.values())
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    named: dict[str, dict[str, Any]] = dict(components)
+    references: dict[str, dict[str, Any]] = {}
+    for part, schema in zip(types, schemas, strict=True):
+        if "$ref" not in schema:
+            named[schema["title"]] = schema
+            schema = {"$ref": _REFERENCE.format(name=schema["title"])}
+        references[repr(part)] = schema
+    paths: dict[str, dict[str, Any]] = {}
+    for api in calls:
+        paths.setdefault(api.path, {})[api.method.lower()] = _operation(api, references)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": __version__, "description": description},
+        "servers": [{"url": "/"}],
+        "tags": [{"name": tag} for tag in dict.fromkeys(api.tag for api in calls)],
+        "paths": paths,
+        "components": {"schemas": {name: _without_null(schema) for name, schema in sorted(named.items())}},
+    }
+
+
+def _operation(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": api.operation_id,
+        "summary": api.summary,
+        "tags": [api.tag],
+        "parameters": [
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "integer", "format": "int32"} if name in _INTEGER_PARAMETERS else {"type": "string"},
+            }
+            for name in re.findall(r"{(\w+)}", api.path)
+        ],
+        "responses": _responses(api, references),
+    }
+    if api.query_parameters:
+        schema = msgspec.json.schema_components([api.request])[1][api.request.__name__]
+        operation["parameters"] += [
+            {
+                "name": name,
+                "in": "query",
+                "required": name in schema.get("required", []),
+                "schema": _without_null(schema["properties"][name]),
+            }
+            for name in api.query_parameters
+        ]
+    operation["parameters"] += [
+        {"name": name, "in": "header", "required": False, "description": meaning, "schema": {"type": "string"}}
+        for name, meaning in api.headers
+    ]
+    if api.raw_body:
+        content = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+        operation["requestBody"] = {"required": True, "content": content}
+    elif api.request is not None and not api.query_parameters:
+        content = {"application/json": {"schema": references[repr(api.request)]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _responses(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    success: dict[str, Any] = {"description": api.summary}
+    if api.response is not None:
+        success["content"] = {"application/json": {"schema": references[repr(api.response)]}}
+    elif api.status != 204:
+        success["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    problem = {"application/problem+json": {"schema": references[repr(Problem)]}}
+    codes: dict[int, list[str]] = {}
+    for code in api.errors:
+        codes.setdefault(BY_CODE[code].status, []).append(code)
+    return {
+        str(api.status): success,
+        **{
+            str(status): {"description": ", ".join(names), "content": problem}
+            for status, names in sorted(codes.items())
+        },
+        "default": {"description": "Any other problem", "content": problem},
+    }
+
+
+def _without_null(schema: Any) -> Any:
+    """Optional fields are absent, not null: `anyOf: [X, null]` becomes X."""
+    if isinstance(schema, list):
+        return [_without_null(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    choices = schema.get("anyOf")
+    if isinstance(choices, list) and {"type": "null"} in choices:
+        kept = [choice for choice in choices if choice != {"type": "null"}]
+        rest = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
+        return _without_null({**kept[0], **rest} if len(kept) == 1 else {"anyOf": kept, **rest})
+    return {name: _without_null(value) for name, value in schema.items() if not (name == "default" and value is None)}
+
+
+def to_3_0(current: Mapping[str, Any]) -> dict[str, Any]:
+    """The document in the words of OpenAPI 3.0."""
+    converted: dict[str, Any] = _to_3_0(current)
+    converted["openapi"] = "3.0.3"
+    return converted
+
+
+def _to_3_0(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_to_3_0(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    converted = {name: _to_3_0(item) for name, item in value.items()}
+    if "const" in converted:
+        converted["enum"] = [converted.pop("const")]
+    if "$ref" in converted and len(converted) > 1:
+        return {"allOf": [{"$ref": converted.pop("$ref")}], **converted}
+    return converted
