@@ -50,10 +50,11 @@ def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, An
     named: dict[str, dict[str, Any]] = dict(components)
     references: dict[str, dict[str, Any]] = {}
     for part, schema in zip(types, schemas, strict=True):
-        if "$ref" not in schema:
+        if "$ref" in schema:
+            references[repr(part)] = schema
+        else:
             named[schema["title"]] = schema
-            schema = {"$ref": _REFERENCE.format(name=schema["title"])}
-        references[repr(part)] = schema
+            references[repr(part)] = {"$ref": _REFERENCE.format(name=schema["title"])}
     paths: dict[str, dict[str, Any]] = {}
     for api in calls:
         paths.setdefault(api.path, {})[api.method.lower()] = _operation(api, references)

@@ -121,7 +121,7 @@ async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) 
 
 async def _serve(service: Service, listener: socket.socket) -> None:
     config = uvicorn.Config(
-        app,
+        service.app,
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -1,6 +1,7 @@
 """What a new leader makes of persisted state and of the locks its predecessor left. Pure. Source: KIP-932."""
 
 import heapq
+import itertools
 from collections.abc import Sequence
 
 from sharequeue.protocol.errors import ApiError
@@ -78,7 +79,7 @@ def _pieces(
     open_locks: list[tuple[int, int, int, RestoredLock]] = []
     pieces: list[tuple[int, int, StateBatch | None, RestoredLock | None]] = []
     position = 0
-    for first, after in zip(places, places[1:], strict=False):
+    for first, after in itertools.pairwise(places):
         while waiting and waiting[-1].first_offset <= first:
             lock = waiting.pop()
             heapq.heappush(open_locks, (-lock.delivery_count, -lock.deadline_ms, lock.last_offset, lock))
@@ -101,12 +102,12 @@ def _annotate(window: Window, annotation: StateAnnotation, now_ms: int) -> None:
     for run in list(window.overlapping(annotation.first_offset, annotation.last_offset)):
         if run.delivery_count != annotation.delivery_count or run.state is ACQUIRED:
             continue
-        run = window.cut_out(run, annotation.first_offset, annotation.last_offset)
-        run.reason = annotation.reason
-        if run.state is AVAILABLE and annotation.available_at_ms is not None and annotation.available_at_ms > now_ms:
-            run.available_at_ms = annotation.available_at_ms
-            window.held_count += run.size
-            window.time_lock(run.available_at_ms, run.first, run.last)
+        part = window.cut_out(run, annotation.first_offset, annotation.last_offset)
+        part.reason = annotation.reason
+        if part.state is AVAILABLE and annotation.available_at_ms is not None and annotation.available_at_ms > now_ms:
+            part.available_at_ms = annotation.available_at_ms
+            window.held_count += part.size
+            window.time_lock(part.available_at_ms, part.first, part.last)
 
 
 def _find_gap(window: Window) -> None:

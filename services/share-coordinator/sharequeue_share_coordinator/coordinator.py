@@ -130,7 +130,7 @@ class ShareCoordinator:
             for key, decide, _ in work.items:
                 entry = self._entries[key]
                 self._entries.move_to_end(key)
-                state = tentative[key] if key in tentative else entry.state
+                state = tentative.get(key, entry.state)
                 result, row = decide(state)
                 if row is not None:
                     assert entry.key_id is not None, "only Initialize makes rows for a key that has none"

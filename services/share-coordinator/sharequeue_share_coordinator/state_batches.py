@@ -1,6 +1,7 @@
 """Combining state batches, and the annotations kept beside them. Pure. Source: Kafka PersisterStateBatchCombiner."""
 
 import heapq
+import itertools
 from collections.abc import Iterable, Sequence
 
 from sharequeue.protocol.types import StateAnnotation, StateBatch
@@ -27,7 +28,7 @@ def combine_state_batches(
     if len(batches) < 2:
         return batches
     batches.sort()
-    if all(left.last_offset < right.first_offset for left, right in zip(batches, batches[1:], strict=False)):
+    if all(left.last_offset < right.first_offset for left, right in itertools.pairwise(batches)):
         return _joined(batches)
     return _joined(_winners(batches))
 
@@ -41,7 +42,7 @@ def _winners(batches: Sequence[StateBatch]) -> Iterable[StateBatch]:
     places = sorted({batch.first_offset for batch in batches} | {batch.last_offset + 1 for batch in batches})
     covering: list[tuple[int, int, int]] = []
     position = 0
-    for first_offset, after in zip(places, places[1:], strict=False):
+    for first_offset, after in itertools.pairwise(places):
         while position < len(batches) and batches[position].first_offset == first_offset:
             batch = batches[position]
             heapq.heappush(covering, (-batch.delivery_count, -batch.delivery_state, batch.last_offset))
