@@ -83,7 +83,7 @@ class Process:
                 user=user,
                 group=pwd.getpwnam(user).pw_gid if user else None,
                 extra_groups=[] if user else None,
-                preexec_fn=die_with_parent(death_signal),
+                preexec_fn=die_with_parent(death_signal),  # noqa: PLW1509 - before any thread starts
             )
 
     def _end(self, signal_number: int) -> None:
@@ -190,6 +190,12 @@ class Postgres(Process):
     def stop(self) -> None:
         """Fast shutdown: transactions are rolled back, data is flushed."""
         self._end(signal.SIGINT)
+
+    def remove(self) -> None:
+        """Delete the data of a server that was stopped, where it lies outside of `data_dir` too."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        if ROOT_HOME in self.home.parents:
+            self.home.parent.rmdir()
 
 
 class Redis(Process):

@@ -45,7 +45,7 @@ class ServiceProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=die_with_parent(signal.SIGTERM),
+                preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - before any thread starts
             )
 
     def alive(self) -> bool:

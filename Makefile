@@ -1,0 +1,52 @@
+# Everything a contributor runs. `make` lists it.
+PYTHON ?= python3
+BIN := .venv/bin
+SEED ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install up test check format migrate bench soak mutants compose-test clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: .venv/installed ## Make .venv with everything
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; PYTHON=… names another")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+up: install ## Run the whole stack on this machine: http://127.0.0.1:8080
+	$(BIN)/sharequeue up
+
+test: install ## Run all tests (real PostgreSQL and Redis, started and ended by them)
+	$(BIN)/pytest
+
+check: install ## Formatting, lint, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+migrate: install ## Bring the database at DATABASE_URL up to date
+	$(BIN)/sharequeue migrate --url "$(DATABASE_URL)"
+
+bench: install ## Compare with Redis Streams, and PGMQ when PGMQ_SQL names its install script
+	$(BIN)/python -m bench $(if $(PGMQ_SQL),--pgmq $(PGMQ_SQL))
+
+soak: install ## Long seeded runs: crashes under load, the state machine against its model
+	SOAK=1 SEED=$(SEED) $(BIN)/pytest -m soak
+
+mutants: install ## Plant one fault at a time in the rules; each must be caught
+	$(BIN)/python -m tests.mutants
+
+compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
+	tests/compose/run
+
+clean: ## Remove what was made: .venv, caches, the stack's data
+	rm -rf .venv .sharequeue .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

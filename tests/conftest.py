@@ -1,0 +1,148 @@
+"""Real stores for the tests: one PostgreSQL and one Redis per run, a fresh database and a fresh Redis number for each user.
+
+`stack` is the three services as processes on them; `client` speaks to its gateway.
+"""
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+import redis as redis_client
+
+from sharequeue.embedded import Postgres, Redis
+from sharequeue.migrate import upgrade
+from sharequeue.stack import Stack
+
+TEMPLATE = "migrated"
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long runs are for `make soak` alone."""
+    if config.option.markexpr:
+        return
+    soak = [item for item in items if item.get_closest_marker("soak")]
+    config.hook.pytest_deselected(items=soak)
+    items[:] = [item for item in items if item not in soak]
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """What random runs start from: SEED from the environment, else a fixed number."""
+    return int(os.environ.get("SEED") or 932)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    server = Postgres(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    _sql(server.url, f"CREATE DATABASE {TEMPLATE}")
+    upgrade(_database_url(server, TEMPLATE))
+    yield server
+    server.stop()
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    server = Redis(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+def _sql(url: str, statement: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    asyncio.run(run())
+
+
+def _database_url(server: Postgres, name: str) -> str:
+    return server.url.rsplit("/", 1)[0] + f"/{name}"
+
+
+NewDatabase = Callable[[], str]
+
+
+@pytest.fixture(scope="session")
+def new_database(postgres: Postgres) -> NewDatabase:
+    """Makes a database with all schemas up to date; returns its URL."""
+
+    def create() -> str:
+        name = f"test_{next(_numbers)}"
+        _sql(postgres.url, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        return _database_url(postgres, name)
+
+    return create
+
+
+@pytest.fixture
+def database_url(new_database: NewDatabase) -> str:
+    """A database of this test's own."""
+    return new_database()
+
+
+@pytest.fixture(scope="session")
+def new_redis(redis_server: Redis) -> Callable[[], str]:
+    """Empties one of the server's numbered databases; returns its URL. Sixteen are in use at a time at most."""
+    numbers = itertools.cycle(range(1, 16))
+
+    def create() -> str:
+        url = redis_server.url.rsplit("/", 1)[0] + f"/{next(numbers)}"
+        with redis_client.Redis.from_url(url) as connection:
+            connection.flushdb()
+        return url
+
+    return create
+
+
+@pytest.fixture
+def redis_url(new_redis: Callable[[], str]) -> str:
+    """A Redis database of this test's own."""
+    return new_redis()
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    """Settings of the module's stack; a module overrides this fixture to change them."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def stack(
+    tmp_path_factory: pytest.TempPathFactory,
+    new_database: NewDatabase,
+    new_redis: Callable[[], str],
+    stack_settings: dict[str, str],
+) -> Iterator[Stack]:
+    """The three services as processes, one stack for the module; tests use topics and groups of their own."""
+    data_dir: Path = tmp_path_factory.mktemp("stack")
+    stack = Stack(data_dir, postgres_url=new_database(), redis_url=new_redis(), settings=stack_settings)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture
+def client(stack: Stack) -> Iterator[httpx.Client]:
+    """An HTTP client of the stack's gateway."""
+    with httpx.Client(base_url=stack.url, timeout=40) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    """A name no other test uses, for a topic or a group."""
+    return f"t{next(_numbers)}"
