@@ -15,6 +15,7 @@ class Changes:
         self._first = self.version = time.time_ns() // 1_000_000
         self._log: deque[tuple[int, str | None, str | None]] = deque(maxlen=KEPT)
         self._changed = asyncio.Event()
+        self._finished = False
 
     def note(self, *, topic_id: str | None = None, group_id: str | None = None) -> None:
         self.version += 1
@@ -24,13 +25,18 @@ class Changes:
 
     async def wait(self, since: int, seconds: float) -> None:
         """Return when there is something after `since`, or when the time is over."""
-        if since != self.version or seconds <= 0:
+        if since != self.version or seconds <= 0 or self._finished:
             return
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
         except TimeoutError:
             return
+
+    async def finish(self) -> None:
+        """Answer everybody who waits: the group coordinator stops."""
+        self._finished = True
+        self._changed.set()
 
     def after(self, since: int) -> tuple[list[str], list[str]] | None:
         """(topic ids, group ids) changed after `since`; None if that is no longer known."""
