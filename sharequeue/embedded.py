@@ -201,11 +201,12 @@ class Postgres(Process):
 class Redis(Process):
     """One Redis server on the loopback address; what it was told is on disk within a second (AOF)."""
 
-    def __init__(self, data_dir: Path, port: int = 0) -> None:
+    def __init__(self, data_dir: Path, port: int = 0, append_fsync: str = "everysec") -> None:
         data_dir = data_dir.absolute()
         self._home = data_dir / "redis"
         self._home.mkdir(parents=True, exist_ok=True)
         super().__init__(data_dir / "redis.log")
+        self._append_fsync = append_fsync
         self.port = port or free_port()
 
     @property
@@ -215,7 +216,8 @@ class Redis(Process):
     def start(self) -> str:
         """Start. Returns: the server's URL. Raises: EmbeddedError."""
         command = [str(_redis_binary()), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._home)]
-        command += ["--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction"]
+        command += ["--appendonly", "yes", "--appendfsync", self._append_fsync, "--save", ""]
+        command += ["--maxmemory-policy", "noeviction"]
         self._spawn(command, signal.SIGTERM)
         self._wait_until(self._accepts, "Redis")
         return self.url

@@ -36,6 +36,7 @@ from sharequeue.protocol.errors import (
     InvalidRequest,
     RequestTimedOut,
     TooLarge,
+    exception_type,
 )
 from sharequeue.protocol.messages import PointedDetail, Problem
 
@@ -466,7 +467,7 @@ def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
         return ApiError(f"unexpected answer {status}: {text}", status=502, definite=False)
     pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]
     known = {*Problem.__struct_fields__}
-    return ApiError(
+    return exception_type(error)(
         detail,
         error=error,
         status=status,

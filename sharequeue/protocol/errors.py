@@ -96,12 +96,6 @@ class ApiError(Exception):
         self.extra = extra or {}
 
 
-def error_of(kafka_code: int, detail: str | None) -> ApiError:
-    """The exception for an error that another service answered as data."""
-    error = BY_NUMBER.get(kafka_code, BY_NUMBER[-1])
-    return ApiError(detail or error.title, error=error)
-
-
 class UnknownTopicOrPartition(ApiError):
     error = BY_CODE["UNKNOWN_TOPIC_OR_PARTITION"]
 
@@ -192,3 +186,17 @@ class FencedStateEpoch(ApiError):
 
 class ShareSessionLimitReached(ApiError):
     error = BY_CODE["SHARE_SESSION_LIMIT_REACHED"]
+
+
+_CLASSES: Final[Mapping[Error, type[ApiError]]] = {kind.error: kind for kind in ApiError.__subclasses__()}
+
+
+def exception_type(error: Error) -> type[ApiError]:
+    """The class that stands for a row of the table, or ApiError itself for rows without one."""
+    return _CLASSES.get(error, ApiError)
+
+
+def error_of(kafka_code: int, detail: str | None) -> ApiError:
+    """The exception for an error that another service answered as data."""
+    error = BY_NUMBER.get(kafka_code, BY_NUMBER[-1])
+    return exception_type(error)(detail or error.title, error=error)

@@ -163,10 +163,6 @@ class DeadLetterQueue:
             topic = await self._metadata.topic(name)
         except UnknownTopicOrPartition:
             topic = None
-        except ApiError as error:
-            if error.error is not UnknownTopicOrPartition.error:
-                raise
-            topic = None
         if topic is None:
             if not self._auto_create_topics:
                 return Refused(f"there is no topic {name!r} and dead-letter topics are not made by themselves")

@@ -4,6 +4,7 @@ With the group coordinator away, what is known goes on being served.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -97,11 +98,8 @@ class Metadata:
     async def create(self, name: str, config: Mapping[str, str]) -> Topic:
         """Make a topic of one partition, or take the one that somebody made at the same time."""
         request = messages.CreateTopicRequest(name=name, config=dict(config))
-        try:
+        with contextlib.suppress(TopicAlreadyExists):
             self.learn(await self._coordinator.call(apis.CREATE_TOPIC, request))
-        except ApiError as error:
-            if error.error is not TopicAlreadyExists.error:
-                raise
         return await self.topic(name)
 
     async def topics_by_id(self, topic_ids: list[str]) -> None:

@@ -1,0 +1,172 @@
+"""The queues under test, each through the fastest client that Python offers it: sharequeue, PGMQ, Redis Streams."""
+
+import contextlib
+import itertools
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import TopicAlreadyExists
+from sharequeue.protocol.messages import (
+    Acknowledgement,
+    AcknowledgeRequest,
+    AcknowledgeResponse,
+    CreateTopicRequest,
+    FetchedBatch,
+    FetchRequest,
+    FetchResponse,
+    ProduceRecord,
+    ProduceRequest,
+)
+from sharequeue.wire import Client
+
+VISIBILITY_S: Final = 30
+WAIT_MS: Final = 2000
+_names: Final = itertools.count(1)
+
+
+def new_name() -> str:
+    """A queue nobody used before."""
+    return f"bench_{next(_names)}"
+
+
+class ShareQueue:
+    """sharequeue over HTTP, without a session: a fetch, then an acknowledgement of what it brought."""
+
+    name = "sharequeue"
+
+    def __init__(self, url: str, topic: str) -> None:
+        self._client = Client(url, deadline_s=60)
+        self._topic = {"topic": topic}
+        self._group = {"group": topic}
+        self._topics = [topic]
+        self._member_id = new_name()
+
+    @classmethod
+    async def connect(cls, url: str, topic: str) -> "ShareQueue":
+        queue = cls(url, topic)
+        with contextlib.suppress(TopicAlreadyExists):
+            await queue._client.call(apis.CREATE_TOPIC, CreateTopicRequest(name=topic))
+        return queue
+
+    async def produce(self, values: list[str]) -> None:
+        encode = msgspec.json.encode
+        records = [ProduceRecord(value=msgspec.Raw(encode(value))) for value in values]
+        await self._client.call(apis.PRODUCE_RECORDS, ProduceRequest(records=records), path=self._topic)
+
+    async def fetch(self, max_records: int) -> tuple[int, list[FetchedBatch]]:
+        request = FetchRequest(
+            topics=self._topics, member_id=self._member_id, max_records=max_records, max_wait_ms=WAIT_MS
+        )
+        response: FetchResponse = await self._client.call(apis.FETCH_RECORDS, request, path=self._group)
+        values = [msgspec.json.decode(record.value) for batch in response.batches for record in batch.records or ()]
+        return len(values), response.batches
+
+    async def acknowledge(self, token: list[FetchedBatch]) -> None:
+        request = AcknowledgeRequest(
+            member_id=self._member_id,
+            acknowledgements=[
+                Acknowledgement(
+                    topic=batch.topic,
+                    partition=batch.partition,
+                    first_offset=batch.first_offset,
+                    last_offset=batch.last_offset,
+                    delivery_count=batch.delivery_count,
+                    type="accept",
+                )
+                for batch in token
+            ],
+        )
+        response: AcknowledgeResponse = await self._client.call(apis.ACKNOWLEDGE_RECORDS, request, path=self._group)
+        if response.failed_count:
+            raise RuntimeError(f"acknowledgements failed: {response.results}")
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class Pgmq:
+    """PGMQ over asyncpg: send_batch, read, delete."""
+
+    name = "PGMQ"
+
+    def __init__(self, connection: Any, queue: str) -> None:
+        self._connection = connection
+        self._queue = queue
+
+    @classmethod
+    async def connect(cls, url: str, queue: str) -> "Pgmq":
+        connection = await asyncpg.connect(url)
+        await connection.execute("SELECT pgmq.create($1)", queue)
+        return cls(connection, queue)
+
+    async def produce(self, values: list[str]) -> None:
+        messages = [msgspec.json.encode(value).decode() for value in values]
+        await self._connection.fetch("SELECT pgmq.send_batch($1, $2::text[]::jsonb[])", self._queue, messages)
+
+    async def fetch(self, max_records: int) -> tuple[int, list[int]]:
+        rows = await self._connection.fetch(
+            "SELECT msg_id, message FROM pgmq.read_with_poll($1, $2, $3, $4, 10)",
+            self._queue,
+            VISIBILITY_S,
+            max_records,
+            WAIT_MS // 1000,
+        )
+        values = [msgspec.json.decode(row["message"]) for row in rows]
+        return len(values), [row["msg_id"] for row in rows]
+
+    async def acknowledge(self, token: list[int]) -> None:
+        await self._connection.fetch("SELECT pgmq.delete($1, $2::bigint[])", self._queue, token)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+
+class RedisStreams:
+    """Redis Streams: XADD pipelined, XREADGROUP, XACK and XDEL in one pipeline."""
+
+    name = "Redis Streams"
+    GROUP: Final = "group"
+
+    def __init__(self, redis: Any, stream: str) -> None:
+        self._redis = redis
+        self._stream = stream
+        self._consumer = new_name()
+
+    @classmethod
+    async def connect(cls, url: str, stream: str) -> "RedisStreams":
+        redis = Redis.from_url(url)
+        try:
+            await redis.xgroup_create(stream, cls.GROUP, id="0", mkstream=True)
+        except ResponseError as fault:
+            if "BUSYGROUP" not in str(fault):
+                raise
+        return cls(redis, stream)
+
+    async def produce(self, values: list[str]) -> None:
+        pipeline = self._redis.pipeline(transaction=False)
+        for value in values:
+            pipeline.xadd(self._stream, {"value": value})
+        await pipeline.execute()
+
+    async def fetch(self, max_records: int) -> tuple[int, list[bytes]]:
+        answer = await self._redis.xreadgroup(
+            self.GROUP, self._consumer, {self._stream: ">"}, count=max_records, block=WAIT_MS
+        )
+        streams = answer.values() if isinstance(answer, dict) else [entries for _, entries in answer]
+        entries = [entry for batch in streams for entry in (batch[0] if batch and isinstance(batch[0], list) else batch)]
+        values = [fields[b"value"].decode() for _, fields in entries]
+        return len(values), [entry_id for entry_id, _ in entries]
+
+    async def acknowledge(self, token: list[bytes]) -> None:
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.xack(self._stream, self.GROUP, *token)
+        pipeline.xdel(self._stream, *token)
+        await pipeline.execute()
+
+    async def close(self) -> None:
+        await self._redis.aclose()
