@@ -1,0 +1,177 @@
+"""The gateway as a client uses it, for tests that look at the HTTP contract: one short method per call."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+Json = dict[str, Any]
+PROBLEM_FIELDS = {
+    "type",
+    "title",
+    "status",
+    "detail",
+    "code",
+    "kafka_code",
+    "retriable",
+    "definite",
+    "request_id",
+}
+
+
+class Gateway:
+    """Calls of one gateway. Methods that answer JSON check for success; the `try_` ones answer the raw response.
+
+    Fetches do not wait unless told to, and are by member `m1` unless told otherwise.
+    """
+
+    def __init__(self, http: httpx.Client) -> None:
+        self.http = http
+
+    # Topics and produce
+
+    def create_topic(self, name: str, partitions: int = 1, **config: Any) -> Json:
+        body = {"name": name, "partitions": partitions, "config": dotted(config)}
+        return good(self.http.post("/v1/topics", json=body), 201)
+
+    def describe_topic(self, name: str) -> Json:
+        return good(self.http.get(f"/v1/topics/{name}"))
+
+    def log_ends(self, name: str) -> list[int]:
+        """The log end offset of each partition."""
+        return [partition["log_end_offset"] for partition in self.describe_topic(name)["partitions"]]
+
+    def produce(self, topic: str, *values: Any, **fields: Any) -> list[int]:
+        """Append values as one batch; `fields` go into every record. Returns: their offsets."""
+        records = [{"value": value, **fields} for value in values]
+        answer = good(self.http.post(f"/v1/topics/{topic}/records", json={"records": records}))
+        return [record["offset"] for record in answer["records"]]
+
+    def produce_batches(self, topic: str, *sizes: int, partition: int = 0) -> None:
+        """Append batches of so many records; each value is a number, from 0 on in each batch."""
+        for size in sizes:
+            self.produce(topic, *range(size), partition=partition)
+
+    def read(self, topic: str, partition: int = 0, **query: Any) -> Json:
+        return good(self.http.get(f"/v1/topics/{topic}/partitions/{partition}/records", params=query))
+
+    def delete_records(self, topic: str, before_offset: int, partition: int = 0) -> None:
+        body = {"partitions": [{"partition": partition, "before_offset": before_offset}]}
+        good(self.http.post(f"/v1/topics/{topic}/delete-records", json=body))
+
+    # Fetch and acknowledge
+
+    def try_fetch(self, group: str, topic: str | None = None, *, member: str = "m1", **fields: Any) -> httpx.Response:
+        body = {"member_id": member, "max_wait_ms": 0, **({"topics": [topic]} if topic else {}), **fields}
+        return self.http.post(f"/v1/share-groups/{group}/fetch", json=body)
+
+    def fetch(self, group: str, topic: str | None = None, *, member: str = "m1", **fields: Any) -> Json:
+        return good(self.try_fetch(group, topic, member=member, **fields))
+
+    def acquire(self, group: str, topic: str | None = None, *, member: str = "m1", **fields: Any) -> list[str]:
+        """Fetch, and answer what was acquired, in short: see `ranges`."""
+        return ranges(self.fetch(group, topic, member=member, **fields))
+
+    def try_acknowledge(
+        self, group: str, acknowledgements: list[Json], *, member: str = "m1", **fields: Any
+    ) -> httpx.Response:
+        body = {"member_id": member, "acknowledgements": acknowledgements, **fields}
+        return self.http.post(f"/v1/share-groups/{group}/acknowledge", json=body)
+
+    def settle(
+        self, group: str, topic: str, first: int, last: int, type: str, *, member: str = "m1", **fields: Any
+    ) -> str | int:
+        """Acknowledge one range. Returns: `applied`, `ignored`, or the error's number."""
+        acknowledgement = acknowledge_range(topic, first, last, type, **fields)
+        return outcomes(self.try_acknowledge(group, [acknowledgement], member=member))[0]
+
+    # Groups
+
+    def configure(self, group: str, **settings: Any) -> Json:
+        return good(self.http.patch(f"/v1/share-groups/{group}/config", json=dotted(settings)))
+
+    def in_flight(self, group: str, **query: Any) -> list[Json]:
+        return good(self.http.get(f"/v1/share-groups/{group}/in-flight", params=query))["partitions"]
+
+    def window(self, group: str, topic: str, partition: int = 0) -> tuple[int, list[str]]:
+        """One share-partition: its start offset, and its batches in short, `0-4 ACQUIRED×1`; neighbours joined."""
+        (found,) = self.in_flight(group, topic=topic, partition=partition)
+        joined: list[list[Any]] = []
+        for batch in found["batches"]:
+            what = f"{batch['delivery_state']}×{batch['delivery_count']}"
+            if joined and joined[-1][2] == what and joined[-1][1] + 1 == batch["first_offset"]:
+                joined[-1][1] = batch["last_offset"]
+            else:
+                joined.append([batch["first_offset"], batch["last_offset"], what])
+        return found["start_offset"], [f"{first}-{last} {what}" for first, last, what in joined]
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample by its name with labels, as Prometheus writes it."""
+        lines = self.http.get("/metrics").text.splitlines()
+        return {
+            name: float(value)
+            for name, _, value in (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        }
+
+
+def good(response: httpx.Response, status: int = 200) -> Any:
+    """The answer's JSON, if the call succeeded."""
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def dotted(settings: Json) -> Json:
+    """Settings named as keyword arguments: `retention_ms` is `retention.ms`."""
+    return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def acknowledge_range(topic: str, first: int, last: int, type: str, **fields: Any) -> Json:
+    """An acknowledgement of a range; several types, divided by spaces, are one per offset."""
+    types = {"types": type.split()} if " " in type else {"type": type}
+    return {"topic": topic, "partition": 0, "first_offset": first, "last_offset": last, **types, **fields}
+
+
+def ranges(answer: Json) -> list[str]:
+    """What a fetch acquired, in short: `0-9×1`, with the partition in front unless it is 0: `2:0-9×1`."""
+    return [
+        (f"{batch['partition']}:" if batch["partition"] else "")
+        + f"{batch['first_offset']}-{batch['last_offset']}×{batch['delivery_count']}"
+        for batch in answer["batches"]
+    ]
+
+
+def offsets(answer: Json) -> list[int]:
+    """Offsets of all records of a fetch."""
+    return [record["offset"] for batch in answer["batches"] for record in batch["records"]]
+
+
+def outcomes(response: httpx.Response) -> list[str | int]:
+    """The results of an acknowledge call: a status, or the number of the error."""
+    results = response.json()["results"]
+    return [result["status"] if "code" not in result else result["kafka_code"] for result in results]
+
+
+def problem(response: httpx.Response, status: int, code: str, kafka_code: int) -> Json:
+    """The problem document of a refused call, if it is the one expected."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document = response.json()
+    assert set(document) >= PROBLEM_FIELDS
+    assert (document["status"], document["code"], document["kafka_code"]) == (status, code, kafka_code), document
+    assert document["title"]
+    assert document["detail"]
+    assert document["type"].startswith("urn:sharequeue:problem:")
+    assert isinstance(document["retriable"], bool)
+    assert isinstance(document["definite"], bool)
+    assert document["request_id"] == response.headers["x-request-id"]
+    return document
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+    """What `condition` answers once it is true. Fails when the time is over."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to be in time"
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,48 @@
+"""One stack with default settings for all modules here that change nothing about it, and the gateway as tests call it."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shared stack keeps its logs and its cluster token."""
+    return tmp_path_factory.mktemp("shared-stack")
+
+
+@pytest.fixture(scope="session")
+def shared_stack(data_dir: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
+    """The three services with default settings. Tests use topics and groups of their own and stop nothing."""
+    stack = Stack(data_dir, postgres_url=new_database(), redis_url=new_redis())
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture
+def gateway(shared_stack: Stack) -> Iterator[Gateway]:
+    """The shared stack's gateway."""
+    with httpx.Client(base_url=shared_stack.url, timeout=40) as http:
+        yield Gateway(http)
+
+
+@pytest.fixture
+def own_gateway(client: httpx.Client) -> Gateway:
+    """The gateway of the module's own stack, which `stack_settings` shapes."""
+    return Gateway(client)
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    """Runs calls that wait while the test goes on."""
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
