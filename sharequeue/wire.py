@@ -4,6 +4,7 @@ The server side decodes with msgspec, maps every exception to a problem document
 """
 
 import asyncio
+import contextlib
 import hmac
 import itertools
 import logging
@@ -127,7 +128,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        request_id = _request_id(headers.get(b"x-request-id"))
+        request_id = request_id_from(headers.get(b"x-request-id"))
         traceparent = headers.get(b"traceparent")
         token = REQUEST.set(RequestContext(request_id, traceparent.decode("latin-1") if traceparent else None))
         status = 499
@@ -246,7 +247,8 @@ _request_prefix: Final = f"{os.getpid():x}-{time.time_ns():x}"
 _request_numbers: Final = itertools.count(1)
 
 
-def _request_id(given: bytes | None) -> str:
+def request_id_from(given: bytes | None) -> str:
+    """The id of a request: the given one if it is fit to be echoed, else a new one."""
     if given and len(given) <= 128 and given.isascii() and given.decode().isprintable():
         return given.decode()
     return f"{_request_prefix}-{next(_request_numbers):x}"
@@ -329,9 +331,13 @@ async def _no_such_route(request: starlette.requests.Request, exception: Excepti
         if status == 405
         else f"there is nothing at {request.url.path}; /openapi.json lists what there is"
     )
-    request_id = _request_id(request.headers.get("x-request-id", "").encode())
+    request_id = request_id_from(request.headers.get("x-request-id", "").encode())
     answer = problem_answer(InvalidRequest(detail, status=status), request_id)
     headers = {name.decode(): value.decode() for name, value in answer.headers}
+    if status == 405:
+        routes = [route for route in request.app.router.routes if isinstance(route, Route)]
+        here = [route for route in routes if route.path_regex.match(request.url.path)]
+        headers["allow"] = ", ".join(sorted({method for route in here for method in route.methods or ()}))
     return Response(answer.body, status, {**headers, "x-request-id": request_id})
 
 
@@ -467,7 +473,7 @@ def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
         return ApiError(f"unexpected answer {status}: {text}", status=502, definite=False)
     pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]
     known = {*Problem.__struct_fields__}
-    return exception_type(error)(
+    answered = ApiError(
         detail,
         error=error,
         status=status,
@@ -477,3 +483,6 @@ def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
         pointers=pointers,
         extra={name: value for name, value in problem.items() if name not in known},
     )
+    with contextlib.suppress(msgspec.ValidationError):
+        answered.problem = msgspec.convert(problem, Problem)
+    return answered

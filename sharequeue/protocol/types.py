@@ -97,6 +97,8 @@ def group_id_fault(group_id: str) -> str | None:
         return "a group id has 1 to 249 characters"
     if "/" in group_id or _CONTROL_CHARACTER.search(group_id):
         return "a group id holds no '/' and no control characters"
+    if "\ufffd" in group_id:
+        return "a group id is percent-encoded UTF-8"
     if group_id in (".", ".."):
         return "a group cannot be named '.' or '..': URLs swallow these"
     return None

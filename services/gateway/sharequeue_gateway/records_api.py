@@ -86,14 +86,16 @@ class RecordsApi:
         for name, value in call.scope["headers"]:
             text = name.decode("latin-1")
             if text.startswith(RECORD_HEADER_PREFIX):
-                headers[text.removeprefix(RECORD_HEADER_PREFIX)] = value.decode("latin-1")
+                headers[text.removeprefix(RECORD_HEADER_PREFIX)] = _utf8(text, value)
         content_type = call.header("content-type")
         if content_type:
             headers["content-type"] = content_type
         partition = call.header("record-partition")
         if partition is not None and not (partition.isascii() and partition.isdigit() and int(partition) <= MAX_INT32):
             raise InvalidRequest(f"Record-Partition must be a partition's number, not {partition!r}")
-        record = raw_record(call.raw, call.header("record-key"), None if partition is None else int(partition), headers)
+        key = call.header("record-key")
+        key = None if key is None else _utf8("record-key", key.encode("latin-1"))
+        record = raw_record(call.raw, key, None if partition is None else int(partition), headers)
         return await self._producer.produce(
             call.path["topic"],
             [record],
@@ -329,6 +331,14 @@ class RecordsApi:
             acquisition_lock_timeout_ms=self._lock_duration_ms(group_id),
         )
         return Answer(encode(response), headers=_headers(failed_count))
+
+
+def _utf8(name: str, value: bytes) -> str:
+    """The text of a header that goes into a record. Raises: InvalidRequest: it is not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"the header {name} must be UTF-8") from None
 
 
 def _or(value: int | None, default: int) -> int:
