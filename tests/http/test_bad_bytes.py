@@ -1,0 +1,199 @@
+"""Bad bytes: bodies that are not JSON, not UTF-8, not whole, too large or not what they claim, by raw sockets.
+
+Whatever comes, the answer is a problem document or a closed connection, nothing is appended, and the service goes on.
+"""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, problem
+
+INVALID_REQUEST = ("INVALID_REQUEST", 42)
+JSON = {"Content-Type": "application/json"}
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def topic(gateway: Gateway, name: str) -> Iterator[str]:
+    """A topic that holds one record, and only that after the test."""
+    gateway.produce(name, "first")
+    yield name
+    assert gateway.log_ends(name) == [1]
+    assert gateway.produce(name, "second") == [1]
+
+
+def record_of(value: bytes) -> bytes:
+    return b'{"records":[{"value":%b}]}' % value
+
+
+BODIES = {
+    "malformed JSON": b'{"records":[{"value":1}',
+    "nothing": b"",
+    "a trailing comma": b'{"records":[{"value":1},]}',
+    "something behind the JSON": record_of(b"1") + b" x",
+    "a byte order mark": b"\xef\xbb\xbf" + record_of(b"1"),
+    "NaN": record_of(b"NaN"),
+    "Infinity": record_of(b"Infinity"),
+    "-Infinity": record_of(b"-Infinity"),
+    "a leading zero": record_of(b"01"),
+    "a control character in a string": record_of(b'"\x01"'),
+    "an unknown escape": record_of(b'"\\x41"'),
+    "a lone high surrogate": record_of(b'"\\ud800"'),
+    "a lone low surrogate, deep in a value": record_of(b'{"a":[{"b":"\\udc00x"}]}'),
+    "a lone surrogate in a key": b'{"records":[{"value":1,"key":"\\ud83d."}]}',
+    "a lone surrogate in a header": b'{"records":[{"value":1,"headers":{"h":"\\ud83d."}}]}',
+    "a lone surrogate in a member of a value": record_of(b'{"\\udfff":1}'),
+    "invalid UTF-8": record_of(b'"\xff"'),
+    "UTF-8 of a surrogate": record_of(b'"\xed\xa0\x80"'),
+    "overlong UTF-8": record_of(b'"\xc0\xaf"'),
+    "UTF-16": '{"records":[{"value":1}]}'.encode("utf-16"),
+    "100,000 nested arrays": record_of(b"[" * 100_000 + b"]" * 100_000),
+    "100,000 nested objects": record_of(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    "100,000 arrays that nobody closes": b"[" * 100_000,
+    "100,000 arrays in an unknown field": b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+def test_a_body_that_is_no_json_is_422(gateway: Gateway, topic: str, body: bytes) -> None:
+    response = gateway.http.post(f"/v1/topics/{topic}/records", content=body, headers=JSON)
+    assert problem(response, 422, *INVALID_REQUEST)["definite"]
+
+
+@pytest.mark.parametrize("call", ["fetch", "acknowledge"])
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"member_id":"\xff"}', b'{"member_id":"\\ud800"}', b'{"x":NaN}'])
+def test_group_calls_refuse_them_too(gateway: Gateway, name: str, call: str, body: bytes) -> None:
+    response = gateway.http.post(f"/v1/share-groups/{name}/{call}", content=body, headers=JSON)
+    problem(response, 422, *INVALID_REQUEST)
+
+
+def test_of_duplicate_members_the_last_one_counts(gateway: Gateway, name: str) -> None:
+    """As in nearly every JSON parser; inside a value, which is kept byte for byte, both stay."""
+    body = b'{"records":[{"value":"lost"}],"records":[{"value":{"a":1,"a":2},"key":"x","key":"y"}]}'
+    response = gateway.http.post(f"/v1/topics/{name}/records", content=body, headers=JSON)
+    assert response.json() == {"records": [{"partition": 0, "offset": 0}]}
+    raw = gateway.http.get(f"/v1/topics/{name}/partitions/0/records").content
+    assert b'"key":"y","value":{"a":1,"a":2}}' in raw
+    assert b"lost" not in raw
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""])
+def test_another_media_type_is_415(gateway: Gateway, topic: str, media_type: str) -> None:
+    headers = {"Content-Type": media_type} if media_type else {}
+    response = gateway.http.post(f"/v1/topics/{topic}/records", content=record_of(b"1"), headers=headers)
+    problem(response, 415, *INVALID_REQUEST)
+
+
+@pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "Application/JSON", "application/x+json"])
+def test_parameters_and_suffixes_of_json_are_json(gateway: Gateway, name: str, media_type: str) -> None:
+    response = gateway.http.post(
+        f"/v1/topics/{name}/records", content=record_of(b"1"), headers={"Content-Type": media_type}
+    )
+    assert response.status_code == 200, response.text
+
+
+def test_a_record_above_the_topics_limit_is_413_with_the_limit(gateway: Gateway, topic: str) -> None:
+    limit = int(gateway.describe_topic(topic)["config"]["max.message.bytes"])
+    records = [{"value": "small"}, {"value": "x" * limit}]
+    response = gateway.http.post(f"/v1/topics/{topic}/records", json={"records": records})
+    document = problem(response, 413, "MESSAGE_TOO_LARGE", 10)
+    assert document["limit"] == limit
+    assert document["errors"][0]["pointer"] == "/records/1"
+    response = gateway.http.post(f"/v1/topics/{topic}/records/raw", content=b"x" * limit)
+    assert problem(response, 413, "MESSAGE_TOO_LARGE", 10)["limit"] == limit
+
+
+def test_a_request_above_the_limit_is_413_with_the_limit(gateway: Gateway, topic: str) -> None:
+    body = b'{"records":[%b]}' % b",".join([b'{"value":"%b"}' % (b"x" * MIB)] * 10)
+    response = gateway.http.post(f"/v1/topics/{topic}/records", content=body, headers=JSON)
+    assert problem(response, 413, "MESSAGE_TOO_LARGE", 10)["limit"] == 10 * MIB
+
+
+class Wire:
+    """One connection to the gateway, bytes in and bytes out."""
+
+    def __init__(self, stack: Stack) -> None:
+        host, port = stack.url.removeprefix("http://").split(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=10)
+
+    def send(self, *lines: str, body: bytes = b"", finish: bool = False) -> bytes:
+        """Send a request of these header lines; `finish` ends our side. Returns: all that comes until it is closed."""
+        head = "\r\n".join((*lines, "Host: test", "Connection: close", "", "")).encode()
+        try:
+            self._socket.sendall(head + body)
+            if finish:
+                self._socket.shutdown(socket.SHUT_WR)
+        except ConnectionError:
+            pass  # refused before all of it was sent
+        received = b""
+        try:
+            while part := self._socket.recv(65536):
+                received += part
+        except ConnectionResetError:
+            pass  # the rest of what we sent was not wanted
+        finally:
+            self._socket.close()
+        return received
+
+
+@pytest.fixture
+def wire(shared_stack: Stack) -> Wire:
+    return Wire(shared_stack)
+
+
+def test_a_truncated_body_appends_nothing(wire: Wire, topic: str) -> None:
+    body = record_of(b"1")
+    length = len(body) + 10
+    post = (f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json", f"Content-Length: {length}")
+    assert wire.send(*post, body=body, finish=True) == b""
+
+
+def test_a_truncated_chunked_body_appends_nothing(wire: Wire, topic: str) -> None:
+    body = record_of(b"1")
+    chunk = b"%x\r\n%b\r\n" % (len(body), body)
+    post = (f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    assert wire.send(*post, body=chunk, finish=True) == b""
+
+
+def test_a_content_length_below_the_body_is_422(wire: Wire, topic: str) -> None:
+    body = record_of(b"1")
+    length = len(body) - 3
+    post = (f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json", f"Content-Length: {length}")
+    assert wire.send(*post, body=body).startswith(b"HTTP/1.1 422 ")
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        "Content-Length: -1",
+        "Content-Length: many",
+        "Content-Length: 25, 25",
+        "Content-Length: 99999999999999999999999",
+        "Transfer-Encoding: chunked\r\nContent-Length: 3",
+    ],
+)
+def test_framing_that_is_not_http_is_a_400_problem(wire: Wire, topic: str, framing: str) -> None:
+    post = (f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json", framing)
+    answer = wire.send(*post, body=record_of(b"1"))
+    assert answer.startswith(b"HTTP/1.1 400 "), answer
+    assert b"content-type: application/problem+json\r\n" in answer
+    assert b'"code":"INVALID_REQUEST","kafka_code":42' in answer
+
+
+def test_bytes_that_are_not_http_are_a_400_problem(wire: Wire) -> None:
+    assert b"application/problem+json" in wire.send("\x16\x03\x01 hello")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_request_too_large_is_refused_before_it_is_read(wire: Wire, topic: str, chunked: bool) -> None:
+    post = f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json"
+    if chunked:
+        chunk = b"%x\r\n%b\r\n" % (MIB, b"x" * MIB)
+        answer = wire.send(*post, "Transfer-Encoding: chunked", body=chunk * 11)
+    else:
+        answer = wire.send(*post, f"Content-Length: {10 * MIB + 1}")
+    assert answer.startswith(b"HTTP/1.1 413 "), answer[:200]
+    assert b'"limit":10485760' in answer
