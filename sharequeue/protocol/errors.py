@@ -6,6 +6,8 @@ Pure code raises the small exceptions below; one handler (`sharequeue.wire`) tur
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
+from sharequeue.protocol.messages import Problem
+
 
 class Error(NamedTuple):
     """One row of the table.
@@ -94,6 +96,8 @@ class ApiError(Exception):
         self.limit = limit
         self.pointers = tuple(pointers)
         self.extra = extra or {}
+        self.problem: Problem | None = None
+        """The problem document, where another service answered with one."""
 
 
 class UnknownTopicOrPartition(ApiError):
