@@ -1,0 +1,361 @@
+"""The share coordinator's rules without IO: scenarios SC, in the words of the state calls."""
+
+from collections.abc import Sequence
+
+import pytest
+from sharequeue_share_coordinator import shard
+from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, UPDATE, Decision, KeyState, Row
+
+from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.types import StateAnnotation, StateBatch
+
+Batches = list[tuple[int, int, int, int]]
+NO_TOPIC = shard.fault(0, 3, "no such partition")
+
+
+class Shard:
+    """One key: decides requests and replays each row, as the coordinator does."""
+
+    def __init__(self, limit: int = 500) -> None:
+        self.limit = limit
+        self.now_ms = 1000
+        self.state: KeyState | None = None
+        self.rows: list[Row] = []
+
+    def apply(self, decision: Decision) -> PartitionStateResult:
+        if decision.row is not None:
+            self.rows.append(decision.row)
+            self.state = shard.replay(self.state, decision.row, self.limit)
+        return decision.result
+
+    def init(self, epoch: int, start: int, topic: Decision | None = None) -> int:
+        request = PartitionState(partition=0, state_epoch=epoch, start_offset=start)
+        return self.apply(shard.initialize(self.state, request, topic, self.now_ms)).error_code
+
+    def read(self, leader: int, topic: Decision | None = None) -> PartitionStateResult:
+        request = PartitionState(partition=0, leader_epoch=leader)
+        return self.apply(shard.read(self.state, request, topic, self.limit, self.now_ms))
+
+    def write(
+        self,
+        state: int,
+        leader: int,
+        start: int,
+        count: int,
+        batches: Batches = [],  # noqa: B006 - read only
+        *,
+        annotations: Sequence[StateAnnotation] = (),
+        topic: Decision | None = None,
+    ) -> int:
+        request = PartitionState(
+            partition=0,
+            state_epoch=state,
+            leader_epoch=leader,
+            start_offset=start,
+            delivery_complete_count=count,
+            state_batches=[StateBatch(*batch) for batch in batches],
+            annotations=list(annotations),
+        )
+        return self.apply(shard.write(self.state, request, topic, self.limit, self.now_ms)).error_code
+
+    def delete(self, topic: Decision | None = None) -> int:
+        return self.apply(shard.delete(self.state, PartitionState(partition=0), topic)).error_code
+
+    def summary(self) -> tuple[int | None, ...]:
+        """(state epoch, leader epoch, start offset, delivery-complete count)."""
+        result = self.apply(shard.read_summary(self.state, PartitionState(partition=0), None))
+        return result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count
+
+    def sweep(self, interval_ms: int = 10_000) -> bool:
+        row = None if self.state is None else shard.cold_snapshot(self.state, interval_ms, self.now_ms)
+        self.apply(Decision(shard.done(0), row))
+        return row is not None
+
+    def kinds(self) -> list[int]:
+        return [row.kind for row in self.rows]
+
+
+def held(result: PartitionStateResult) -> tuple[int | None, Batches]:
+    assert result.error_code == 0, result.error_message
+    return result.start_offset, [
+        (b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in result.state_batches or ()
+    ]
+
+
+def test_sc_001_a_write_is_an_update() -> None:
+    key = Shard()
+    assert key.init(0, -1) == 0
+    assert key.write(0, 0, 0, 11, [(0, 10, 0, 1)]) == 0
+    assert key.kinds() == [SNAPSHOT, UPDATE]
+    assert [row.snapshot_epoch for row in key.rows] == [0, 0]
+    assert held(key.read(0)) == (0, [(0, 10, 0, 1)])
+
+
+def test_sc_003_nothing_goes_before_initialize() -> None:
+    key = Shard()
+    assert key.write(0, 0, 0, 0) == 42
+    assert key.read(0).error_code == 42
+    assert key.rows == []
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "partition", "leader", "state", "needs_leader", "needs_state"),
+    [
+        (None, 0, 0, 0, True, True),
+        ("t", -1, 0, 0, True, True),
+        ("t", 0, -1, 0, True, True),
+        ("t", 0, None, 0, True, False),
+        ("t", 0, 0, -1, True, True),
+        ("t", 0, None, None, False, True),
+        (None, -1, None, None, False, False),
+    ],
+)
+def test_sc_005_what_is_null_or_negative_is_refused(
+    topic_id: str | None, partition: int, leader: int | None, state: int | None, needs_leader: bool, needs_state: bool
+) -> None:
+    request = PartitionState(partition=partition, leader_epoch=leader, state_epoch=state)
+    refused = shard.form_fault(topic_id, request, leader_epoch=needs_leader, state_epoch=needs_state)
+    assert refused is not None
+    assert (refused.result.error_code, refused.row) == (42, None)
+
+
+def test_epochs_that_a_call_does_not_take_are_not_asked_for() -> None:
+    request = PartitionState(partition=0)
+    assert shard.form_fault("t", request, leader_epoch=False, state_epoch=False) is None
+
+
+def test_sc_007_the_topic_is_checked_last() -> None:
+    key = Shard()
+    assert key.write(0, 0, 0, 0, topic=NO_TOPIC) == 42
+    assert key.read(0, NO_TOPIC).error_code == 42
+    assert key.init(3, 0, NO_TOPIC) == 3
+    assert key.rows == []
+    key.init(3, 0)
+    key.read(2)
+    assert key.init(2, 0, NO_TOPIC) == 124
+    assert key.write(3, 1, 0, 0, topic=NO_TOPIC) == 74
+    assert key.write(2, 2, 0, 0, topic=NO_TOPIC) == 124
+    assert key.write(2, 1, 0, 0) == 74
+    assert key.write(3, 2, 0, 0, topic=NO_TOPIC) == 3
+    assert key.read(1, NO_TOPIC).error_code == 74
+    assert key.read(5, NO_TOPIC).error_code == 3
+    assert key.delete(NO_TOPIC) == 3
+    assert shard.read_summary(key.state, PartitionState(partition=0), NO_TOPIC).result.error_code == 3
+    assert key.summary() == (3, 2, 0, 0)
+
+
+def test_sc_009_a_fenced_write_records_nothing() -> None:
+    key = Shard()
+    key.init(1, -1)
+    assert key.write(0, 5, 0, 0) == 124
+    assert key.read(2).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("stored", "written", "result"),
+    [
+        pytest.param((5, 10), (11, 4), (11, 4), id="SC-011"),
+        pytest.param((15, 10), (11, 20), (15, 10), id="SC-013"),
+        pytest.param((5, 10), (5, 4), (5, 10), id="equal start keeps the larger"),
+        pytest.param((5, 10), (5, 12), (5, 12), id="equal start takes the larger"),
+        pytest.param((5, 10), (-1, 12), (5, 10), id="unchanged start"),
+    ],
+)
+@pytest.mark.parametrize("limit", [500, 0])
+def test_the_count_goes_with_the_start_offset(
+    stored: tuple[int, int], written: tuple[int, int], result: tuple[int, int], limit: int
+) -> None:
+    key = Shard(limit)
+    key.init(0, 0)
+    key.write(0, 0, *stored)
+    assert key.write(0, 0, *written) == 0
+    assert key.summary()[2:] == result
+
+
+def test_sc_015_writes_do_not_raise_the_recorded_epochs() -> None:
+    key = Shard()
+    key.init(1, 0)
+    key.read(3)
+    assert key.write(1, 9, 0, 0) == 0
+    assert key.write(1, 3, 0, 0) == 0
+    assert key.write(7, 3, 0, 0) == 0
+    assert key.write(1, 3, 0, 0) == 0
+    assert key.summary()[:2] == (1, 3)
+
+
+def test_sc_017_a_read_records_a_higher_leader_epoch_once() -> None:
+    key = Shard()
+    key.init(0, 7)
+    key.write(0, 0, 7, 2, [(8, 9, 2, 1)])
+    before = len(key.rows)
+    assert held(key.read(1)) == (7, [(8, 9, 2, 1)])
+    assert len(key.rows) == before + 1
+    assert key.rows[-1].leader_epoch == 1
+    assert key.summary() == (0, 1, 7, 2)
+    assert held(key.read(1)) == (7, [(8, 9, 2, 1)])
+    assert len(key.rows) == before + 1
+
+
+def test_a_read_that_is_due_records_the_epoch_in_a_snapshot() -> None:
+    key = Shard(limit=1)
+    key.init(0, 0)
+    key.write(0, 0, 0, 1, [(3, 3, 2, 1)])
+    key.read(4)
+    assert key.kinds() == [SNAPSHOT, UPDATE, SNAPSHOT]
+    assert held(key.read(4)) == (0, [(3, 3, 2, 1)])
+    assert key.read(3).error_code == 74
+
+
+def test_sc_019_a_read_by_an_older_leader_is_fenced() -> None:
+    key = Shard()
+    key.init(0, 0)
+    key.read(5)
+    assert key.read(3).error_code == 74
+    assert key.write(0, 4, 0, 0) == 74
+    assert key.write(0, 5, 0, 0) == 0
+
+
+def test_sc_021_a_read_needs_a_leader_epoch() -> None:
+    request = PartitionState(partition=0, leader_epoch=-1)
+    refused = shard.form_fault("t", request, leader_epoch=True, state_epoch=False)
+    assert refused is not None
+    assert refused.result.error_code == 42
+
+
+def test_sc_023_initialize_anew_starts_afresh_and_keeps_the_fence() -> None:
+    key = Shard()
+    key.init(5, 10)
+    key.read(3)
+    key.write(5, 3, 12, 1, [(15, 15, 2, 1)])
+    assert key.init(5, 20) == 0
+    assert key.rows[-1].kind == SNAPSHOT
+    assert key.rows[-1].snapshot_epoch == 1
+    assert key.summary() == (5, 0, 20, 0)
+    assert key.read(2).error_code == 74
+    assert held(key.read(3)) == (20, [])
+
+
+def test_initialize_as_it_stands_writes_nothing() -> None:
+    key = Shard()
+    key.init(5, 10)
+    assert key.init(5, 10) == 0
+    assert len(key.rows) == 1
+    assert key.init(6, 10) == 0
+    assert len(key.rows) == 2
+
+
+def test_sc_025_initialize_under_an_older_state_epoch_is_fenced() -> None:
+    key = Shard()
+    key.init(5, 10)
+    assert key.init(4, 0) == 124
+    assert key.summary()[0] == 5
+
+
+def test_sc_027_the_count_is_unknown_until_the_start_offset_is_known() -> None:
+    key, other = Shard(), Shard()
+    key.init(0, -1)
+    other.init(0, 7)
+    assert key.summary() == (0, 0, -1, -1)
+    assert other.summary() == (0, 0, 7, 0)
+    assert Shard().summary() == (0, 0, -1, -1)
+
+
+def test_sc_029_limit_zero_makes_snapshots_only() -> None:
+    key = Shard(limit=0)
+    key.init(0, 0)
+    key.write(0, 0, 0, 1, [(1, 1, 2, 1)])
+    key.write(0, 0, 0, 2, [(3, 3, 2, 1)])
+    assert key.kinds() == [SNAPSHOT] * 3
+    assert [row.snapshot_epoch for row in key.rows] == [0, 1, 2]
+    assert held(key.read(0)) == (0, [(1, 1, 2, 1), (3, 3, 2, 1)])
+
+
+def test_a_snapshot_comes_after_as_many_updates_as_the_limit_says() -> None:
+    key = Shard(limit=2)
+    key.init(0, 0)
+    for offset in range(1, 7):
+        key.write(0, 0, 0, offset, [(2 * offset, 2 * offset, 2, 1)])
+    assert key.kinds()[1:] == [UPDATE, UPDATE, SNAPSHOT, UPDATE, UPDATE, SNAPSHOT]
+    assert held(key.read(0)) == (0, [(2 * offset, 2 * offset, 2, 1) for offset in range(1, 7)])
+
+
+def test_snapshots_that_were_not_due_do_not_start_the_counter_anew() -> None:
+    key = Shard(limit=3)
+    key.init(0, 0)
+    key.write(0, 0, 0, 1)
+    key.now_ms += 20_000
+    assert key.sweep()
+    key.write(0, 0, 0, 1)
+    key.init(1, 5)
+    key.write(1, 0, 5, 1)
+    key.write(1, 0, 5, 1)
+    assert key.kinds() == [SNAPSHOT, UPDATE, SNAPSHOT, UPDATE, SNAPSHOT, UPDATE, SNAPSHOT]
+
+
+def test_sc_031_delete_forgets_state_and_epochs() -> None:
+    key = Shard()
+    key.init(5, 10)
+    key.read(7)
+    assert key.delete() == 0
+    assert key.rows[-1].kind == TOMBSTONE
+    assert key.read(9).error_code == 42
+    rows = len(key.rows)
+    assert key.delete() == 0
+    assert len(key.rows) == rows
+    assert key.init(0, -1) == 0
+    assert key.read(1).error_code == 0
+
+
+def test_sc_037_a_fresh_snapshot_is_not_cold() -> None:
+    key = Shard()
+    key.init(0, 0)
+    key.write(0, 0, 0, 1)
+    key.now_ms += 5000
+    assert not key.sweep()
+
+
+def test_sc_039_only_what_is_older_than_the_interval_is_cold() -> None:
+    old, fresh = Shard(), Shard()
+    fresh.now_ms += 15_000
+    for key in (old, fresh):
+        key.init(0, 3)
+        key.write(0, 0, 3, 1, [(5, 5, 2, 1)])
+        key.read(1)
+        key.now_ms = 1000 + 12_000 + 3000
+    fresh.now_ms = old.now_ms = 16_000
+    assert old.sweep()
+    assert not fresh.sweep()
+    assert held(old.read(1)) == (3, [(5, 5, 2, 1)])
+    assert old.summary() == (0, 1, 3, 1)
+    snapshot = old.rows[-1]
+    assert (snapshot.snapshot_epoch, snapshot.create_timestamp_ms, snapshot.write_timestamp_ms) == (1, 1000, 16_000)
+    old.now_ms += 20_000
+    assert not old.sweep(), "nothing new to keep"
+
+
+def test_sc_051_a_start_offset_prunes_what_lies_below() -> None:
+    key = Shard()
+    key.init(0, 100)
+    key.write(0, 0, 100, 10, [(100, 109, 2, 1)])
+    assert key.write(0, 0, 110, 0, [(110, 110, 0, 1)]) == 0
+    assert held(key.read(0)) == (110, [(110, 110, 0, 1)])
+
+
+def test_the_start_offset_never_goes_back() -> None:
+    key = Shard()
+    key.init(0, 100)
+    key.write(0, 0, 50, 3, [(40, 120, 0, 1)])
+    assert held(key.read(0)) == (100, [(100, 120, 0, 1)])
+
+
+def test_annotations_come_back_with_a_read_until_the_count_rises() -> None:
+    for limit in (500, 0):
+        key = Shard(limit)
+        key.init(0, 0)
+        note = StateAnnotation(1, 4, 1, available_at_ms=99, reason="slow")
+        key.write(0, 0, 0, 0, [(1, 4, 0, 1)], annotations=[note])
+        assert key.read(0).annotations == [note]
+        key.write(0, 0, 0, 0, [(1, 3, 2, 2)])
+        assert key.read(0).annotations == [StateAnnotation(4, 4, 1, 99, "slow")]
+        key.write(0, 0, 5, 0)
+        assert key.read(0).annotations is None

@@ -1,0 +1,231 @@
+"""Combining state batches and their annotations: scenarios CB, and any input against a model that keeps each offset."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sharequeue_share_coordinator.state_batches import combine_annotations, combine_state_batches
+
+from sharequeue.protocol.types import StateAnnotation, StateBatch
+
+
+def batches(text: str) -> list[StateBatch]:
+    """`"(100-130,0,1)(5,2,1)"` as state batches."""
+    parsed = []
+    for part in text.strip("()").split(")("):
+        if part:
+            place, state, count = part.split(",")
+            first, _, last = place.partition("-")
+            parsed.append(StateBatch(int(first), int(last or first), int(state), int(count)))
+    return parsed
+
+
+# id, so far, new, start, result
+CASES = [
+    ("CB-001", "(100-130,0,1)", "", 120, "(120-130,0,1)"),
+    ("CB-003", "", "", 120, ""),
+    ("CB-005", "(100-110,0,1)", "(100-110,0,1)(120-130,2,1)", -1, "(100-110,0,1)(120-130,2,1)"),
+    ("CB-007", "(0-5,0,1)", "(0-5,0,1)(11-15,0,1)", -1, "(0-5,0,1)(11-15,0,1)"),
+    ("CB-009", "(100-110,0,1)", "(100-105,0,1)", -1, "(100-110,0,1)"),
+    ("CB-011", "(100-110,0,1)", "(105-108,0,1)", -1, "(100-110,0,1)"),
+    ("CB-013", "(100-110,0,1)", "(105-115,0,1)", -1, "(100-115,0,1)"),
+    (
+        "CB-015",
+        "(100-110,0,1)(121-130,0,1)",
+        "(111-119,2,2)(116-123,2,2)",
+        -1,
+        "(100-110,0,1)(111-123,2,2)(124-130,0,1)",
+    ),
+    ("CB-017", "(100-110,0,1)(121-130,0,1)", "(111-119,2,2)(116-123,2,2)", 120, "(120-123,2,2)(124-130,0,1)"),
+    ("CB-019", "(100-110,0,1)", "(100-110,0,2)", -1, "(100-110,0,2)"),
+    ("CB-021", "(100-110,0,1)", "(100-105,0,2)", -1, "(100-105,0,2)(106-110,0,1)"),
+    ("CB-023", "(100-110,0,1)", "(100-115,0,2)", -1, "(100-115,0,2)"),
+    ("CB-025", "(100-115,0,1)", "(105-110,1,1)", -1, "(100-104,0,1)(105-110,1,1)(111-115,0,1)"),
+    ("CB-027", "(100-110,0,1)", "(105-110,0,2)", -1, "(100-104,0,1)(105-110,0,2)"),
+    ("CB-029", "(100-110,0,1)", "(105-115,0,2)", -1, "(100-104,0,1)(105-115,0,2)"),
+    ("CB-031", "(0-9,0,1)", "(0-9,2,1)", -1, "(0-9,2,1)"),
+    ("CB-033", "(0-9,2,1)", "(0-9,0,2)", -1, "(0-9,0,2)"),
+    ("CB-035", "(0-9,2,1)", "(0-9,4,1)", -1, "(0-9,4,1)"),
+    ("CB-037", "(0-9,4,2)", "(0-9,3,2)", -1, "(0-9,4,2)"),
+    ("CB-039", "(0-9,0,5)", "(0-9,4,4)", -1, "(0-9,0,5)"),
+    ("CB-041", "(0-2,0,1)(3-5,2,1)(6-9,0,1)", "(3-5,0,2)", -1, "(0-2,0,1)(3-5,0,2)(6-9,0,1)"),
+    ("CB-043", "(0-4,2,1)(5-9,2,1)", "", -1, "(0-9,2,1)"),
+    ("CB-045", "(0-4,2,1)(6-9,2,1)", "(5,2,1)", -1, "(0-9,2,1)"),
+    ("CB-047", "(0-9,0,1)(20-29,0,1)", "(5-24,2,2)", -1, "(0-4,0,1)(5-24,2,2)(25-29,0,1)"),
+    ("CB-049", "(0-9,0,1)(10-19,0,2)(20-29,0,3)", "(5-25,0,2)", -1, "(0-4,0,1)(5-19,0,2)(20-29,0,3)"),
+    (
+        "CB-051",
+        "(0-99,0,1)",
+        "(10,2,1)(20,2,1)(30,2,1)",
+        -1,
+        "(0-9,0,1)(10,2,1)(11-19,0,1)(20,2,1)(21-29,0,1)(30,2,1)(31-99,0,1)",
+    ),
+    ("CB-053", "(5,0,1)", "(5,2,2)", -1, "(5,2,2)"),
+    ("CB-055", "(5,0,1)", "(7,0,1)", -1, "(5,0,1)(7,0,1)"),
+    ("CB-057", "(0-9,0,1)", "", 9, "(9,0,1)"),
+    ("CB-059", "(0-9,0,1)", "(10-19,0,1)", 10, "(10-19,0,1)"),
+    ("CB-061", "(0-9,2,1)", "(5-14,0,1)", 12, "(12-14,0,1)"),
+    ("CB-063", "(0-9,2,1)(20-29,2,1)", "(30-39,2,1)", 25, "(25-39,2,1)"),
+    ("CB-065", "", "(0-4,0,1)", -1, "(0-4,0,1)"),
+    (
+        "CB-067",
+        "(100-109,2,1)(110-119,1,2)(120-129,1,0)",
+        "(120-129,2,1)",
+        110,
+        "(110-119,1,2)(120-129,2,1)",
+    ),
+    ("CB-069", "(0-10,0,1)", "(11-20,0,1)", -1, "(0-20,0,1)"),
+    ("CB-071", "(0-9,0,2)", "(0-3,2,1)(4-6,4,2)(7-9,0,3)", -1, "(0-3,0,2)(4-6,4,2)(7-9,0,3)"),
+    (
+        "CB-073",
+        "(10-12,2,1)(14-16,2,1)(18-20,2,1)",
+        "(9-21,0,1)",
+        -1,
+        "(9,0,1)(10-12,2,1)(13,0,1)(14-16,2,1)(17,0,1)(18-20,2,1)(21,0,1)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("so_far", "new", "start", "result"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
+def test_combine(so_far: str, new: str, start: int, result: str) -> None:
+    assert combine_state_batches(batches(so_far), batches(new), start) == batches(result)
+
+
+@pytest.mark.parametrize(
+    ("so_far", "new", "result"),
+    [
+        ("(100-110,0,2)", "(105-115,0,1)", "(100-110,0,2)(111-115,0,1)"),
+        ("(105-115,0,1)", "(100-110,0,2)", "(100-110,0,2)(111-115,0,1)"),
+        ("(0-9,2,1)", "(0-9,3,1)", "(0-9,3,1)"),
+        ("(0-9,3,1)", "(0-9,2,1)", "(0-9,3,1)"),
+        ("(20-29,0,1)(0-9,0,1)", "(10-19,0,1)", "(0-29,0,1)"),
+    ],
+)
+def test_the_higher_count_then_the_higher_state_wins_in_whatever_order_they_come(
+    so_far: str, new: str, result: str
+) -> None:
+    assert combine_state_batches(batches(so_far), batches(new), -1) == batches(result)
+
+
+def test_the_inputs_are_left_alone() -> None:
+    so_far, new = batches("(5-9,0,1)(0-4,0,1)"), batches("(0-9,2,1)")
+    combine_state_batches(so_far, new, 3)
+    assert (so_far, new) == (batches("(5-9,0,1)(0-4,0,1)"), batches("(0-9,2,1)"))
+
+
+@st.composite
+def state_batch(draw: st.DrawFn) -> StateBatch:
+    first = draw(st.integers(0, 40))
+    return StateBatch(
+        first, first + draw(st.integers(0, 12)), draw(st.sampled_from((0, 1, 2, 3, 4))), draw(st.integers(0, 4))
+    )
+
+
+state_batches = st.lists(state_batch(), max_size=8)
+start_offsets = st.integers(-1, 55)
+
+
+def offsets(of: Sequence[StateBatch], start: int = -1) -> dict[int, tuple[int, int]]:
+    """(count, state) of each offset: the highest of those that cover it."""
+    kept: dict[int, tuple[int, int]] = {}
+    for batch in of:
+        for offset in range(batch.first_offset, batch.last_offset + 1):
+            if offset >= start:
+                here = (batch.delivery_count, batch.delivery_state)
+                kept[offset] = max(kept.get(offset, (-1, -1)), here)
+    return kept
+
+
+@given(state_batches, state_batches, start_offsets)
+def test_each_offset_has_the_highest_of_what_covered_it(
+    so_far: list[StateBatch], new: list[StateBatch], start: int
+) -> None:
+    combined = combine_state_batches(so_far, new, start)
+    assert offsets(combined) == offsets([*so_far, *new], start)
+
+
+@given(state_batches, state_batches, start_offsets)
+def test_the_result_is_ascending_disjoint_and_as_short_as_can_be(
+    so_far: list[StateBatch], new: list[StateBatch], start: int
+) -> None:
+    combined = combine_state_batches(so_far, new, start)
+    assert all(batch.first_offset <= batch.last_offset for batch in combined)
+    assert len(combined) <= max(2 * (len(so_far) + len(new)) - 1, 0)
+    for left, right in itertools.pairwise(combined):
+        assert left.last_offset < right.first_offset
+        same = (left.delivery_state, left.delivery_count) == (right.delivery_state, right.delivery_count)
+        assert not (same and left.last_offset + 1 == right.first_offset)
+
+
+@given(state_batches, state_batches, start_offsets)
+def test_the_order_of_the_lists_does_not_matter(so_far: list[StateBatch], new: list[StateBatch], start: int) -> None:
+    combined = combine_state_batches(so_far, new, start)
+    assert combine_state_batches(new, so_far, start) == combined
+    assert combine_state_batches(so_far[::-1], new[::-1], start) == combined
+    assert combine_state_batches(combined, [], start) == combined
+    assert combine_state_batches(combined, new, start) == combined
+
+
+@given(state_batches, state_batches, state_batches)
+def test_it_does_not_matter_which_are_combined_first(
+    first: list[StateBatch], second: list[StateBatch], third: list[StateBatch]
+) -> None:
+    left = combine_state_batches(combine_state_batches(first, second, -1), third, -1)
+    assert left == combine_state_batches(first, combine_state_batches(second, third, -1), -1)
+
+
+# Annotations
+
+
+@st.composite
+def annotation(draw: st.DrawFn) -> StateAnnotation:
+    first = draw(st.integers(0, 40))
+    reason = draw(st.sampled_from(("a", "b", "c", None)))
+    count = draw(st.integers(0, 4))
+    return StateAnnotation(first, first + draw(st.integers(0, 12)), count, draw(st.sampled_from((None, 7, 8))), reason)
+
+
+@st.composite
+def disjoint_annotations(draw: st.DrawFn) -> list[StateAnnotation]:
+    """As a write or a state has them: no two on one offset."""
+    kept: list[StateAnnotation] = []
+    for candidate in draw(st.lists(annotation(), max_size=5)):
+        if all(candidate.last_offset < k.first_offset or candidate.first_offset > k.last_offset for k in kept):
+            kept.append(candidate)
+    return kept
+
+
+def said(of: Sequence[StateAnnotation]) -> dict[int, tuple[int, int | None, str | None]]:
+    found = {}
+    for note in of:
+        for offset in range(note.first_offset, note.last_offset + 1):
+            assert offset not in found, "two annotations of one offset"
+            found[offset] = (note.delivery_count, note.available_at_ms, note.reason)
+    return found
+
+
+@given(disjoint_annotations(), disjoint_annotations(), state_batches, start_offsets)
+def test_annotations_live_while_the_count_is_theirs_and_newer_ones_replace(
+    so_far: list[StateAnnotation], new: list[StateAnnotation], state: list[StateBatch], start: int
+) -> None:
+    combined = combine_state_batches(state, [], start)
+    counts = {offset: count for offset, (count, _) in offsets(combined).items()}
+    covered_by_new = {offset for note in new for offset in range(note.first_offset, note.last_offset + 1)}
+    expected = {offset: note for offset, note in said(so_far).items() if offset not in covered_by_new}
+    expected |= said(new)
+    alive = {offset: note for offset, note in expected.items() if counts.get(offset) == note[0]}
+
+    result = combine_annotations(so_far, new, combined, start)
+    assert said(result) == alive
+    assert result == sorted(result, key=lambda note: note.first_offset)
+
+
+def test_an_annotation_goes_with_a_higher_count_and_below_the_start_offset() -> None:
+    note = StateAnnotation(10, 19, 1, available_at_ms=99, reason="slow")
+    state = combine_state_batches(batches("(10-19,0,1)"), batches("(14-15,0,2)"), 12)
+    assert combine_annotations([note], [], state, 12) == [
+        StateAnnotation(12, 13, 1, 99, "slow"),
+        StateAnnotation(16, 19, 1, 99, "slow"),
+    ]
