@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from sharequeue.protocol.types import AcquireMode, DeliveryState
+from sharequeue.protocol.types import MAX_INT64, AcquireMode, DeliveryState
 from sharequeue_gateway.in_flight import ACQUIRED, ARCHIVED, AVAILABLE, OffsetRange, Run
 from sharequeue_gateway.window import Window
 
@@ -83,36 +83,38 @@ class Acquisition:
             self._redeliver_throttled(acquirable, first, last, threshold)
             self._alone = True
             return
-        only = batch_runs[0]
-        whole = len(batch_runs) == 1 and only.first >= first and only.last <= last
-        if whole and (self._mode is AcquireMode.BATCH_OPTIMIZED or only.size <= self.left):
-            self._take(only, only.first, only.last)
-            return
+        most = self._most_of_a_batch()
         for run in acquirable:
-            if self.left <= 0:
-                return
             begin = max(run.first, first)
-            self._take(run, begin, min(run.last, last, begin + self.left - 1))
+            end = min(run.last, last, begin + most - 1)
+            if end < begin:
+                return
+            most -= end - begin + 1
+            self._take(run, begin, end)
+
+    def _most_of_a_batch(self) -> int:
+        """batch_optimized takes all that is available of the batch that reaches its limit; record_limit stops there."""
+        return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64
 
     def _redeliver_throttled(self, acquirable: Sequence[Run], first: int, last: int, threshold: int) -> None:
         """Halve the deliveries of a batch with each further failure; a record's last delivery comes alone."""
-        most = self.left
+        most, taken = self._most_of_a_batch(), 0
         last_attempt = self._limit - 1 if self._limit > 2 else -1
         bounded = False
         for run in acquirable:
             begin, end = max(run.first, first), min(run.last, last)
             if run.delivery_count == last_attempt:
-                if not self.acquired:
+                if not taken:
                     self._take(run, begin, begin)
                 return
             if not bounded and run.delivery_count >= threshold:
                 size = run.batch_last - run.batch_first + 1
                 most = min(most, max(1, size >> (run.delivery_count - threshold + 1)))
                 bounded = True
-            if most <= 0:
+            end = min(end, begin + most - taken - 1)
+            if end < begin:
                 return
-            end = min(end, begin + most - 1)
-            most -= end - begin + 1
+            taken += end - begin + 1
             self._take(run, begin, end)
 
     def _take(self, run: Run, first: int, last: int) -> None:
@@ -172,11 +174,13 @@ class Acquisition:
         window.insert(run)
 
     def _log_batch_end(self, offset: int) -> int:
-        """The last offset of the log batch that holds `offset`."""
+        """The last offset of the log batch that holds `offset`; in a hole `offset` itself."""
         if self._lasts is None:
             self._lasts = [batch.last_offset for batch in self._batches]
         index = bisect_left(self._lasts, offset)
-        return self._lasts[min(index, len(self._lasts) - 1)]
+        if index == len(self._lasts) or self._batches[index].base_offset > offset:
+            return offset
+        return self._lasts[index]
 
     def _entries(self, first: int, last: int, batch_size: int) -> list[tuple[int, int]]:
         """Split at log batch boundaries into entries of at least `batch_size` offsets."""
@@ -238,9 +242,8 @@ def acquire(
     if window.runs:
         if base > fetch_offset:
             window.discard(fetch_offset, base - 1)
-            if fetch_offset == window.gap_start:
-                window.move_gap(base)
-        base = max(base, window.start_offset) if window.index_of(base) < 0 else base
+            window.move_gap(base)
+        base = max(base, window.start_offset)
     else:
         base = max(base, window.end_offset)
     if not beyond_end:
@@ -267,7 +270,9 @@ def _walk(window: Window, acquisition: Acquisition, base: int, last: int, batch_
             break
         run = window.runs[index]
         if run.first > last:
-            if window.gap_active and run.first > window.gap_start:
+            if position == base:
+                acquisition.acquire_new(position, last, batch_size)
+            elif window.gap_active and run.first > window.gap_start:
                 _fill(window, acquisition, position, last, batch_size)
             position = last + 1 if not acquisition.over else position
             break
