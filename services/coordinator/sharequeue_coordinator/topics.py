@@ -35,9 +35,8 @@ def changed_config(
     """The stored settings after changes; `None` and names in `reset` go back to the default. Raises: InvalidConfig."""
     config = dict(stored)
     for name in (*reset, *(name for name, value in changes.items() if value is None)):
-        validate(
-            TOPIC_CONFIGS, name, config.pop(name, TOPIC_CONFIGS[name].default if name in TOPIC_CONFIGS else ""), False
-        )
+        validate(TOPIC_CONFIGS, name, TOPIC_CONFIGS[name].default if name in TOPIC_CONFIGS else "", False)
+        config.pop(name, None)
     for name, value in changes.items():
         if value is not None:
             config[name] = validate(TOPIC_CONFIGS, name, config_text(value), False)
