@@ -1,0 +1,255 @@
+"""Settings of groups and topics: names, defaults and bounds, ours and Kafka's."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharequeue.protocol.configs import (
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    config_text,
+    dead_letter_topic_name,
+    duration_ms,
+    effective,
+    group_config_values,
+    share_group_config,
+    validate,
+)
+from sharequeue.protocol.errors import InvalidConfig
+from sharequeue.protocol.types import topic_name_fault
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number: our default and bounds, then Kafka's bounds."""
+
+    default: int
+    ours: tuple[int, int]
+    kafka: tuple[int, int]
+
+
+WHOLE = {
+    "share.session.timeout.ms": Whole(45_000, (1000, 3_600_000), (45_000, 60_000)),
+    "share.heartbeat.interval.ms": Whole(5000, (500, 60_000), (5000, 15_000)),
+    "share.record.lock.duration.ms": Whole(30_000, (1000, 43_200_000), (15_000, 60_000)),
+    "share.delivery.count.limit": Whole(5, (1, 100), (2, 10)),
+    "share.partition.max.record.locks": Whole(2000, (1, 1_000_000), (100, 4000)),
+    "share.assignment.interval.ms": Whole(1000, (0, 60_000), (0, 15_000)),
+}
+OTHERS = {
+    "share.auto.offset.reset": ("earliest", "latest"),
+    "share.isolation.level": ("read_uncommitted", "read_uncommitted"),
+    "share.renew.acknowledge.enable": ("true", "true"),
+    "share.assignor.offload.enable": ("true", "true"),
+    "errors.deadletterqueue.topic.name": ("dlq.g", ""),
+    "errors.deadletterqueue.copy.record.enable": ("true", "false"),
+}
+
+
+def test_these_are_the_settings_of_a_group() -> None:
+    assert set(GROUP_CONFIGS) == set(WHOLE) | set(OTHERS)
+
+
+def test_defaults() -> None:
+    ours, kafkas = group_config_values("g", {}), group_config_values("g", {}, kafka_defaults=True)
+    for name, whole in WHOLE.items():
+        assert (ours[name], kafkas[name]) == (str(whole.default), str(whole.default))
+    for name, defaults in OTHERS.items():
+        assert (ours[name], kafkas[name]) == defaults
+
+
+@pytest.mark.parametrize(("name", "whole"), WHOLE.items(), ids=WHOLE)
+@pytest.mark.parametrize("kafka_defaults", [False, True], ids=["ours", "kafka"])
+def test_whole_numbers_have_bounds(name: str, whole: Whole, kafka_defaults: bool) -> None:
+    low, high = whole.kafka if kafka_defaults else whole.ours
+    for value in (low, high, whole.default):
+        assert validate(GROUP_CONFIGS, name, str(value), kafka_defaults) == str(value)
+    for value in (low - 1, high + 1):
+        with pytest.raises(InvalidConfig, match=f"{name} must be in the range {low} to {high} inclusive"):
+            validate(GROUP_CONFIGS, name, str(value), kafka_defaults)
+
+
+@pytest.mark.parametrize(("name", "whole"), WHOLE.items(), ids=WHOLE)
+@pytest.mark.parametrize("kafka_defaults", [False, True], ids=["ours", "kafka"])
+def test_dy_007_a_stored_value_out_of_bounds_is_clamped_when_it_is_read(
+    name: str, whole: Whole, kafka_defaults: bool
+) -> None:
+    low, high = whole.kafka if kafka_defaults else whole.ours
+    for stored, read in ((low - 1, low), (high + 1, high), (low, low), (high, high)):
+        assert effective(GROUP_CONFIGS, {name: str(stored)}, kafka_defaults)[name] == str(read)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("share.record.lock.duration.ms", "soon"),
+        ("share.record.lock.duration.ms", "30000.5"),
+        ("share.record.lock.duration.ms", ""),
+        ("share.renew.acknowledge.enable", "yes"),
+        ("share.renew.acknowledge.enable", "True"),
+        ("share.isolation.level", "serializable"),
+        ("share.auto.offset.reset", "middle"),
+        ("share.auto.offset.reset", "by_duration"),
+        ("share.auto.offset.reset", "by_duration:"),
+        ("share.auto.offset.reset", "by_duration:1h"),
+        ("share.auto.offset.reset", "by_duration:-PT1H"),
+        ("share.auto.offset.reset", "by_duration:PT-1H"),
+        ("share.auto.offset.reset", "none"),
+        ("errors.deadletterqueue.topic.name", "__secret"),
+        ("errors.deadletterqueue.copy.record.enable", "1"),
+        ("share.lock", "1"),
+        ("retention.ms", "1"),
+    ],
+)
+def test_what_is_not_a_setting_or_not_a_value_of_it_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        validate(GROUP_CONFIGS, name, value, kafka_defaults=False)
+    assert name in raised.value.detail
+    assert raised.value.error.kafka_code == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("share.auto.offset.reset", "latest"),
+        ("share.auto.offset.reset", "by_duration:PT1H"),
+        ("share.isolation.level", "read_committed"),
+        ("share.renew.acknowledge.enable", "false"),
+        ("errors.deadletterqueue.topic.name", ""),
+        ("errors.deadletterqueue.topic.name", "dead"),
+    ],
+)
+def test_values_that_are_allowed(name: str, value: str) -> None:
+    assert validate(GROUP_CONFIGS, name, value, kafka_defaults=False) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("PT1H", 3_600_000),
+        ("P1D", 86_400_000),
+        ("P2DT3H4M5.5S", ((2 * 24 + 3) * 60 + 4) * 60_000 + 5500),
+        ("PT0S", 0),
+        ("PT0.001S", 1),
+        ("P", None),
+        ("PT", None),
+        ("P1DT", None),
+        ("P1Y", None),
+        ("P1M", None),
+        ("1D", None),
+        ("PT1H ", None),
+        ("PT1.H", None),
+        ("", None),
+    ],
+)
+def test_durations(text: str, milliseconds: int | None) -> None:
+    assert duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize(("value", "text"), [(20000, "20000"), ("a", "a"), (True, "true"), (False, "false")])
+def test_values_may_come_as_numbers_and_booleans(value: str | int | bool, text: str) -> None:
+    assert config_text(value) == text
+
+
+# What they mean for a group
+
+
+def test_stored_settings_are_in_force() -> None:
+    stored = {
+        "share.record.lock.duration.ms": "1500",
+        "share.delivery.count.limit": "7",
+        "share.partition.max.record.locks": "3",
+        "share.auto.offset.reset": "latest",
+        "share.isolation.level": "read_committed",
+        "share.renew.acknowledge.enable": "false",
+        "errors.deadletterqueue.topic.name": "dead",
+        "errors.deadletterqueue.copy.record.enable": "false",
+    }
+    config = share_group_config("g", stored)
+    assert config.record_lock_duration_ms == 1500
+    assert config.delivery_count_limit == 7
+    assert config.partition_max_record_locks == 3
+    assert config.auto_offset_reset == "latest"
+    assert config.isolation_level == "read_committed"
+    assert not config.renew_acknowledge_enable
+    assert (config.dead_letter_topic_name, config.dead_letter_copy_record) == ("dead", False)
+    assert config.dead_letter_enabled
+    assert not config.count_span
+
+
+def test_an_empty_dead_letter_topic_turns_it_off() -> None:
+    assert not share_group_config("g", {"errors.deadletterqueue.topic.name": ""}).dead_letter_enabled
+    assert share_group_config("g", {}).dead_letter_topic_name == "dlq.g"
+
+
+def test_kafka_defaults() -> None:
+    config = share_group_config("g", {"share.record.lock.duration.ms": "1500"}, kafka_defaults=True)
+    assert config.record_lock_duration_ms == 15_000
+    assert config.auto_offset_reset == "latest"
+    assert not config.dead_letter_enabled
+    assert not config.dead_letter_copy_record
+    assert config.count_span
+
+
+@pytest.mark.parametrize(
+    ("group_id", "topic"),
+    [
+        ("orders", "dlq.orders"),
+        ("a.b-c", "dlq.a.b-c"),
+        ("a b", "dlq.a_20b"),
+        ("a:b", "dlq.a_3ab"),
+        ("a_20b", "dlq.a_5f20b"),
+        ("é", "dlq._c3_a9"),
+    ],
+)
+def test_the_dead_letter_topic_is_named_after_the_group(group_id: str, topic: str) -> None:
+    assert dead_letter_topic_name(group_id) == topic
+
+
+@given(st.text(min_size=1, max_size=249), st.text(min_size=1, max_size=249))
+def test_dead_letter_topics_are_legal_and_no_two_groups_share_one(first: str, second: str) -> None:
+    try:
+        names = dead_letter_topic_name(first), dead_letter_topic_name(second)
+    except UnicodeEncodeError:
+        return  # a lone surrogate is no group id: it never arrives in JSON or a path
+    assert topic_name_fault(names[0]) is None
+    assert (names[0] == names[1]) == (first == second)
+
+
+def test_a_long_group_id_is_cut_and_hashed() -> None:
+    names = {dead_letter_topic_name("g" * 248 + last) for last in "abc"}
+    assert len(names) == 3
+    assert all(topic_name_fault(name) is None for name in names)
+
+
+# Topics
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "low", "high"),
+    [
+        ("retention.ms", "-1", -1, 2**63 - 1),
+        ("retention.bytes", "-1", -1, 2**63 - 1),
+        ("delete.retention.ms", "86400000", 0, 2**63 - 1),
+        ("min.compaction.lag.ms", "0", 0, 2**63 - 1),
+        ("max.message.bytes", "1048588", 1, 52_428_800),
+    ],
+)
+def test_whole_numbers_of_topics(name: str, default: str, low: int, high: int) -> None:
+    assert effective(TOPIC_CONFIGS, {}, kafka_defaults=False)[name] == default
+    for value in (low, high):
+        assert validate(TOPIC_CONFIGS, name, str(value), False) == str(value)
+    for value in (low - 1, high + 1):
+        with pytest.raises(InvalidConfig):
+            validate(TOPIC_CONFIGS, name, str(value), False)
+
+
+def test_other_settings_of_topics() -> None:
+    values = effective(TOPIC_CONFIGS, {}, kafka_defaults=False)
+    assert values["cleanup.policy"] == "delete"
+    assert values["errors.deadletterqueue.group.enable"] == "false"
+    assert validate(TOPIC_CONFIGS, "cleanup.policy", "compact", False) == "compact"
+    with pytest.raises(InvalidConfig):
+        validate(TOPIC_CONFIGS, "cleanup.policy", "compact,delete", False)

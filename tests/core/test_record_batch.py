@@ -1,0 +1,105 @@
+"""Record batches: what was encoded comes back in slices that are JSON, dense or with gaps."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def tail(value: object) -> bytes:
+    return b"," + json.dumps({"timestamp_ms": 7, "value": value}).encode()[1:]
+
+
+def record(offset: int, value: object) -> dict[str, object]:
+    return {"offset": offset, "timestamp_ms": 7, "value": value}
+
+
+def decoded(batch: RecordBatch, first: int, last: int) -> list[object]:
+    found: list[object] = json.loads(b"[" + batch.slice(first, last) + b"]")
+    return found
+
+
+def reread(batch: RecordBatch) -> RecordBatch:
+    return RecordBatch.decode(batch.base_offset, batch.last_offset, batch.max_timestamp_ms, batch.stored())
+
+
+@given(st.integers(0, 2**62), st.lists(values, min_size=1, max_size=12), st.data())
+def test_a_dense_batch_comes_back_in_any_slice(base: int, sent: list[object], data: st.DataObject) -> None:
+    written = RecordBatch.encode(base, [tail(value) for value in sent], 7)
+    expected = [record(base + index, value) for index, value in enumerate(sent)]
+    first = data.draw(st.integers(base - 2, base + len(sent) + 1))
+    last = data.draw(st.integers(first - 1, base + len(sent) + 1))
+    for batch in (written, reread(written)):
+        assert (batch.base_offset, batch.last_offset) == (base, base + len(sent) - 1)
+        assert (batch.record_count, batch.max_timestamp_ms) == (len(sent), 7)
+        assert decoded(batch, base, batch.last_offset) == expected
+        assert decoded(batch, first, last) == [r for r in expected if first <= r["offset"] <= last]  # type: ignore[operator]
+        assert batch.absent(base, batch.last_offset) == []
+
+
+@given(st.integers(0, 2**62), st.lists(values, min_size=1, max_size=12), st.data())
+def test_a_batch_with_gaps_keeps_its_extent_and_names_them(base: int, sent: list[object], data: st.DataObject) -> None:
+    dense = RecordBatch.encode(base, [tail(value) for value in sent], 7)
+    kept = sorted(data.draw(st.sets(st.integers(base, dense.last_offset))))
+    first = data.draw(st.integers(base, dense.last_offset))
+    last = data.draw(st.integers(first, dense.last_offset))
+    written = dense.sparse(kept)
+    for batch in (written, reread(written), reread(written).sparse(kept)):
+        assert (batch.base_offset, batch.last_offset) == (base, dense.last_offset)
+        assert batch.record_count == len(kept)
+        wanted = [offset for offset in kept if first <= offset <= last]
+        assert decoded(batch, first, last) == [record(offset, sent[offset - base]) for offset in wanted]
+        gone = {offset for low, high in batch.absent(first, last) for offset in range(low, high + 1)}
+        assert gone == set(range(first, last + 1)) - set(kept)
+        assert all(low <= high for low, high in batch.absent(first, last))
+
+
+@given(st.lists(values, min_size=1, max_size=12), st.data())
+def test_sizes_are_those_of_the_slices(sent: list[object], data: st.DataObject) -> None:
+    batch = RecordBatch.encode(40, [tail(value) for value in sent], 7)
+    if data.draw(st.booleans()):
+        batch = batch.sparse(sorted(data.draw(st.sets(st.integers(40, batch.last_offset)))))
+    first = data.draw(st.integers(38, batch.last_offset + 2))
+    last = data.draw(st.integers(first - 1, batch.last_offset + 2))
+    piece = batch.slice(first, last)
+    assert batch.size_of(first, last) == (len(piece) + 1 if piece else 0)
+    assert batch.size == len(batch.slice(batch.base_offset, batch.last_offset))
+
+
+def test_slices_of_neighbours_join_to_one_json_array() -> None:
+    batches = [RecordBatch.encode(base, [tail(base), tail(base + 1)], 7) for base in (10, 12, 14)]
+    joined = b",".join(batch.slice(11, 14) for batch in batches)
+    assert [r["offset"] for r in json.loads(b"[" + joined + b"]")] == [11, 12, 13, 14]
+
+
+def test_the_bytes_of_a_value_are_kept_as_they_came() -> None:
+    sent = [b',"value":1.10}', b',"value":12345678901234567890123}', b',"value":1e400}', b',"value":"\\u00e9\xc3\xa9"}']
+    batch = reread(RecordBatch.encode(5, sent, 0))
+    for index, piece in enumerate(sent):
+        assert batch.slice(5 + index, 5 + index) == b'{"offset":%d%b' % (5 + index, piece)
+
+
+def test_the_stored_form_does_not_change() -> None:
+    """Rows of earlier versions must stay readable."""
+    dense = RecordBatch.encode(7, [b',"value":1}', b',"value":22}'], 3)
+    payload = b'{"offset":7,"value":1},{"offset":8,"value":22}'
+    assert dense.stored() == b"\x00\x02\x00\x00\x00" + b"\x17\x00\x00\x00" + b"\x2f\x00\x00\x00" + payload
+    sparse = dense.sparse([8])
+    assert sparse.stored() == (
+        b"\x01\x01\x00\x00\x00" + b"\x18\x00\x00\x00" + b"\x08" + b"\x00" * 7 + b'{"offset":8,"value":22}'
+    )
+
+
+@pytest.mark.parametrize("offsets", [[], [3], [0, 4]])
+def test_an_emptied_batch_holds_nothing_but_its_extent(offsets: list[int]) -> None:
+    batch = reread(RecordBatch.encode(0, [tail(n) for n in range(5)], 7).sparse(offsets))
+    assert [r["offset"] for r in decoded(batch, 0, 4)] == offsets  # type: ignore[index]
+    assert (batch.base_offset, batch.last_offset) == (0, 4)
