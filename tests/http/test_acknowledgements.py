@@ -1,0 +1,230 @@
+"""Acknowledgements over HTTP: families AV and AK, per-offset types, atomic, repeats, fencing, delays, reasons."""
+
+import time
+
+import pytest
+
+from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem, ranges, wait_until
+
+
+@pytest.fixture
+def held(gateway: Gateway, name: str) -> str:
+    """0-9 held by m1, delivered once; the name of the topic and of the group."""
+    gateway.configure(name, errors_deadletterqueue_topic_name="")
+    gateway.produce_batches(name, 10)
+    assert gateway.acquire(name, name) == ["0-9×1"]
+    return name
+
+
+def lag(gateway: Gateway, group: str) -> int:
+    """Log end − start offset − finished records behind it, as persisted."""
+    listed = good(gateway.http.get(f"/v1/share-groups/{group}/offsets"))
+    return listed["topics"][0]["partitions"][0]["lag"]
+
+
+def test_av_007_a_type_for_each_offset(gateway: Gateway, held: str) -> None:
+    assert gateway.settle(held, held, 0, 9, " ".join(["accept"] * 10)) == "applied"
+    assert gateway.window(held, held) == (10, [])
+
+
+def test_av_013_is_renew_ack_without_a_renewal(gateway: Gateway, held: str) -> None:
+    gateway.produce_batches(held, 5)
+    accept = [acknowledge_range(held, 0, 9, "accept")]
+    limits = {"max_records": 0, "max_bytes": 0, "min_bytes": 0, "max_wait_ms": 0}
+    answer = gateway.fetch(held, held, is_renew_ack=True, acknowledgements=accept, **limits)
+    assert (ranges(answer), answer["acknowledgement_results"]) == ([], [{"status": "applied"}])
+
+
+def test_av_015_nothing_to_acknowledge_is_no_fault(gateway: Gateway, held: str) -> None:
+    answer = good(gateway.try_acknowledge(held, []))
+    assert (answer["results"], answer["failed_count"]) == ([], 0)
+
+
+def test_ak_001_nothing_was_fetched(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    assert gateway.acquire(name, name) == []
+    assert gateway.settle(name, name, 0, 15, "reject") == 121
+
+
+def test_ak_005_a_released_record_cannot_be_accepted(gateway: Gateway, held: str) -> None:
+    assert gateway.settle(held, held, 5, 9, "release") == "applied"
+    assert gateway.settle(held, held, 5, 9, "accept") == 121
+    assert gateway.settle(held, held, 5, 9, "accept", delivery_count=1) == 121
+    assert gateway.window(held, held) == (0, ["0-4 ACQUIRED×1", "5-9 AVAILABLE×1"])
+
+
+def test_ak_007_atomic_refuses_an_overlap_and_changes_nothing(gateway: Gateway, held: str) -> None:
+    given = (0, 4, "release"), (5, 9, "accept"), (9, 9, "accept")
+    acknowledgements = [acknowledge_range(held, *entry) for entry in given]
+    response = gateway.try_acknowledge(held, acknowledgements, atomic=True)
+    assert (response.status_code, outcomes(response)) == (400, [42, 42, 42])
+    assert gateway.window(held, held) == (0, ["0-9 ACQUIRED×1"])
+    assert lag(gateway, held) == 10
+
+
+def test_ak_009_ak_023_atomic_is_all_or_nothing(gateway: Gateway, held: str) -> None:
+    """One range of the partition is not ours, so none is settled."""
+    gateway.produce_batches(held, 5)
+    assert gateway.acquire(held, held, member="m2") == ["10-14×1"]
+    acknowledgements = [acknowledge_range(held, 0, 9, "accept"), acknowledge_range(held, 10, 14, "accept")]
+    response = gateway.try_acknowledge(held, acknowledgements, atomic=True)
+    problem(response, 409, "INVALID_RECORD_STATE", 121)
+    assert outcomes(response) == [121, 121]
+    assert gateway.window(held, held) == (0, ["0-14 ACQUIRED×1"])
+
+
+def test_without_atomic_each_stands_alone(gateway: Gateway, held: str) -> None:
+    """In any order; what one has settled the next cannot; a failure beside a success is a 200 that says so."""
+    given = (7, 9, "accept"), (20, 21, "accept"), (0, 4, "release"), (4, 5, "accept"), (9, 9, "accept")
+    response = gateway.try_acknowledge(held, [acknowledge_range(held, *entry) for entry in given])
+    assert response.status_code == 200
+    assert outcomes(response) == ["applied", 42, "applied", 121, 121]
+    assert response.json()["failed_count"] == 3
+    assert response.headers["acknowledge-failed"] == "3"
+    failed = [result for result in response.json()["results"] if result["status"] == "failed"]
+    assert all(set(result) == {"status", "code", "kafka_code", "detail", "retriable"} for result in failed)
+    assert gateway.window(held, held) == (0, ["0-4 AVAILABLE×1", "5-6 ACQUIRED×1", "7-9 ACKNOWLEDGED×1"])
+
+
+def test_atomic_binds_the_ranges_of_one_partition_alone(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    for partition in (0, 1):
+        gateway.produce_batches(name, 4, partition=partition)
+    gateway.acquire(name, name)
+    p1 = {"partition": 1}
+    acknowledgements = [
+        acknowledge_range(name, 0, 1, "accept"),
+        acknowledge_range(name, 0, 1, "accept", **p1),
+        acknowledge_range(name, 2, 9, "accept", **p1),
+        acknowledge_range(name, 2, 3, "accept"),
+    ]
+    response = gateway.try_acknowledge(name, acknowledgements, atomic=True)
+    assert (response.status_code, outcomes(response)) == (200, ["applied", 42, 42, "applied"])
+
+
+def test_ak_013_below_the_start_offset_is_ignored(gateway: Gateway, held: str) -> None:
+    assert gateway.settle(held, held, 0, 9, "accept") == "applied"
+    assert gateway.settle(held, held, 0, 9, "accept") == "ignored"
+    assert gateway.settle(held, held, 0, 3, "reject", member="m2") == "ignored"
+
+
+def test_ak_015_finished_behind_an_unfinished_one(gateway: Gateway, held: str) -> None:
+    assert gateway.settle(held, held, 5, 9, "accept") == "applied"
+    assert gateway.window(held, held) == (0, ["0-4 ACQUIRED×1", "5-9 ACKNOWLEDGED×1"])
+    assert lag(gateway, held) == 5
+
+
+def test_ak_019_the_delivery_limit_ends_what_is_released_again(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_delivery_count_limit=2, errors_deadletterqueue_topic_name="")
+    gateway.produce_batches(name, 5, 5)
+    assert gateway.acquire(name, name) == ["0-9×1"]
+    types = "accept accept accept release release release release accept accept accept"
+    assert gateway.settle(name, name, 0, 9, types) == "applied"
+    again = gateway.acquire(name, name)
+    assert again == ["3-6×2"]
+    assert gateway.settle(name, name, 3, 6, "release") == "applied"
+    assert gateway.window(name, name) == (10, [])
+    assert gateway.acquire(name, name) == []
+    gateway.produce_batches(name, 1)
+    assert gateway.acquire(name, name) == ["10-10×1"]
+
+
+def test_ak_021_the_limit_counts_each_record(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_delivery_count_limit=2, errors_deadletterqueue_topic_name="")
+    gateway.produce_batches(name, 5)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 1, "release") == "applied"
+    assert gateway.acquire(name, name, max_records=2) == ["0-1×2"]
+    assert gateway.settle(name, name, 0, 4, "release") == "applied"
+    assert gateway.window(name, name) == (2, ["2-4 AVAILABLE×1"])
+    assert gateway.acquire(name, name) == ["2-4×2"]
+
+
+def test_each_type_leads_to_its_state(gateway: Gateway, held: str) -> None:
+    types = "renew gap accept release reject renew gap accept release reject"
+    assert gateway.settle(held, held, 0, 9, types) == "applied"
+    start, states = gateway.window(held, held)
+    assert start == 0
+    assert states == [
+        "0-0 ACQUIRED×1",
+        "1-1 ARCHIVED×1",
+        "2-2 ACKNOWLEDGED×1",
+        "3-3 AVAILABLE×1",
+        "4-4 ARCHIVED×1",
+        "5-5 ACQUIRED×1",
+        "6-6 ARCHIVED×1",
+        "7-7 ACKNOWLEDGED×1",
+        "8-8 AVAILABLE×1",
+        "9-9 ARCHIVED×1",
+    ]
+
+
+@pytest.mark.parametrize("type", ["accept", "release", "reject", "gap"])
+def test_a_repeat_with_the_delivery_count_is_applied_again(gateway: Gateway, held: str, type: str) -> None:
+    assert gateway.settle(held, held, 3, 5, type, delivery_count=1) == "applied"
+    before = gateway.window(held, held)
+    assert gateway.settle(held, held, 3, 5, type, delivery_count=1) == "applied"
+    assert gateway.settle(held, held, 3, 5, type) == 121
+    assert gateway.settle(held, held, 3, 5, type, delivery_count=2) == 121
+    assert gateway.window(held, held) == before
+
+
+def test_a_repeat_of_an_older_delivery_is_refused(gateway: Gateway, held: str) -> None:
+    """The record was released and fetched anew: the answer to the lost release is not the answer to this delivery."""
+    assert gateway.settle(held, held, 0, 9, "release", delivery_count=1) == "applied"
+    assert gateway.acquire(held, held) == ["0-9×2"]
+    assert gateway.settle(held, held, 0, 9, "accept", delivery_count=1) == 121
+    assert gateway.settle(held, held, 0, 9, "accept", delivery_count=2) == "applied"
+
+
+def test_double_acknowledgement_without_the_count_is_refused(gateway: Gateway, held: str) -> None:
+    assert gateway.settle(held, held, 4, 6, "accept") == "applied"
+    assert gateway.settle(held, held, 4, 6, "accept") == 121
+    assert gateway.settle(held, held, 4, 6, "release") == 121
+
+
+def test_an_expired_lock_is_refused_for_every_type(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=1000)
+    gateway.produce_batches(name, 4)
+    gateway.acquire(name, name)
+    assert wait_until(lambda: gateway.window(name, name)[1] == ["0-3 AVAILABLE×1"])
+    for type in ("accept", "reject", "renew", "gap"):
+        assert gateway.settle(name, name, 0, 3, type, delivery_count=1) == 121
+    assert gateway.window(name, name) == (0, ["0-3 AVAILABLE×1"])
+
+
+def test_a_delayed_release_comes_back_when_its_time_is_over(gateway: Gateway, held: str) -> None:
+    assert gateway.settle(held, held, 2, 3, "release", delay_ms=1000) == "applied"
+    assert gateway.acquire(held, held, member="m2") == []
+    batches = gateway.in_flight(held)[0]["batches"]
+    (delayed,) = [batch for batch in batches if batch["first_offset"] == 2]
+    assert delayed["delivery_state"] == "AVAILABLE"
+    assert "member_id" not in delayed
+    assert gateway.acquire(held, held, member="m2", max_wait_ms=15_000) == ["2-3×2"]
+    assert time.time() * 1000 >= delayed["available_at_ms"] - 5
+
+
+def test_a_reason_is_kept_while_the_record_is_in_flight(gateway: Gateway, held: str) -> None:
+    reason = "größer als erlaubt " * 50
+    assert gateway.settle(held, held, 1, 2, "release", reason=reason) == "applied"
+    kept = {batch["first_offset"]: batch.get("reason") for batch in gateway.in_flight(held)[0]["batches"]}
+    assert kept == {0: None, 1: reason, 3: None}
+
+
+def test_the_first_failure_gives_the_status_when_all_failed(gateway: Gateway, held: str) -> None:
+    acknowledgements = [
+        acknowledge_range("no-such-topic", 0, 0, "accept"),
+        acknowledge_range(held, 5, 4, "accept"),
+        acknowledge_range(held, 50, 60, "accept"),
+    ]
+    response = gateway.try_acknowledge(held, acknowledgements)
+    document = problem(response, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert (outcomes(response), document["failed_count"]) == ([3, 42, 42], 3)
+    response = gateway.try_acknowledge(held, acknowledgements[1:])
+    problem(response, 400, "INVALID_REQUEST", 42)
+
+
+def test_other_fields_of_an_acknowledgement_are_ignored(gateway: Gateway, held: str) -> None:
+    """Unknown fields of a request are refused, but an acknowledgement may carry whatever a fetched batch does."""
+    entry = {**acknowledge_range(held, 0, 9, "accept"), "lock_expires_at_ms": 5, "a_later_field": {"x": 1}}
+    assert outcomes(gateway.try_acknowledge(held, [entry])) == ["applied"]

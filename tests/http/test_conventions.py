@@ -1,0 +1,127 @@
+"""What holds for every call: unknown paths and methods, request ids, trace contexts, the cluster token, operations."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api, path_of
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, good, problem, wait_until
+
+ALL = [value for value in vars(apis).values() if isinstance(value, Api)]
+INTERNAL = [api for api in ALL if api.internal]
+PARAMETERS = {"topic": "t", "partition": 0, "group": "g"}
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/topic", "/v1/topics/", "/v1/share-groups/a%2Fb/config", "/docs"])
+def test_unknown_paths_are_404_problems(gateway: Gateway, path: str) -> None:
+    document = problem(gateway.http.get(path), 404, "INVALID_REQUEST", 42)
+    assert "/openapi.json" in document["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/v1/topics", {"GET", "HEAD", "POST"}),
+        ("PUT", "/v1/topics/t", {"DELETE", "GET", "HEAD", "PATCH"}),
+        ("GET", "/v1/share-groups/g/fetch", {"POST"}),
+        ("POST", "/readyz", {"GET", "HEAD"}),
+    ],
+)
+def test_unknown_methods_are_405_problems_with_allow(
+    gateway: Gateway, method: str, path: str, allowed: set[str]
+) -> None:
+    response = gateway.http.request(method, path)
+    problem(response, 405, "INVALID_REQUEST", 42)
+    assert set(response.headers["allow"].split(", ")) == allowed
+
+
+def test_a_group_id_that_is_not_utf8_is_refused(gateway: Gateway) -> None:
+    """Otherwise all ids with a bad byte in one place would be one group."""
+    for group in ("a%ffb", "a%c3"):
+        problem(gateway.http.get(f"/v1/share-groups/{group}/config"), 400, "INVALID_GROUP_ID", 24)
+
+
+@pytest.mark.parametrize("group", ["orders:eu", "größe", "a b", "100%", "a?b", "😀", "[x]", "..."])
+def test_group_ids_may_hold_nearly_anything(gateway: Gateway, name: str, group: str) -> None:
+    gateway.produce(name, 1)
+    path = path_of(apis.FETCH_RECORDS, group=f"{group}-{name}")
+    body = {"topics": [name], "max_wait_ms": 0}
+    assert good(gateway.http.post(path, json=body))["batches"][0]["last_offset"] == 0
+    listed = good(gateway.http.get(path_of(apis.LIST_IN_FLIGHT_RECORDS, group=f"{group}-{name}")))
+    assert [partition["topic"] for partition in listed["partitions"]] == [name]
+
+
+def test_the_request_id_is_echoed_by_success_problem_and_unknown_path(gateway: Gateway) -> None:
+    for path in ("/v1/topics", "/v1/topics/no-such-topic", "/nothing"):
+        response = gateway.http.get(path, headers={"X-Request-Id": "order-17"})
+        assert response.headers["x-request-id"] == "order-17"
+        assert response.status_code == 200 or response.json()["request_id"] == "order-17"
+
+
+def test_a_request_id_is_made_when_there_is_none_fit_to_echo(gateway: Gateway) -> None:
+    given = ({}, {}, {"X-Request-Id": ""}, {"X-Request-Id": "r" * 129})
+    made = [gateway.http.get("/v1/topics", headers=headers).headers["x-request-id"] for headers in given]
+    assert len(set(made)) == 4
+    assert all(0 < len(request_id) <= 128 for request_id in made)
+
+
+def test_logs_name_request_trace_and_cause(gateway: Gateway, data_dir: Path, name: str) -> None:
+    """Structured logs of the service that a call passed through: the gateway cannot load a partition that is gone."""
+    gateway.create_topic(name)
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    gateway.configure(name, share_auto_offset_reset="latest")
+    headers = {"X-Request-Id": f"request-{name}", "traceparent": trace}
+    acknowledgement = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 0, "type": "accept"}
+    body = {"member_id": "m1", "acknowledgements": [acknowledgement]}
+    gateway.http.post(f"/v1/share-groups/{name}/acknowledge", json=body, headers=headers)
+
+    def line() -> dict[str, str] | None:
+        lines = map(json.loads, (data_dir / "logs" / "gateway.log").read_text().splitlines())
+        return next((line for line in lines if line.get("request_id") == f"request-{name}"), None)
+
+    found = wait_until(line)
+    assert found["traceparent"] == trace
+    assert (found["group_id"], found["topic"], found["partition"]) == (name, name, 0)
+    assert found["level"] == "warning"
+    assert found["cause"]
+
+
+def test_every_service_tells_that_it_lives_is_ready_and_its_metrics(shared_stack: Stack) -> None:
+    for service in shared_stack.services:
+        assert httpx.get(f"{service.url}/livez").json() == {}
+        readiness = good(httpx.get(f"{service.url}/readyz"))
+        assert readiness["status"] == "ready"
+        assert set(readiness["dependencies"].values()) == {"ok"}
+        metrics = httpx.get(f"{service.url}/metrics")
+        assert metrics.headers["content-type"].startswith("text/plain")
+        assert "sharequeue_http_request_seconds_count" in metrics.text
+
+
+def urls_of(stack: Stack, api: Api) -> list[str]:
+    """Where the services serve an internal call: those that know its path."""
+    path = path_of(api, **{key: value for key, value in PARAMETERS.items() if f"{{{key}}}" in api.path})
+    urls = [service.url + path for service in stack.services]
+    return [url for url in urls if httpx.request("OPTIONS", url).status_code == 405]
+
+
+@pytest.mark.parametrize("api", INTERNAL, ids=lambda api: api.operation_id)
+def test_internal_calls_need_the_cluster_token(shared_stack: Stack, api: Api) -> None:
+    urls = urls_of(shared_stack, api)
+    assert urls
+    for url in urls:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}):
+            response = httpx.request(api.method, url, headers=headers)
+            problem(response, 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
+
+
+def test_the_group_coordinator_takes_no_clients_call_without_the_token(shared_stack: Stack, data_dir: Path) -> None:
+    url = shared_stack.service("group coordinator").url + "/v1/topics"
+    problem(httpx.get(url), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
+    problem(httpx.post(url, json={"name": "sneaked-in"}), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
+    token = (data_dir / "cluster.token").read_text()
+    listed = good(httpx.get(url, headers={"Authorization": f"Bearer {token}"}))["topics"]
+    assert "sneaked-in" not in [topic["name"] for topic in listed]

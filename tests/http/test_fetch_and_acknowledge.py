@@ -1,0 +1,210 @@
+"""The basic cycle over HTTP: the scenario family FA, and what an answer looks like."""
+
+import time
+
+from tests.http.calls import Gateway, Json, acknowledge_range, good, offsets, outcomes, problem, ranges
+
+BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
+RECORD_LIMIT = {"acquire_mode": "record_limit"}
+
+
+def test_fa_001_fetch_in_a_session(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    opened = gateway.fetch(name, name, share_session_epoch=0)
+    assert (opened["batches"], opened["errors"]) == ([], [])
+    gateway.produce_batches(name, 10)
+    answer = gateway.fetch(name, share_session_epoch=1)
+    assert ranges(answer) == ["0-9×1"]
+    assert answer["acquisition_lock_timeout_ms"] == 30_000
+    assert (answer["member_id"], answer["acknowledgement_results"]) == ("m1", [])
+    assert (answer["failed_count"], answer["errors"]) == (0, [])
+
+
+def held_in_a_session(gateway: Gateway, name: str) -> None:
+    """0-9 held by m1 in a session whose next epoch is 1, and 10-19 in the log."""
+    gateway.produce_batches(name, 10)
+    assert gateway.acquire(name, name, share_session_epoch=0) == ["0-9×1"]
+    gateway.produce_batches(name, 10)
+
+
+def test_fa_003_a_fetch_accepts_what_the_last_one_brought(gateway: Gateway, name: str) -> None:
+    held_in_a_session(gateway, name)
+    accept = [acknowledge_range(name, 0, 9, "accept")]
+    answer = gateway.fetch(name, share_session_epoch=1, acknowledgements=accept)
+    assert ranges(answer) == ["10-19×1"]
+    assert answer["acknowledgement_results"] == [{"status": "applied"}]
+    assert gateway.acquire(name, name, member="m2") == []
+    assert gateway.window(name, name) == (10, ["10-19 ACQUIRED×1"])
+
+
+def test_fa_005_released_with_a_fetch_comes_again(gateway: Gateway, name: str) -> None:
+    held_in_a_session(gateway, name)
+    release = [acknowledge_range(name, 0, 9, "release")]
+    acquired = gateway.acquire(name, share_session_epoch=1, acknowledgements=release)
+    epoch = 2
+    while len(acquired) < 2:
+        acquired += gateway.acquire(name, share_session_epoch=epoch, max_wait_ms=5000)
+        epoch += 1
+    assert sorted(acquired) == ["0-9×2", "10-19×1"]
+
+
+def test_fa_007_rejected_with_a_fetch(gateway: Gateway, name: str) -> None:
+    held_in_a_session(gateway, name)
+    reject = [acknowledge_range(name, 0, 9, "reject")]
+    answer = gateway.fetch(name, share_session_epoch=1, acknowledgements=reject)
+    assert ranges(answer) == ["10-19×1"]
+    assert answer["acknowledgement_results"] == [{"status": "applied"}]
+
+
+def test_fa_009_the_groups_lock_duration_is_told(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=15_000)
+    gateway.produce_batches(name, 1)
+    before_ms = time.time() * 1000
+    answer = gateway.fetch(name, name)
+    assert answer["acquisition_lock_timeout_ms"] == 15_000
+    assert before_ms + 14_000 < answer["batches"][0]["lock_expires_at_ms"] < time.time() * 1000 + 16_000
+    settled = good(gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "accept")]))
+    assert settled == {"results": [{"status": "applied"}], "failed_count": 0, "acquisition_lock_timeout_ms": 15_000}
+
+
+def test_fa_011_groups_are_independent(gateway: Gateway, name: str) -> None:
+    one, two = f"{name}-1", f"{name}-2"
+    for expected in ("0-9×1", "10-19×1"):
+        gateway.produce_batches(name, 10)
+        assert gateway.acquire(one, name, member="m1") == [expected]
+        assert gateway.acquire(two, name, member="m2") == [expected]
+
+
+def test_fa_013_one_record_of_many_batches(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, *[1] * 10)
+    assert gateway.acquire(name, name, max_records=1, batch_size=1, **BATCH_OPTIMIZED) == ["0-0×1"]
+
+
+def test_fa_015_the_limit_is_soft_or_hard(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 10)
+    soft = gateway.fetch(f"{name}-1", name, max_records=5, **BATCH_OPTIMIZED)
+    hard = gateway.fetch(f"{name}-2", name, max_records=5, **RECORD_LIMIT)
+    unsaid = gateway.fetch(f"{name}-3", name, max_records=5)
+    assert [ranges(answer) for answer in (soft, hard, unsaid)] == [["0-9×1"], ["0-4×1"], ["0-4×1"]]
+    assert [len(offsets(answer)) for answer in (soft, hard, unsaid)] == [10, 5, 5]
+
+
+def test_fa_017_every_record_once_in_order(gateway: Gateway, name: str) -> None:
+    """With 500 batches of one record; each fetch takes two and accepts the last two."""
+    total = 500
+    for number in range(total):
+        gateway.produce(name, number)
+    seen: list[int] = []
+    accept: list[Json] = []
+    while len(seen) < total:
+        answer = gateway.fetch(name, name, max_records=2, acknowledgements=accept, max_wait_ms=5000)
+        assert answer["failed_count"] == 0
+        assert all(batch["delivery_count"] == 1 for batch in answer["batches"])
+        seen += [record["value"] for batch in answer["batches"] for record in batch["records"]]
+        accept = [
+            acknowledge_range(name, batch["first_offset"], batch["last_offset"], "accept")
+            for batch in answer["batches"]
+        ]
+    assert seen == list(range(total))
+
+
+def test_fa_019_a_range_brings_its_own_records_alone(gateway: Gateway, name: str) -> None:
+    """Kafka sends whole batches and the client drops what it did not acquire; over HTTP there is nothing to drop."""
+    gateway.produce_batches(name, 5, 10)
+    assert offsets(gateway.fetch(name, name, max_records=5)) == [0, 1, 2, 3, 4]
+    for expected in ([5, 6, 7, 8], [9, 10, 11, 12, 13], [14]):
+        answer = gateway.fetch(name, name, max_records=len(expected))
+        assert offsets(answer) == expected
+
+
+def test_fa_021_acknowledgements_for_a_partition_without_data(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    gateway.produce_batches(name, 2, partition=1)
+    assert gateway.acquire(name, name) == ["1:0-1×1"]
+    gateway.produce_batches(name, 1, partition=0)
+    accept = [{**acknowledge_range(name, 0, 1, "accept"), "partition": 1}]
+    only_p0 = [{"topic": name, "partitions": [0]}]
+    answer = gateway.fetch(name, topic_partitions=only_p0, acknowledgements=accept)
+    assert ranges(answer) == ["0-0×1"]
+    assert (answer["acknowledgement_results"], answer["errors"]) == ([{"status": "applied"}], [])
+
+
+def test_fa_025_another_group_holds_nothing_of_that_member(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 3)
+    gateway.acquire(name, name)
+    other = f"{name}-other"
+    never_fetched = gateway.try_acknowledge(other, [acknowledge_range(name, 0, 2, "accept")])
+    problem(never_fetched, 409, "INVALID_RECORD_STATE", 121)
+    assert gateway.acquire(other, name, member="m2") == ["0-2×1"]
+    assert gateway.settle(other, name, 0, 2, "accept") == 121
+    gateway.acquire(other, name, share_session_epoch=0)
+    held_elsewhere = gateway.try_acknowledge(other, [acknowledge_range(name, 0, 2, "accept")], share_session_epoch=1)
+    assert outcomes(held_elsewhere) == [121]
+    assert gateway.settle(name, name, 0, 2, "accept") == "applied"
+
+
+def test_what_is_fetched_plus_a_type_is_an_acknowledgement(gateway: Gateway, name: str) -> None:
+    """jq '{member_id, acknowledgements: [.batches[] | del(.records) + {type:"accept"}]}'"""
+    gateway.create_topic(name, partitions=3)
+    for partition in range(3):
+        gateway.produce_batches(name, 2, 3, partition=partition)
+
+    def one_liner(answer: Json) -> Json:
+        entries = [{key: value for key, value in batch.items() if key != "records"} for batch in answer["batches"]]
+        return {
+            "member_id": answer["member_id"],
+            "acknowledgements": [{**entry, "type": "accept"} for entry in entries],
+        }
+
+    fetched = good(gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 0}))
+    settled = good(gateway.http.post(f"/v1/share-groups/{name}/acknowledge", json=one_liner(fetched)))
+    assert settled["results"] == [{"status": "applied"}] * 3
+    empty = good(gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 0}))
+    assert empty["batches"] == []
+    settled = good(gateway.http.post(f"/v1/share-groups/{name}/acknowledge", json=one_liner(empty)))
+    assert settled == {"results": [], "failed_count": 0, "acquisition_lock_timeout_ms": 30_000}
+    assert [partition["start_offset"] for partition in gateway.in_flight(name)] == [5, 5, 5]
+
+
+def test_a_fetched_batch_has_the_fields_of_the_contract(gateway: Gateway, name: str) -> None:
+    produced = {"key": "cust-9", "value": {"id": 1}, "headers": {"trace": "x"}, "timestamp_ms": 1_763_640_000_000}
+    good(gateway.http.post(f"/v1/topics/{name}/records", json={"records": [produced, {"value": None}]}))
+    answer = gateway.fetch(name, name)
+    (batch,) = answer["batches"]
+    first, second = batch.pop("records")
+    assert batch.pop("lock_expires_at_ms") > 0
+    assert batch == {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 1, "delivery_count": 1}
+    assert first == {"offset": 0, **produced}
+    assert second.pop("timestamp_ms") > 0
+    assert second == {"offset": 1, "key": None, "value": None}
+
+
+def test_a_member_id_is_made_when_there_is_none(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1, 1)
+    path = f"/v1/share-groups/{name}/fetch"
+    one, two = (good(gateway.http.post(path, json={"topics": [name], "max_records": 1})) for _ in range(2))
+    assert one["member_id"] != two["member_id"]
+    assert all(1 <= len(answer["member_id"]) <= 36 for answer in (one, two))
+    assert gateway.settle(name, name, 0, 0, "accept", member=two["member_id"]) == 121
+    assert gateway.settle(name, name, 0, 0, "accept", member=one["member_id"]) == "applied"
+    assert gateway.settle(name, name, 1, 1, "accept", member=two["member_id"]) == "applied"
+
+
+def test_some_partitions_fail_and_others_go_on(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 2)
+    answer = gateway.fetch(name, topics=[name, "no-such-topic"], topic_partitions=[{"topic": name, "partitions": [7]}])
+    assert ranges(answer) == ["0-1×1"]
+    errors = {(error["topic"], error["partition"], error["code"], error["kafka_code"]) for error in answer["errors"]}
+    assert errors == {
+        ("no-such-topic", -1, "UNKNOWN_TOPIC_OR_PARTITION", 3),
+        (name, 7, "UNKNOWN_TOPIC_OR_PARTITION", 3),
+    }
+    assert all(error["detail"] for error in answer["errors"])
+    assert answer["failed_count"] == 0
+
+
+def test_a_fetch_of_nothing_but_unknown_topics_fails_at_once(gateway: Gateway, name: str) -> None:
+    started = time.monotonic()
+    response = gateway.try_fetch(name, "no-such-topic", max_wait_ms=20_000)
+    problem(response, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert time.monotonic() - started < 10
