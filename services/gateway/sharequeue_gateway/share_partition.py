@@ -370,10 +370,13 @@ class SharePartition(Window):
         for run in write.runs:
             if run.write is not write:
                 continue
+            if run.first < self.start_offset <= run.last:
+                self.cut_out(run, self.start_offset, run.last)
             if run.state in TERMINAL:
                 self.count_terminal(run, -1)
             run.write = None
             run.available_at_ms = 0
+            run.reason = run.cause = None
             run.state = ACQUIRED
             if run.lock_expires_at_ms > now_ms:
                 continue
@@ -495,6 +498,14 @@ class SharePartition(Window):
     def in_flight(self) -> Iterator[Run]:
         """The runs of the window, ascending; read them, change nothing."""
         return iter(self.runs)
+
+    def locks(self) -> list[RestoredLock]:
+        """All acquisition locks, also those whose end is not durable yet: what a reload must not forget."""
+        return [
+            RestoredLock(run.first, run.last, run.member_id, run.delivery_count, run.lock_expires_at_ms)
+            for run in self.runs
+            if run.member_id is not None
+        ]
 
     def held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:
         """What a member still holds of a range."""
