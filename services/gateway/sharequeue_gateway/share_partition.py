@@ -405,8 +405,8 @@ class SharePartition(Window):
                 if run.write is not None:
                     continue
                 if run.state is ACQUIRED and run.lock_expires_at_ms <= now_ms:
-                    records += run.size
                     made_available |= self._expire_lock(run, dead_letters)
+                    records += run.size
                     changed.append(run)
                 elif run.available_at_ms and run.available_at_ms <= now_ms:
                     self._end_delay(run)
