@@ -1,0 +1,285 @@
+"""Share sessions over HTTP: families SS and SR, and renewal (RN), which sessions carry."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem, ranges
+
+NO_LIMITS = {"max_records": 0, "max_bytes": 0, "min_bytes": 0, "max_wait_ms": 0}
+
+
+def only(topic: str, *partitions: int) -> list[dict[str, object]]:
+    return [{"topic": topic, "partitions": list(partitions)}]
+
+
+def two_partitions(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    gateway.produce_batches(name, 10, partition=0)
+    gateway.produce_batches(name, 10, partition=1)
+
+
+def test_ss_001_epochs_advance_by_one(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    for epoch in range(4):
+        topics = {"topics": [name]} if epoch == 0 else {}
+        assert gateway.acquire(name, share_session_epoch=epoch, **topics) == []
+    assert outcomes(gateway.try_acknowledge(name, [], share_session_epoch=4)) == []
+    assert gateway.acquire(name, share_session_epoch=5) == []
+
+
+@pytest.mark.parametrize("epoch", [5, -1])
+def test_ss_003_no_session(gateway: Gateway, name: str, epoch: int) -> None:
+    gateway.create_topic(name)
+    problem(gateway.try_fetch(name, name, share_session_epoch=epoch), 404, "SHARE_SESSION_NOT_FOUND", 122)
+    problem(gateway.try_acknowledge(name, [], share_session_epoch=epoch), 404, "SHARE_SESSION_NOT_FOUND", 122)
+
+
+def test_ss_005_acknowledge_opens_no_session(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1)
+    gateway.acquire(name, name, share_session_epoch=0)
+    accept = [acknowledge_range(name, 0, 0, "accept")]
+    problem(gateway.try_acknowledge(name, accept, share_session_epoch=0), 409, "INVALID_SHARE_SESSION_EPOCH", 123)
+    assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=1)) == ["applied"]
+
+
+def test_ss_007_a_repeat_has_the_wrong_epoch(gateway: Gateway, name: str) -> None:
+    """Without a fetch_id; nothing that the refused request carries is done."""
+    gateway.produce_batches(name, 2)
+    gateway.acquire(name, name, share_session_epoch=0)
+    assert gateway.acquire(name, share_session_epoch=1) == []
+    accept = [acknowledge_range(name, 0, 1, "accept")]
+    for epoch in (1, 3):
+        refused = gateway.try_fetch(name, share_session_epoch=epoch, acknowledgements=accept)
+        problem(refused, 409, "INVALID_SHARE_SESSION_EPOCH", 123)
+        refused = gateway.try_acknowledge(name, accept, share_session_epoch=epoch)
+        problem(refused, 409, "INVALID_SHARE_SESSION_EPOCH", 123)
+    assert gateway.window(name, name) == (0, ["0-1 ACQUIRED×1"])
+    assert gateway.acquire(name, share_session_epoch=2) == []
+
+
+def test_a_repeat_with_the_fetch_id_is_answered_again(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 2, 2)
+    gateway.acquire(name, name, share_session_epoch=0, max_records=2)
+    first = gateway.fetch(name, share_session_epoch=1, fetch_id="f")
+    again = gateway.fetch(name, share_session_epoch=1, fetch_id="f")
+    assert ranges(first) == ranges(again) == ["2-3×1"]
+    assert gateway.acquire(name, share_session_epoch=2) == []
+
+
+def test_ss_009_partitions_come_and_go(gateway: Gateway, name: str) -> None:
+    two_partitions(gateway, name)
+    other = f"{name}-bar"
+    gateway.produce_batches(other, 3)
+    gateway.acquire(name, name, share_session_epoch=0, max_records=0)
+    answer = gateway.fetch(name, share_session_epoch=1, topics=[other], forgotten_topics=only(name, 0))
+    found = {(batch["topic"], batch["partition"]) for batch in answer["batches"]}
+    assert found == {(other, 0), (name, 1)}
+
+
+def test_ss_011_a_session_without_partitions_lives_on(gateway: Gateway, name: str) -> None:
+    two_partitions(gateway, name)
+    gateway.acquire(name, name, share_session_epoch=0, max_records=0)
+    assert gateway.acquire(name, share_session_epoch=1, forgotten_topics=only(name, 0, 1), max_wait_ms=5000) == []
+    assert gateway.acquire(name, share_session_epoch=2, topic_partitions=only(name, 1)) == ["1:0-9×1"]
+
+
+def test_ss_013_forgotten_partitions_can_be_acknowledged(gateway: Gateway, name: str) -> None:
+    two_partitions(gateway, name)
+    assert sorted(gateway.acquire(name, name, share_session_epoch=0)) == ["0-9×1", "1:0-9×1"]
+    for partition in (0, 1):
+        gateway.produce_batches(name, 10, partition=partition)
+    assert gateway.acquire(name, share_session_epoch=1, forgotten_topics=only(name, 0)) == ["1:10-19×1"]
+    assert gateway.acquire(name, share_session_epoch=2, max_wait_ms=500) == []
+    expected = [(5, 9, ["applied"]), (0, 5, [121])]
+    for epoch, (first, last, outcome) in enumerate(expected, start=3):
+        accept = [acknowledge_range(name, first, last, "accept")]
+        assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=epoch)) == outcome
+
+
+def test_ss_015_to_forget_what_is_not_there_is_no_fault(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1)
+    gateway.acquire(name, name, share_session_epoch=0, max_records=0)
+    unknown = [*only(name, 7), *only("no-such-topic", 0)]
+    assert gateway.acquire(name, share_session_epoch=1, forgotten_topics=unknown) == ["0-0×1"]
+
+
+def test_ss_025_one_member_in_two_groups(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1)
+    one, two = f"{name}-1", f"{name}-2"
+    assert gateway.acquire(one, name, share_session_epoch=0) == ["0-0×1"]
+    assert gateway.acquire(two, name, share_session_epoch=0) == ["0-0×1"]
+    assert gateway.acquire(one, share_session_epoch=1) == []
+    assert gateway.acquire(one, share_session_epoch=2) == []
+    assert gateway.acquire(two, share_session_epoch=1) == []
+
+
+def test_an_opening_that_replaces_a_session_releases_nothing(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 2)
+    gateway.acquire(name, name, share_session_epoch=0)
+    assert gateway.acquire(name, name, share_session_epoch=0) == []
+    assert gateway.window(name, name) == (0, ["0-1 ACQUIRED×1"])
+    assert gateway.acquire(name, share_session_epoch=1) == []
+
+
+# Closing
+
+
+def test_sr_001_closing_releases_what_is_held(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name, share_session_epoch=0)
+    gateway.produce_batches(name, 10)
+    accept = [acknowledge_range(name, 0, 9, "accept")]
+    assert gateway.acquire(name, share_session_epoch=1, acknowledgements=accept) == ["10-19×1"]
+    closed = gateway.fetch(name, share_session_epoch=-1)
+    assert (closed["batches"], closed["errors"]) == ([], [])
+    problem(gateway.try_fetch(name, share_session_epoch=2), 404, "SHARE_SESSION_NOT_FOUND", 122)
+    assert gateway.acquire(name, name, share_session_epoch=0, max_wait_ms=5000) == ["10-19×2"]
+
+
+def test_sr_003_closing_lowers_no_delivery_count(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1, 1)
+    gateway.acquire(name, name, share_session_epoch=0)
+    release = [acknowledge_range(name, 0, 0, "release")]
+    assert outcomes(gateway.try_acknowledge(name, release, share_session_epoch=1)) == ["applied"]
+    assert outcomes(gateway.try_acknowledge(name, [], share_session_epoch=-1)) == []
+    seen: list[str] = []
+    while len(seen) < 2:
+        seen += gateway.acquire(name, name, member="m2", max_records=1, max_wait_ms=5000)
+    assert seen == ["0-0×2", "1-1×2"]
+
+
+def test_sr_005_the_delivery_limit_holds_when_closing(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_delivery_count_limit=2, errors_deadletterqueue_topic_name="")
+    gateway.produce_batches(name, 10, 5)
+    gateway.acquire(name, name, share_session_epoch=0)
+    assert gateway.settle(name, name, 10, 14, "release") == "applied"
+    assert gateway.acquire(name, share_session_epoch=1) == ["10-14×2"]
+    gateway.fetch(name, share_session_epoch=-1)
+    assert gateway.acquire(name, name, member="m2", max_records=10, max_wait_ms=5000) == ["0-9×2"]
+    assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×2", "10-14 ARCHIVED×2"])
+    (topic,) = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"]
+    assert topic["partitions"][0]["lag"] == 10
+
+
+def test_sr_009_closing_touches_no_other_member(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name, share_session_epoch=0)
+    assert gateway.settle(name, name, 0, 1, "accept") == "applied"
+    assert gateway.settle(name, name, 5, 7, "release") == "applied"
+    assert gateway.acquire(name, name, member="m2") == ["5-7×2"]
+    gateway.fetch(name, share_session_epoch=-1)
+    seen: list[str] = []
+    while len(seen) < 2:
+        seen += gateway.acquire(name, name, member="m3", max_wait_ms=5000)
+    assert seen == ["2-4×2", "8-9×2"]
+    assert gateway.settle(name, name, 5, 7, "accept", member="m2") == "applied"
+
+
+def test_sr_011_closing_wakes_who_waits(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
+    two_partitions(gateway, name)
+    assert len(gateway.acquire(name, name, share_session_epoch=0)) == 2
+    waiting = [
+        background.submit(
+            gateway.acquire, name, member=f"m{number}", topic_partitions=only(name, number), max_wait_ms=20_000
+        )
+        for number in (0, 1)
+    ]
+    gateway.fetch(name, share_session_epoch=-1, member="m1")
+    assert [answer.result(10) for answer in waiting] == [["0-9×2"], ["1:0-9×2"]]
+
+
+def test_sr_013_closing_releases_nothing_of_forgotten_partitions(gateway: Gateway, name: str) -> None:
+    two_partitions(gateway, name)
+    gateway.acquire(name, name, share_session_epoch=0)
+    gateway.fetch(name, share_session_epoch=1, forgotten_topics=only(name, 0))
+    gateway.fetch(name, share_session_epoch=-1)
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=5000) == ["1:0-9×2"]
+    assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×1"])
+    assert gateway.settle(name, name, 0, 9, "accept") == "applied"
+
+
+def test_closing_acknowledges_first(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 4)
+    gateway.acquire(name, name, share_session_epoch=0)
+    accept = [acknowledge_range(name, 0, 1, "accept")]
+    closed = gateway.fetch(name, share_session_epoch=-1, acknowledgements=accept)
+    assert (closed["acknowledgement_results"], closed["batches"]) == ([{"status": "applied"}], [])
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=5000) == ["2-3×2"]
+
+
+# Renewal
+
+
+def expiry_ms(gateway: Gateway, name: str, first: int = 0) -> int:
+    batches = gateway.in_flight(name)[0]["batches"]
+    return next(batch["lock_expires_at_ms"] for batch in batches if batch["first_offset"] == first)
+
+
+def test_rn_001_a_renewed_lock_lasts_its_full_time_anew(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=1000)
+    gateway.produce_batches(name, 1)
+    before_ms = gateway.fetch(name, name)["batches"][0]["lock_expires_at_ms"]
+    while time.time() * 1000 < before_ms - 500:
+        time.sleep(0.01)
+    renew = [acknowledge_range(name, 0, 0, "renew", delivery_count=1)]
+    answer = gateway.fetch(name, is_renew_ack=True, acknowledgements=renew)
+    assert answer["acknowledgement_results"] == [{"status": "applied"}]
+    after_ms = expiry_ms(gateway, name)
+    assert after_ms >= before_ms + 450
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=10_000) == ["0-0×2"]
+    assert time.time() * 1000 >= after_ms - 5
+
+
+def test_rn_003_renew_one_and_accept_the_other(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 2)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 1, "renew accept") == "applied"
+    assert gateway.window(name, name) == (0, ["0-0 ACQUIRED×1", "1-1 ACKNOWLEDGED×1"])
+
+
+def test_rn_005_renewal_may_be_off_for_the_group(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_renew_acknowledge_enable=False)
+    gateway.produce_batches(name, 1)
+    gateway.acquire(name, name)
+    before_ms = expiry_ms(gateway, name)
+    response = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "renew")])
+    assert "not enabled for the group" in problem(response, 409, "INVALID_RECORD_STATE", 121)["detail"]
+    assert gateway.window(name, name) == (0, ["0-0 ACQUIRED×1"])
+    assert expiry_ms(gateway, name) == before_ms
+
+
+def test_rn_009_renewals_of_a_refused_atomic_call_stay(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name)
+    before_ms = expiry_ms(gateway, name)
+    while time.time() * 1000 < before_ms - 30_000 + 20:
+        time.sleep(0.005)
+    acknowledgements = [acknowledge_range(name, 0, 4, "renew"), acknowledge_range(name, 20, 25, "accept")]
+    assert outcomes(gateway.try_acknowledge(name, acknowledgements, atomic=True)) == [42, 42]
+    assert expiry_ms(gateway, name) > before_ms
+    assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×1"])
+
+
+def test_rn_011_is_renew_ack_fetches_nothing(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1)
+    gateway.acquire(name, name, share_session_epoch=0)
+    gateway.produce_batches(name, 1)
+    renew = {"acknowledgements": [acknowledge_range(name, 0, 0, "renew")], "is_renew_ack": True}
+    misuse = gateway.try_fetch(name, share_session_epoch=1, **renew, max_bytes=1)
+    assert "max_bytes" in problem(misuse, 400, "INVALID_REQUEST", 42)["detail"]
+    answer = gateway.fetch(name, share_session_epoch=1, **renew, **NO_LIMITS)
+    assert answer["acknowledgement_results"] == [{"status": "applied"}]
+    assert (answer["batches"], answer["acquisition_lock_timeout_ms"]) == ([], 30_000)
+    assert gateway.acquire(name, share_session_epoch=2) == ["1-1×1"]
+
+
+def test_a_renewal_in_an_ordinary_fetch_is_refused(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1)
+    gateway.acquire(name, name)
+    before_ms = expiry_ms(gateway, name)
+    answer = gateway.fetch(name, name, acknowledgements=[acknowledge_range(name, 0, 0, "renew")])
+    (result,) = answer["acknowledgement_results"]
+    assert (result["status"], result["kafka_code"], answer["failed_count"]) == ("failed", 42, 1)
+    assert expiry_ms(gateway, name) == before_ms
