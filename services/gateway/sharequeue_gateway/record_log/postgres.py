@@ -78,6 +78,11 @@ class PostgresRecordLog:
     def _on_append(self, topic_id: str, partition: int) -> None:
         self._changed(topic_id, partition)
 
+    def _learn(self, place: TopicPartition, log_start_offset: int, log_end_offset: int) -> None:
+        """Keep a partition's ends; whoever watches is told of news, by whatever it came."""
+        if self._cache.set_ends(place, log_start_offset, log_end_offset):
+            self._changed(*place)
+
     # Append
 
     async def append(
@@ -138,6 +143,8 @@ class PostgresRecordLog:
         batches = await self._query(store.read, topic_id, partition, offset, ahead, READ_AHEAD_BATCHES)
         for batch in batches:
             self._cache.add(place, batch)
+        if batches:
+            self._learn(place, -1, batches[-1].last_offset + 1)
         known = self._cache.partition(place)
         log_start_offset = 0 if known is None else known.log_start_offset
         log_end_offset = offset if known is None else known.log_end_offset
@@ -153,7 +160,7 @@ class PostgresRecordLog:
             found = bounds.get(place)
             start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
             if found is not None and not found.deleted:
-                self._cache.set_ends(place, start, end)
+                self._learn(place, start, end)
             answer[place[1]] = Offsets(start, end, end)
         return answer
 
@@ -258,8 +265,8 @@ class PostgresRecordLog:
             for place, (log_start_offset, log_end_offset, deleted) in bounds.items():
                 if deleted:
                     self._cache.drop(place)
-                elif self._cache.set_ends(place, log_start_offset, log_end_offset):
-                    self._changed(*place)
+                else:
+                    self._learn(place, log_start_offset, log_end_offset)
 
     async def _purge(self) -> None:
         while True:

@@ -41,13 +41,13 @@ WITH sizes AS (
   SELECT base_offset, sum(octet_length(records)) OVER (ORDER BY base_offset) - octet_length(records) AS before
   FROM (
     SELECT base_offset, records FROM log.record_batches
-    WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
+    WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND base_offset >= coalesce((
       SELECT base_offset FROM log.record_batches
       WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
     ORDER BY base_offset LIMIT $5) ahead)
 SELECT b.base_offset, b.last_offset, b.max_timestamp_ms, b.records
 FROM log.record_batches b JOIN sizes s USING (base_offset)
-WHERE b.topic_id = $1 AND b.partition = $2 AND s.before < $4 AND b.last_offset >= $3
+WHERE b.topic_id = $1 AND b.partition = $2 AND s.before < $4
 ORDER BY b.base_offset
 """
 
