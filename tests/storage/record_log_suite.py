@@ -1,0 +1,463 @@
+"""What every record log does, whatever it is made of. An implementation is tested by a subclass of RecordLogSuite."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+
+import pytest
+from sharequeue_gateway.record_log import IdempotencyKey, OffsetOutOfRange, Offsets, RecordLog
+
+from sharequeue.protocol.errors import InvalidRequest, UnknownTopicOrPartition
+from tests.storage.record_logs import RecordLogs, append, batch_of, new_topic, read_all
+
+NOW_MS = 1_763_640_000_000
+
+
+def key_of(topic_id: str, key: str, body: bytes, caller: str = "c", path: str = "/p") -> IdempotencyKey:
+    def answer(base_offsets: Sequence[int]) -> bytes:
+        return json.dumps(list(base_offsets)).encode()
+
+    return IdempotencyKey(caller, path, topic_id, key, hashlib.sha256(body).digest(), answer)
+
+
+class RecordLogSuite:
+    # Append and read
+
+    async def test_what_was_appended_is_read_back(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log:
+            assert await append(log, topic, ["a", "b"]) == 0
+            assert await append(log, topic, [{"c": None}]) == 2
+            assert await append(log, topic, [1, 2, 3]) == 3
+            assert await read_all(log, topic) == ["a", "b", {"c": None}, 1, 2, 3]
+            assert await read_all(log, topic, offset=4) == [2, 3]
+        async with record_log.open() as again:
+            assert await read_all(again, topic) == ["a", "b", {"c": None}, 1, 2, 3]
+
+    async def test_a_batch_is_what_one_append_put_there(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            for size in (1, 3, 2):
+                await append(log, topic, range(size))
+            for reader in (log, other):
+                batches = (await reader.read(topic, 0, 0, 1 << 20, 100)).batches
+                assert [(b.base_offset, b.last_offset, b.record_count) for b in batches] == [
+                    (0, 0, 1),
+                    (1, 3, 3),
+                    (4, 5, 2),
+                ]
+
+    async def test_an_empty_partition_begins_and_ends_at_0(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log:
+            assert await log.offsets(topic, [0, 7]) == {0: Offsets(0, 0, 0), 7: Offsets(0, 0, 0)}
+            result = await log.read(topic, 0, 0, 1 << 20, 100)
+            assert (list(result.batches), result.log_start_offset, result.log_end_offset) == ([], 0, 0)
+
+    async def test_reading_at_the_end_and_behind_it_finds_nothing(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, topic, "abc")
+            for reader in (log, other):
+                for offset in (3, 4, 1000):
+                    result = await reader.read(topic, 0, offset, 1 << 20, 100)
+                    assert (list(result.batches), result.log_end_offset) == ([], 3)
+
+    async def test_the_end_that_is_told_covers_what_is_read(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, topic, "ab")
+            await other.read(topic, 0, 0, 1 << 20, 100)
+            await append(log, topic, "cd")
+            result = await other.read(topic, 0, 2, 1 << 20, 100)
+            assert [b.last_offset for b in result.batches] == [3]
+            assert result.log_end_offset == 4
+
+    async def test_partitions_are_apart(self, record_log: RecordLogs) -> None:
+        topic, other = new_topic(), new_topic()
+        async with record_log.open() as log:
+            for number, (topic_id, partition) in enumerate([(topic, 0), (topic, 1), (other, 0), (topic, 0)]):
+                await append(log, topic_id, [number], partition)
+            assert await read_all(log, topic, 0) == [0, 3]
+            assert await read_all(log, topic, 1) == [1]
+            assert await read_all(log, other, 0) == [2]
+
+    async def test_reading_stops_when_a_limit_is_met(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            for number in range(20):
+                await append(log, topic, ["x" * 1000] * 5)
+                assert number * 5 + 5 == (await log.offsets(topic, [0]))[0].log_end_offset
+            for reader in (log, other):
+                for offset, max_bytes, max_records, last in [
+                    (0, 1 << 20, 10_000, 99),
+                    (0, 1 << 20, 12, 14),
+                    (0, 1 << 20, 10, 9),
+                    (3, 1 << 20, 2, 4),
+                    (3, 1 << 20, 3, 9),
+                    (0, 12_000, 10_000, 14),
+                    (0, 1, 10_000, 4),
+                    (97, 1, 1, 99),
+                ]:
+                    batches = (await reader.read(topic, 0, offset, max_bytes, max_records)).batches
+                    assert batches[0].base_offset <= offset
+                    assert batches[-1].last_offset == last, (offset, max_bytes, max_records)
+
+    async def test_a_record_larger_than_max_bytes_comes_alone(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, topic, ["small"])
+            await append(log, topic, ["x" * 6_000_000])
+            await append(log, topic, ["last"])
+            for reader in (log, other):
+                for offset in range(3):
+                    batches = (await reader.read(topic, 0, offset, 1000 if offset == 1 else 1, 100)).batches
+                    assert [b.base_offset for b in batches] == [offset]
+                assert await read_all(reader, topic) == ["small", "x" * 6_000_000, "last"]
+
+    async def test_a_small_cache_reads_all_the_same(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open(cache_bytes=10_000) as log:
+            values = [f"{number}-{'x' * 500}" for number in range(300)]
+            await asyncio.gather(*(append(log, topic, [value]) for value in values))
+            assert sorted(map(str, await read_all(log, topic))) == sorted(values)
+
+    async def test_memory_alone_never_answers_what_is_not_so(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            assert other.read_cached(topic, 0, 0, 1 << 20, 100) is None
+            await append(log, topic, "abc")
+            await other.read(topic, 0, 0, 1 << 20, 100)
+            await other.offsets(topic, [0])
+            for reader in (log, other):
+                cached = reader.read_cached(topic, 0, 1, 1 << 20, 100)
+                assert cached is None or [b.base_offset for b in cached.batches] == [0]
+            at_end = other.read_cached(topic, 0, 3, 1 << 20, 100)
+            assert at_end is None or (not at_end.batches and at_end.log_end_offset == 3)
+
+    # Many writers
+
+    async def test_many_appends_at_once_are_dense_and_each_is_there_once(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log:
+            bases = await asyncio.gather(*(append(log, topic, [[number, 0], [number, 1]]) for number in range(300)))
+            assert sorted(bases) == list(range(0, 600, 2))
+            values = await read_all(log, topic)
+            for number, base in enumerate(bases):
+                assert values[base : base + 2] == [[number, 0], [number, 1]]
+
+    async def test_two_gateways_write_the_same_partitions_without_holes_or_overlaps(
+        self, record_log: RecordLogs
+    ) -> None:
+        topic = new_topic()
+        async with record_log.open() as first, record_log.open() as second:
+            written: dict[int, dict[int, list[object]]] = {0: {}, 1: {}}
+
+            async def write(log: RecordLog, name: str) -> None:
+                for number in range(40):
+                    partition = number % 2
+                    values: list[object] = [[name, number, index] for index in range(1 + number % 3)]
+                    base = await append(log, topic, values, partition)
+                    assert base not in written[partition]
+                    written[partition][base] = values
+
+            await asyncio.gather(*(write(log, f"{log is first}{n}") for log in (first, second) for n in range(4)))
+            for partition in (0, 1):
+                expected = [value for _, values in sorted(written[partition].items()) for value in values]
+                for log in (first, second):
+                    assert await read_all(log, topic, partition) == expected
+                assert len({json.dumps(value) for value in expected}) == len(expected)
+
+    async def test_an_append_of_several_partitions_beside_single_ones(self, record_log: RecordLogs) -> None:
+        if "atomic_produce" not in record_log.capabilities:
+            pytest.fail("the log must append to several partitions at once or say how the suite can tell")
+        topic = new_topic()
+        async with record_log.open() as first, record_log.open() as second:
+
+            async def several(log: RecordLog, name: str) -> None:
+                for number in range(15):
+                    order = (0, 1, 2) if number % 2 else (2, 1, 0)
+                    await log.append([batch_of(topic, [[name, number]], partition) for partition in order])
+
+            async def single(log: RecordLog, name: str) -> None:
+                for number in range(30):
+                    await append(log, topic, [[name, number]], number % 3)
+
+            await asyncio.gather(
+                several(first, "a"), several(second, "b"), several(second, "c"), single(first, "d"), single(second, "e")
+            )
+            for partition in range(3):
+                values = await read_all(first, topic, partition)
+                assert sorted(json.dumps(v) for v in values) == sorted(
+                    json.dumps(v)
+                    for v in [
+                        *([name, number] for name in "abc" for number in range(15)),
+                        *([name, number] for name in "de" for number in range(30) if number % 3 == partition),
+                    ]
+                )
+
+    async def test_a_refused_append_of_several_partitions_leaves_nothing(self, record_log: RecordLogs) -> None:
+        topic, gone = new_topic(), new_topic()
+        async with record_log.open() as log:
+            await append(log, gone, "x")
+            await log.delete_topic(gone, 1)
+            with pytest.raises(UnknownTopicOrPartition):
+                await log.append([batch_of(topic, "ab", 0), batch_of(gone, "c", 0), batch_of(topic, "d", 1)])
+            assert await log.offsets(topic, [0, 1]) == {0: Offsets(0, 0, 0), 1: Offsets(0, 0, 0)}
+            assert await append(log, topic, "z") == 0
+
+    async def test_one_bad_append_does_not_harm_those_beside_it(self, record_log: RecordLogs) -> None:
+        topic, gone = new_topic(), new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, topic, ["first"])
+            await append(log, gone, ["first"])
+            await other.delete_topic(gone, 1)
+            outcomes = await asyncio.gather(
+                *(append(log, gone if number == 7 else topic, [number]) for number in range(20)),
+                return_exceptions=True,
+            )
+            assert isinstance(outcomes[7], UnknownTopicOrPartition)
+            assert sorted(o for o in outcomes if isinstance(o, int)) == list(range(1, 20))
+
+    # Idempotency keys
+
+    async def test_a_repeat_under_a_key_answers_the_first_answer(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, topic, "x")
+            first = await log.append([batch_of(topic, "ab"), batch_of(topic, "c", 1)], key_of(topic, "k", b"1"))
+            assert (list(first.base_offsets), first.answer) == ([1, 0], b"[1, 0]")
+            for again in (log, other):
+                repeated = await again.append(
+                    [batch_of(topic, "ab"), batch_of(topic, "c", 1)], key_of(topic, "k", b"1")
+                )
+                assert (list(repeated.base_offsets), repeated.answer) == ([1, 0], b"[1, 0]")
+            assert await read_all(log, topic) == ["x", "a", "b"]
+            assert await read_all(log, topic, 1) == ["c"]
+        async with record_log.open() as restarted:
+            repeated = await restarted.append([batch_of(topic, "ab")], key_of(topic, "k", b"1"))
+            assert repeated.answer == b"[1, 0]"
+
+    async def test_another_request_under_a_used_key_is_refused(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            await log.append([batch_of(topic, "a")], key_of(topic, "k", b"1"))
+            for again in (log, other):
+                with pytest.raises(InvalidRequest) as raised:
+                    await again.append([batch_of(topic, "b")], key_of(topic, "k", b"2"))
+                assert raised.value.status == 422
+            assert await read_all(log, topic) == ["a"]
+
+    async def test_a_key_belongs_to_caller_path_and_topic(self, record_log: RecordLogs) -> None:
+        topic, other_topic = new_topic(), new_topic()
+        async with record_log.open() as log:
+            keys = [
+                key_of(topic, "k", b"1"),
+                key_of(topic, "k", b"2", caller="d"),
+                key_of(topic, "k", b"3", path="/q"),
+                key_of(other_topic, "k", b"4"),
+                key_of(topic, "l", b"5"),
+            ]
+            for key in keys:
+                await log.append([batch_of(key.topic_id, [key.fingerprint.hex()])], key)
+            assert len(await read_all(log, topic)) == 4
+            assert len(await read_all(log, other_topic)) == 1
+
+    async def test_repeats_at_the_same_time_write_once(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as first, record_log.open() as second:
+            results = await asyncio.gather(
+                *(log.append([batch_of(topic, "ab")], key_of(topic, "k", b"1")) for log in (first, second) * 5)
+            )
+            assert {result.answer for result in results} == {b"[0]"}
+            assert await read_all(first, topic) == ["a", "b"]
+
+    async def test_a_refused_append_leaves_its_key_free(self, record_log: RecordLogs) -> None:
+        topic, gone = new_topic(), new_topic()
+        async with record_log.open() as log:
+            await append(log, gone, "x")
+            await log.delete_topic(gone, 1)
+            with pytest.raises(UnknownTopicOrPartition):
+                await log.append([batch_of(topic, "a"), batch_of(gone, "b")], key_of(topic, "k", b"1"))
+            result = await log.append([batch_of(topic, "c")], key_of(topic, "k", b"2"))
+            assert list(result.base_offsets) == [0]
+
+    # Offsets by time
+
+    async def test_offsets_by_timestamp(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log:
+            assert await log.offset_for_timestamp(topic, 0, 0) is None
+            await log.append([batch_of(topic, "abc", timestamps=[100, 300, 200])])
+            await log.append([batch_of(topic, "de", timestamps=[150, 160])])
+            await log.append([batch_of(topic, "f", timestamps=[400])])
+            for timestamp_ms, offset in [(0, 0), (100, 0), (101, 1), (300, 1), (301, 5), (400, 5), (401, None)]:
+                assert await log.offset_for_timestamp(topic, 0, timestamp_ms) == offset, timestamp_ms
+            await log.delete_records(topic, 0, 2)
+            for timestamp_ms, offset in [(0, 2), (200, 2), (201, 5), (150, 2)]:
+                assert await log.offset_for_timestamp(topic, 0, timestamp_ms) == offset, timestamp_ms
+
+    # Trimming
+
+    async def test_delete_records_moves_the_log_start(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log:
+            await append(log, topic, range(5))
+            await append(log, topic, range(5, 10))
+            assert await log.delete_records(topic, 0, 3) == 3
+            assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
+            assert await read_all(log, topic) == list(range(3, 10))
+            with pytest.raises(OffsetOutOfRange) as raised:
+                await log.read(topic, 0, 2, 1 << 20, 100)
+            assert raised.value.log_start_offset == 3
+            with pytest.raises(OffsetOutOfRange):
+                log.read_cached(topic, 0, 2, 1 << 20, 100)
+            assert await log.delete_records(topic, 0, 1) == 3, "the log start never goes back"
+            with pytest.raises(OffsetOutOfRange):
+                await log.delete_records(topic, 0, 11)
+            assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
+
+    async def test_an_emptied_partition_goes_on_where_it_ended(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, topic, range(5))
+            assert await log.delete_records(topic, 0, -1) == 5
+            assert await log.delete_records(topic, 0, -1) == 5
+            for reader in (log, other):
+                assert (await reader.offsets(topic, [0]))[0] == Offsets(5, 5, 5)
+                assert await read_all(reader, topic) == []
+            assert await append(other, topic, ["next"]) == 5
+            assert await append(log, topic, ["and"]) == 6
+            assert await read_all(log, topic) == ["next", "and"]
+
+    async def test_delete_records_holds_on_every_gateway_within_a_second(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, topic, range(10))
+            assert len(await read_all(other, topic)) == 10
+            await log.delete_records(topic, 0, 6)
+
+            async def refused() -> None:
+                while True:
+                    try:
+                        await other.read(topic, 0, 0, 1 << 20, 100)
+                    except OffsetOutOfRange:
+                        return
+                    await asyncio.sleep(0.01)
+
+            await asyncio.wait_for(refused(), 5)
+            assert await read_all(other, topic) == list(range(6, 10))
+
+    async def test_retention_by_time(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log:
+            for age_ms in (5000, 3000, 4000, 1000):
+                await log.append([batch_of(topic, "ab", timestamps=[NOW_MS - age_ms - 10, NOW_MS - age_ms])])
+            await log.apply_retention(topic, 1, 10_000, -1, NOW_MS)
+            assert (await log.offsets(topic, [0]))[0] == Offsets(0, 8, 8)
+            await log.apply_retention(topic, 1, 3500, -1, NOW_MS)
+            assert (await log.offsets(topic, [0]))[0] == Offsets(2, 8, 8), "up to the first batch that is young enough"
+            await log.apply_retention(topic, 1, 3000, -1, NOW_MS)
+            assert (await log.offsets(topic, [0]))[0] == Offsets(2, 8, 8)
+            await log.apply_retention(topic, 1, 0, -1, NOW_MS)
+            assert (await log.offsets(topic, [0]))[0] == Offsets(8, 8, 8)
+            assert await append(log, topic, ["next"]) == 8
+
+    async def test_retention_by_bytes(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log:
+            for _ in range(10):
+                await append(log, topic, ["x" * 1000])
+            await log.apply_retention(topic, 1, -1, 100_000, NOW_MS)
+            assert (await log.offsets(topic, [0]))[0] == Offsets(0, 10, 10)
+            await log.apply_retention(topic, 1, -1, 3500, NOW_MS)
+            assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
+            assert len(await read_all(log, topic)) == 3
+            await log.apply_retention(topic, 1, -1, -1, NOW_MS)
+            assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
+
+    async def test_retention_looks_at_each_partition(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log:
+            await log.append([batch_of(topic, "a", 0, [NOW_MS - 5000])])
+            await log.append([batch_of(topic, "b", 1, [NOW_MS])])
+            await log.apply_retention(topic, 3, 1000, -1, NOW_MS)
+            offsets = await log.offsets(topic, [0, 1, 2])
+            assert [offsets[partition].log_start_offset for partition in range(3)] == [1, 0, 0]
+
+    async def test_a_deleted_topic_takes_no_appends_and_has_no_records(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, topic, "ab")
+            await append(other, topic, "c", 1)
+            await log.delete_topic(topic, 3)
+            await log.delete_topic(topic, 3)
+            for writer in (log, other):
+                for partition in range(3):
+                    with pytest.raises(UnknownTopicOrPartition):
+                        await append(writer, topic, "z", partition)
+
+    async def test_a_stale_writer_cannot_write_below_the_end(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as stale, record_log.open() as other:
+            await append(stale, topic, range(10))
+            for _ in range(5):
+                await append(other, topic, range(10))
+            await other.delete_records(topic, 0, -1)
+            assert await append(stale, topic, ["late"]) == 60
+            assert await read_all(other, topic) == ["late"]
+
+    # Watching
+
+    async def test_another_gateways_append_is_noticed(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as writer, record_log.open() as reader:
+            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+            reader.watch(lambda *place: noticed.put_nowait(place), lambda: [(topic, 3)])
+            for number in range(3):
+                await append(writer, topic, [number], 3)
+                assert await asyncio.wait_for(noticed.get(), 5) == (topic, 3)
+                assert (await reader.read(topic, 3, number, 1 << 20, 100)).log_end_offset == number + 1
+
+    async def test_looking_at_the_ends_hides_nothing_from_who_watches(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as writer, record_log.open() as reader:
+            await append(writer, topic, "a")
+            await reader.offsets(topic, [0])
+            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+            reader.watch(lambda *place: noticed.put_nowait(place), lambda: [(topic, 0)])
+            await append(writer, topic, "b")
+            await reader.offsets(topic, [0])
+            await asyncio.wait_for(noticed.get(), 5)
+            await append(writer, topic, "c")
+            await reader.read(topic, 0, 2, 1 << 20, 100)
+            await asyncio.wait_for(noticed.get(), 5)
+
+    async def test_a_moved_log_start_is_noticed(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as writer, record_log.open() as reader:
+            await append(writer, topic, "abc")
+            await reader.offsets(topic, [0])
+            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+            reader.watch(lambda *place: noticed.put_nowait(place), lambda: [(topic, 0)])
+            await writer.delete_records(topic, 0, 2)
+            assert await asyncio.wait_for(noticed.get(), 5) == (topic, 0)
+
+    async def test_an_append_here_is_told_at_once(self, record_log: RecordLogs) -> None:
+        topic = new_topic()
+        async with record_log.open() as log:
+            noticed: list[tuple[str, int]] = []
+            log.watch(lambda *place: noticed.append(place), list)
+            await append(log, topic, "a", 2)
+            assert noticed == [(topic, 2)]
+            await log.append([batch_of(topic, "b", 0), batch_of(topic, "c", 1)])
+            assert noticed[1:] == [(topic, 0), (topic, 1)]
+            await append(log, topic, "d", 2)
+            assert noticed[3:] == [(topic, 2)]
+            await log.delete_records(topic, 2, 1)
+            assert noticed[4:] == [(topic, 2)]
+
+    async def test_the_store_answers(self, record_log: RecordLogs) -> None:
+        async with record_log.open() as log:
+            await log.ping()

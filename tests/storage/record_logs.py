@@ -1,0 +1,81 @@
+"""Record logs to test: `open` makes one instance with its loops running, as one gateway has it."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from sharequeue_gateway.record_log import PartitionAppend, RecordLog
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+
+CAPABILITIES = frozenset({"atomic_produce", "idempotency_keys"})
+
+
+class RecordLogs(Protocol):
+    """One implementation. Two that are open at once stand for two gateways on the same data."""
+
+    capabilities: frozenset[str]
+
+    def open(self, *, cache_bytes: int = 64 << 20) -> "asynccontextmanager[RecordLog]":  # type: ignore[type-arg]
+        ...
+
+
+class PostgresRecordLogs:
+    capabilities = CAPABILITIES
+
+    def __init__(self, database_url: str) -> None:
+        self.database_url = database_url
+
+    @asynccontextmanager
+    async def open(self, *, cache_bytes: int = 64 << 20, deadline_s: float = 10.0) -> AsyncIterator[PostgresRecordLog]:
+        log = await PostgresRecordLog.open(self.database_url, cache_bytes=cache_bytes, deadline_s=deadline_s)
+        loops = asyncio.create_task(log.run())
+        try:
+            yield log
+            assert not loops.done(), "a loop of the record log ended"
+        finally:
+            loops.cancel()
+            await asyncio.wait([loops])
+            await log.close()
+
+
+def new_topic() -> str:
+    return str(uuid.uuid4())
+
+
+def tail(value: object, timestamp_ms: int = 0) -> bytes:
+    return b',"timestamp_ms":%d,"key":null,"value":%b}' % (timestamp_ms, json.dumps(value).encode())
+
+
+def batch_of(
+    topic_id: str, values: Iterable[object], partition: int = 0, timestamps: Sequence[int] | None = None
+) -> PartitionAppend:
+    """One produce request's records for one partition. `timestamps`: of each record; 0 when absent."""
+    values = list(values)
+    given = [0] * len(values) if timestamps is None else list(timestamps)
+    tails = [tail(value, timestamp_ms) for value, timestamp_ms in zip(values, given, strict=True)]
+    return PartitionAppend(topic_id, partition, tails, max(given))
+
+
+async def append(log: RecordLog, topic_id: str, values: Iterable[object], partition: int = 0) -> int:
+    """Append one batch. Returns: its base offset."""
+    return (await log.append([batch_of(topic_id, values, partition)])).base_offsets[0]
+
+
+async def read_all(log: RecordLog, topic_id: str, partition: int = 0, offset: int | None = None) -> list[object]:
+    """All values from `offset` (or the log start) to the end; offsets must be dense and in order."""
+    bounds = (await log.offsets(topic_id, [partition]))[partition]
+    next_offset = bounds.log_start_offset if offset is None else offset
+    values: list[object] = []
+    while next_offset < bounds.log_end_offset:
+        result = await log.read(topic_id, partition, next_offset, 1 << 20, 10_000)
+        assert result.batches, f"nothing at {next_offset} of {bounds}"
+        for batch in result.batches:
+            for record in json.loads(b"[" + batch.slice(next_offset, batch.last_offset) + b"]"):
+                assert record["offset"] == next_offset
+                next_offset += 1
+                values.append(record["value"])
+    assert next_offset == bounds.log_end_offset
+    return values
