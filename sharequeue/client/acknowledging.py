@@ -1,0 +1,134 @@
+"""Sends acknowledgements in calls of their own and works out what became of each.
+
+Every acknowledgement names its delivery count, so sending one again whose answer was lost is safe.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from sharequeue.client.deliveries import AcknowledgementError, AcknowledgementFailure, Delivery, Pending, Record
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.wire import Client
+
+ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
+APPLIED: Final = ("applied", "already_applied", "ignored")
+MAX_ACKNOWLEDGEMENTS: Final = 5000
+"""In one call."""
+REPEAT_PAUSE_S: Final = 0.1
+
+
+class Settled:
+    """What became of acknowledgements, gathered over calls."""
+
+    def __init__(self) -> None:
+        self.committed: dict[tuple[str, int], int] = {}
+        """How many offsets were settled, by (topic, partition)."""
+        self.failures: list[AcknowledgementFailure] = []
+        self.renewed: list[Record] = []
+        """Records whose lock the user had renewed: they wait for another word."""
+        self.touched: list[Delivery] = []
+
+    def raise_failures(self) -> None:
+        """Raises: AcknowledgementError: of what failed since the last call."""
+        if self.failures:
+            failures, self.failures = self.failures, []
+            raise AcknowledgementError(failures)
+
+    def add(
+        self, acknowledgements: Sequence[Pending], results: Sequence[AcknowledgementResult], patience_s: float
+    ) -> list[Pending]:
+        """Take in the results of one call.
+
+        Args:
+            patience_s: how long an outcome may stay unknown, or fail for a cause that passes, before it counts as failed.
+        Returns: those to send again.
+        """
+        again = []
+        now = time.monotonic()
+        for pending, result in zip(acknowledgements, results, strict=True):
+            delivery = pending.delivery
+            if result.status in APPLIED:
+                self._applied(pending)
+            else:
+                if pending.give_up_at is None:
+                    pending.give_up_at = now + patience_s
+                retriable = result.status == "unknown" or bool(result.retriable)
+                if retriable and now < pending.give_up_at:
+                    again.append(pending)
+                    continue
+                code = result.code or "UNKNOWN_SERVER_ERROR"
+                self.failures.append(pending.failure(code, result.detail or code, retriable))
+            delivery.in_flight -= 1
+            self.touched.append(delivery)
+        return again
+
+    def refuse(self, acknowledgements: Sequence[Pending], error: ApiError) -> None:
+        """The call itself was refused: none was applied."""
+        for pending in acknowledgements:
+            self.failures.append(pending.failure(error.error.code, error.detail, error.error.retriable))
+            pending.delivery.in_flight -= 1
+            self.touched.append(pending.delivery)
+
+    def _applied(self, pending: Pending) -> None:
+        if pending.outcome.type == "renew":
+            self.renewed += pending.delivery.hand_out_again(pending.first_offset, pending.last_offset)
+            return
+        place = (pending.delivery.topic, pending.delivery.partition)
+        self.committed[place] = self.committed.get(place, 0) + pending.last_offset - pending.first_offset + 1
+
+
+class Acknowledging:
+    """The acknowledge calls of one member of a group. They need no session, so they may overlap with fetches."""
+
+    def __init__(self, client: Client, group: str, member_id: str, patience_s: float) -> None:
+        self._client = client
+        self._path = {"group": group}
+        self._member_id = member_id
+        self._patience_s = patience_s
+        self.lock_timeout_ms = 0
+        """How long locks last, as the last answer said."""
+
+    async def send(self, acknowledgements: list[Pending], settled: Settled, deadline_s: float | None = None) -> None:
+        """Send acknowledgements until each is settled, and take those that are out of the list.
+
+        Args:
+            deadline_s: for each call; else as long as an outcome may stay unknown.
+        Raises: ApiError: the service is out of reach or cannot say; what is left in the list may be sent again.
+        """
+        while acknowledgements:
+            sent = acknowledgements[:MAX_ACKNOWLEDGEMENTS]
+            try:
+                results = await self._call(sent, self._patience_s if deadline_s is None else deadline_s)
+            except ApiError as error:
+                if error.error.retriable or not error.definite:
+                    raise
+                settled.refuse(sent, error)
+                del acknowledgements[: len(sent)]
+                continue
+            again = settled.add(sent, results, self._patience_s)
+            acknowledgements[: len(sent)] = again
+            if again:
+                await asyncio.sleep(REPEAT_PAUSE_S)
+
+    async def _call(self, acknowledgements: Sequence[Pending], deadline_s: float) -> list[AcknowledgementResult]:
+        """One acknowledge call. Raises: ApiError: it was not answered with results."""
+        request = AcknowledgeRequest(
+            member_id=self._member_id, acknowledgements=[pending.message() for pending in acknowledgements]
+        )
+        try:
+            response: AcknowledgeResponse = await self._client.call(
+                ACKNOWLEDGE, request, path=self._path, deadline_s=deadline_s
+            )
+        except ApiError as error:
+            if "results" not in error.extra:
+                raise
+            return msgspec.convert(error.extra["results"], list[AcknowledgementResult])
+        self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+        return response.results

@@ -1,0 +1,160 @@
+"""One member's fetches in its share session: epochs, fetch ids, and answers that were lost.
+
+A fetch whose answer was lost stays *unanswered*: the next one repeats its id, so that the service answers with what
+the first one acquired and counts no delivery twice. Source: KIP-932, the consumer's share session handler.
+"""
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from sharequeue.client.deliveries import Pending
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError, InvalidShareSessionEpoch, ShareSessionNotFound
+from sharequeue.protocol.messages import FetchRequest, FetchResponse
+from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
+from sharequeue.wire import Client
+
+OPEN: Final = 0
+CLOSE: Final = -1
+METADATA_REFRESH_S: Final = 30.0
+"""How often a fetch names its topics again, which brings partitions that were added meanwhile into the session."""
+MISSING_TOPIC_REFRESH_S: Final = 1.0
+ANSWER_SLACK_S: Final = 5.0
+"""How long an answer may take beyond the wait it was asked for."""
+
+SESSION_LOST: Final = (ShareSessionNotFound.error, InvalidShareSessionEpoch.error)
+CLOSE_SESSION: Final = replace(apis.FETCH_RECORDS, idempotent=True)
+
+
+class FetchLimits(NamedTuple):
+    """What one fetch may bring; bytes and records. `batch_size` None: as many as `max_records`."""
+
+    max_records: int
+    max_bytes: int
+    min_bytes: int
+    batch_size: int | None
+    acquire_mode: AcquireMode
+
+
+class Fetched(NamedTuple):
+    """A fetch's answer, the acknowledgements it carried, and whether it was asked for more than once."""
+
+    response: FetchResponse
+    acknowledgements: list[Pending]
+    repeated: bool
+
+
+class _Unanswered:
+    __slots__ = ("acknowledgements", "attempts", "fetch_id")
+
+    def __init__(self, fetch_id: str) -> None:
+        self.fetch_id = fetch_id
+        self.acknowledgements: list[Pending] = []
+        self.attempts = 0
+
+
+class Fetching:
+    """The fetches of one member of a group, one at a time."""
+
+    def __init__(self, client: Client, group: str, member_id: str, limits: FetchLimits) -> None:
+        self._client = client
+        self._path = {"group": group}
+        self._member_id = member_id
+        self._limits = limits
+        self._topics: list[str] = []
+        self._epoch = OPEN
+        self._refresh_at = 0.0
+        self._fetch_prefix = uuid.uuid4().hex[:16]
+        self._fetches = 0
+        self._unanswered: _Unanswered | None = None
+        self.opened = False
+        """Whether the service may hold a session of this member."""
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Fetch from these topics from now on: the session is opened anew. What is held stays held."""
+        self._topics = list(dict.fromkeys(topics))
+        self._epoch = OPEN
+
+    @property
+    def opening(self) -> bool:
+        """Whether the next fetch opens a session; such a fetch cannot carry acknowledgements."""
+        return self._epoch == OPEN
+
+    def reopen(self) -> None:
+        """The session is lost: the next fetch opens another. An unanswered fetch keeps its id."""
+        self._epoch = OPEN
+
+    def take_unanswered_acknowledgements(self) -> list[Pending]:
+        """Acknowledgements whose answer was lost; sending them again is safe."""
+        if self._unanswered is None:
+            return []
+        taken, self._unanswered.acknowledgements = self._unanswered.acknowledgements, []
+        return taken
+
+    def name_topics_soon(self, seconds: float) -> None:
+        self._refresh_at = min(self._refresh_at, time.monotonic() + seconds)
+
+    async def fetch(self, acknowledgements: Sequence[Pending], max_wait_ms: int) -> Fetched:
+        """Fetch once, with acknowledgements.
+
+        Raises: ApiError. Whatever it is, or if this is cancelled, the next call repeats the fetch and carries the same
+            acknowledgements.
+        """
+        if self._unanswered is None:
+            self._fetches += 1
+            self._unanswered = _Unanswered(f"{self._fetch_prefix}-{self._fetches}")
+        unanswered = self._unanswered
+        unanswered.acknowledgements += acknowledgements
+        unanswered.attempts += 1
+        max_wait_ms = min(max_wait_ms, MAX_WAIT_MS)
+        named = self._epoch == OPEN or time.monotonic() >= self._refresh_at
+        limits = self._limits
+        request = FetchRequest(
+            topics=self._topics if named else None,
+            member_id=self._member_id,
+            max_records=limits.max_records,
+            max_bytes=limits.max_bytes,
+            min_bytes=limits.min_bytes,
+            max_wait_ms=max_wait_ms,
+            batch_size=limits.batch_size,
+            acquire_mode=limits.acquire_mode,
+            share_session_epoch=self._epoch,
+            acknowledgements=[pending.message() for pending in unanswered.acknowledgements],
+            fetch_id=unanswered.fetch_id,
+        )
+        epoch = self._epoch
+        self.opened = True
+        response: FetchResponse = await self._client.call(
+            apis.FETCH_RECORDS,
+            request,
+            path=self._path,
+            deadline_s=max_wait_ms / 1000 + ANSWER_SLACK_S,
+            retry=False,
+        )
+        self._unanswered = None
+        if epoch == self._epoch:  # else subscribe was called meanwhile
+            self._epoch = 1 if epoch in (OPEN, MAX_INT32) else epoch + 1
+        if named:
+            self._refresh_at = time.monotonic() + METADATA_REFRESH_S
+        return Fetched(response, unanswered.acknowledgements, unanswered.attempts > 1)
+
+    async def close(self, deadline_s: float) -> bool:
+        """Close the session: what the member holds in it is released. Returns: False: there was none any more.
+
+        Raises: ApiError: the service cannot be reached, or refused.
+        """
+        request = FetchRequest(member_id=self._member_id, share_session_epoch=CLOSE, max_wait_ms=0)
+        try:
+            await self._client.call(CLOSE_SESSION, request, path=self._path, deadline_s=deadline_s)
+        except ApiError as error:
+            if error.error in SESSION_LOST:
+                return False
+            raise
+        return True

@@ -1,0 +1,167 @@
+"""Keeps the acquisition locks of held records alive: renews each when half of its time is over.
+
+Counts with `acquisition_lock_timeout_ms` from the moment an answer arrived, never with the service's clock.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from sharequeue.client.acknowledging import ACKNOWLEDGE, APPLIED
+from sharequeue.client.deliveries import RENEW, Delivery, Pending
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.wire import Client
+
+log = logging.getLogger(__name__)
+
+TOGETHER_S: Final = 0.2
+"""Locks due this soon are renewed by the same call."""
+RETRY_S: Final = 1.0
+NEVER: Final = math.inf
+
+
+class Renewing:
+    """Renews the locks of `held` in the background.
+
+    Args:
+        held: the deliveries of the consumer; it adds and removes them.
+        max_idle_s: nothing is renewed any more when the consumer was not used for so long: it may hang.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        member_id: str,
+        held: Mapping[Delivery, None],
+        max_idle_s: float,
+        *,
+        enabled: bool,
+    ) -> None:
+        self._client = client
+        self._path = {"group": group}
+        self._member_id = member_id
+        self._held = held
+        self._max_idle_s = max_idle_s
+        self._enabled = enabled
+        self._allowed: bool | None = None
+        self._used_at = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def used(self) -> None:
+        """The consumer is at work."""
+        self._used_at = time.monotonic()
+
+    def held(self, delivery: Delivery, received_at: float, lock_timeout_ms: int, *, urgent: bool) -> None:
+        """A delivery was acquired. `urgent`: some time ago, nobody knows when, so its lock is renewed at once."""
+        delivery.deadline = received_at + lock_timeout_ms / 1000
+        delivery.renew_at = received_at if urgent else received_at + lock_timeout_ms / 2000
+        self._arm(delivery.renew_at)
+
+    async def close(self) -> None:
+        self._enabled = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _arm(self, renew_at: float) -> None:
+        if not self._enabled or renew_at == NEVER or self._task is not None:
+            return  # a task that runs arms again when it ends
+        loop = asyncio.get_running_loop()
+        when = loop.time() + max(0.0, renew_at - time.monotonic())
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(when, self._start)
+
+    def _start(self) -> None:
+        self._timer = None
+        self._task = asyncio.get_running_loop().create_task(self._renew_due())
+
+    async def _renew_due(self) -> None:
+        try:
+            now = time.monotonic()
+            due = [delivery for delivery in self._held if delivery.renew_at <= now + TOGETHER_S]
+            if due and await self._may_renew():
+                if now - self._used_at > self._max_idle_s:
+                    log.warning("the consumer was not used for %.0f s: its locks are left to end", now - self._used_at)
+                    for delivery in due:
+                        delivery.renew_at = NEVER
+                else:
+                    await self._renew(due)
+        finally:
+            self._task = None
+            self._arm(min((delivery.renew_at for delivery in self._held), default=NEVER))
+
+    async def _may_renew(self) -> bool:
+        """Whether the group allows it; asked once."""
+        if self._allowed is None:
+            try:
+                config = await self._client.call(apis.GET_SHARE_GROUP_CONFIG, path=self._path)
+                self._allowed = config.get("share.renew.acknowledge.enable") != "false"
+            except ApiError:
+                return True
+            if not self._allowed:
+                self._enabled = False
+                log.info("the group %r does not allow renewing locks", self._path["group"])
+        return self._allowed
+
+    async def _renew(self, due: list[Delivery]) -> None:
+        renewals = [Pending(delivery, first, last, RENEW) for delivery in due for first, last in delivery.held_runs()]
+        asked_at = time.monotonic()
+        for delivery in due:
+            delivery.renew_at = NEVER
+        if not renewals:
+            return
+        request = AcknowledgeRequest(
+            member_id=self._member_id, acknowledgements=[renewal.message() for renewal in renewals]
+        )
+        lock_timeout_ms = None
+        try:
+            response: AcknowledgeResponse = await self._client.call(ACKNOWLEDGE, request, path=self._path)
+            results, lock_timeout_ms = response.results, response.acquisition_lock_timeout_ms
+        except ApiError as error:
+            if "results" not in error.extra:
+                log.warning("cannot renew locks: %s", error.detail)
+                for delivery in due:
+                    delivery.renew_at = time.monotonic() + RETRY_S
+                return
+            results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
+        lost: set[Delivery] = set()
+        for renewal, result in zip(renewals, results, strict=True):
+            if result.status not in APPLIED:
+                lost.add(renewal.delivery)
+                self._not_renewed(renewal, result)
+        for delivery in due:
+            if delivery not in lost and lock_timeout_ms is not None:
+                delivery.deadline = asked_at + lock_timeout_ms / 1000
+                delivery.renew_at = asked_at + lock_timeout_ms / 2000
+
+    @staticmethod
+    def _not_renewed(renewal: Pending, result: AcknowledgementResult) -> None:
+        delivery = renewal.delivery
+        if result.retriable or result.status == "unknown":
+            delivery.renew_at = time.monotonic() + RETRY_S
+        elif (renewal.first_offset, renewal.last_offset) not in delivery.held_runs():
+            if not delivery.settled:  # a part was acknowledged meanwhile: try again with what is left
+                delivery.renew_at = time.monotonic()
+        else:
+            log.warning(
+                "the lock of %s-%d offsets %d to %d was lost: %s",
+                delivery.topic,
+                delivery.partition,
+                renewal.first_offset,
+                renewal.last_offset,
+                result.detail,
+            )
