@@ -1,0 +1,146 @@
+"""What a fetch may be told: how much, in which mode, once more (fetch_id), without records; each over HTTP."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.http.calls import Gateway, good, offsets, problem, ranges, wait_until
+
+BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
+
+
+def test_aq_001_a_whole_batch_beats_the_soft_limit(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 5)
+    assert gateway.acquire(name, name, max_records=10, **BATCH_OPTIMIZED) == ["0-4×1"]
+    gateway.produce_batches(name, 20)
+    assert gateway.acquire(name, name, max_records=10, **BATCH_OPTIMIZED) == ["5-24×1"]
+
+
+def test_aq_003_batch_size_divides_at_batches(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 5, 15, 15)
+    assert gateway.acquire(name, name, max_records=10, batch_size=2, **BATCH_OPTIMIZED) == ["0-4×1", "5-19×1"]
+
+
+def test_rl_001_the_limit_is_hard(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 10)
+    assert gateway.acquire(name, name, max_records=5) == ["0-4×1"]
+    assert gateway.window(name, name) == (0, ["0-4 ACQUIRED×1", "5-9 AVAILABLE×0"])
+    assert gateway.acquire(name, name, member="m2", max_records=5) == ["5-9×1"]
+
+
+def test_rl_003_batch_size_divides_nothing(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 5, 5, 5)
+    assert gateway.acquire(name, name, max_records=20, batch_size=2) == ["0-14×1"]
+
+
+def test_max_records_holds_over_several_partitions(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=4)
+    for partition in range(4):
+        gateway.produce_batches(name, 3, partition=partition)
+    assert len(offsets(gateway.fetch(name, name, max_records=7))) == 7
+    assert len(offsets(gateway.fetch(name, name, max_records=7))) == 5
+
+
+def test_a_record_larger_than_max_bytes_comes_alone(gateway: Gateway, name: str) -> None:
+    gateway.produce(name, "x" * 5000, "y" * 5000, "small", "small")
+    assert gateway.acquire(name, name, max_bytes=100) == ["0-0×1"]
+    assert gateway.acquire(name, name, max_bytes=6000) == ["1-3×1"]
+
+
+def test_record_locks_bound_what_is_held(gateway: Gateway, name: str) -> None:
+    """Ours counts records that are held; a finished one makes room at once (Kafka counts the span)."""
+    gateway.configure(name, share_partition_max_record_locks=10)
+    gateway.produce_batches(name, 8, 8, 8)
+    assert gateway.acquire(name, name) == ["0-9×1"]
+    assert gateway.acquire(name, name, member="m2") == []
+    assert gateway.settle(name, name, 4, 9, "accept") == "applied"
+    assert gateway.acquire(name, name, member="m2") == ["10-15×1"]
+
+
+def test_a_repeated_fetch_gets_the_same_and_counts_nothing(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 4, 4)
+    first = gateway.fetch(name, name, fetch_id="a", max_records=5)
+    for _ in range(2):
+        again = gateway.fetch(name, name, fetch_id="a", max_records=500)
+        assert again["batches"] == first["batches"]
+    assert ranges(first) == ["0-4×1"]
+    assert gateway.acquire(name, name, fetch_id="b") == ["5-7×1"]
+
+
+def test_a_repeated_fetch_gets_what_is_still_held(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 6)
+    gateway.acquire(name, name, fetch_id="a")
+    assert gateway.settle(name, name, 1, 2, "accept") == "applied"
+    again = gateway.fetch(name, name, fetch_id="a")
+    assert (ranges(again), offsets(again)) == (["0-0×1", "3-5×1"], [0, 3, 4, 5])
+    assert gateway.settle(name, name, 0, 0, "accept") == "applied"
+    assert gateway.settle(name, name, 3, 5, "release") == "applied"
+    assert gateway.acquire(name, name, fetch_id="a") == ["3-5×2"]
+
+
+def test_a_fetch_id_belongs_to_group_and_member(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 2, 2)
+    assert gateway.acquire(name, name, fetch_id="a", max_records=2) == ["0-1×1"]
+    assert gateway.acquire(name, name, fetch_id="a", max_records=2, member="m2") == ["2-3×1"]
+    assert gateway.acquire(f"{name}-2", name, fetch_id="a", max_records=2) == ["0-1×1"]
+    assert gateway.acquire(name, name, fetch_id="a", max_records=2) == ["0-1×1"]
+
+
+def test_a_repeat_takes_the_place_of_the_fetch_that_waits(
+    gateway: Gateway, name: str, background: ThreadPoolExecutor
+) -> None:
+    gateway.create_topic(name)
+    gateway.acquire(name, name)
+    waiting = {"fetch_id": "a", "max_wait_ms": 20_000}
+    first = background.submit(gateway.acquire, name, name, **waiting)
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+    second = background.submit(gateway.acquire, name, name, **waiting)
+    assert first.result(12) == []
+    gateway.produce_batches(name, 2)
+    assert second.result(12) == ["0-1×1"]
+    assert gateway.acquire(name, name, fetch_id="a") == ["0-1×1"]
+
+
+def test_a_repeat_with_acknowledgements_settles_them_once(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 2, 2)
+    gateway.acquire(name, name, max_records=2)
+    accept = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 1, "delivery_count": 1, "type": "accept"}
+    for expected in ("applied", "ignored"):
+        answer = gateway.fetch(name, name, fetch_id="b", acknowledgements=[accept])
+        assert ranges(answer) == ["2-3×1"]
+        assert [result["status"] for result in answer["acknowledgement_results"]] == [expected]
+        assert answer["failed_count"] == 0
+
+
+def test_without_records_the_ranges_alone_come(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 3, 3)
+    answer = gateway.fetch(name, name, with_records=False)
+    (batch,) = answer["batches"]
+    assert "records" not in batch
+    assert ranges(answer) == ["0-5×1"]
+    read = gateway.read(name, offset=batch["first_offset"], max_records=batch["last_offset"] + 1)
+    assert [record["value"] for record in read["records"]] == [0, 1, 2, 0, 1, 2]
+    assert gateway.settle(name, name, 0, 5, "accept") == "applied"
+
+
+def test_read_records_takes_no_lock(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 3, 4)
+    assert [record["offset"] for record in gateway.read(name, offset=1, max_records=4)["records"]] == [1, 2, 3, 4]
+    partly = gateway.read(name, offset=2, max_bytes=1)
+    assert ([record["offset"] for record in partly["records"]], partly["next_offset"]) == ([2], 3)
+    at_the_end = gateway.read(name, offset=7)
+    assert at_the_end == {"records": [], "next_offset": 7, "log_start_offset": 0, "log_end_offset": 7}
+    beyond = gateway.http.get(f"/v1/topics/{name}/partitions/0/records", params={"offset": 8})
+    problem(beyond, 400, "OFFSET_OUT_OF_RANGE", 1)
+    assert gateway.acquire(name, name) == ["0-6×1"]
+
+
+def test_read_records_refuses_what_it_does_not_know(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1)
+    path = f"/v1/topics/{name}/partitions/0/records"
+    for query in ({"offset": -1}, {"offset": "x"}, {"max_records": 0}, {"limit": 5}, {"offset": 2**63}):
+        problem(gateway.http.get(path, params=query), 422, "INVALID_REQUEST", 42)
+    problem(gateway.http.get(path, params={"isolation_level": "committed"}), 400, "INVALID_REQUEST", 42)
+    for level in ("read_committed", "read_uncommitted"):
+        assert len(good(gateway.http.get(path, params={"isolation_level": level}))["records"]) == 1
+    problem(gateway.http.get(f"/v1/topics/{name}/partitions/x/records"), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.get(f"/v1/topics/{name}/partitions/1/records"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    problem(gateway.http.get("/v1/topics/nothing/partitions/0/records"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
