@@ -1,0 +1,330 @@
+"""Scenarios of loading: family LD on the pure machine, and what a leader restores of locks, delays and reasons."""
+
+import pytest
+from sharequeue_gateway.share_partition import InvalidState, RestoredLock, SharePartition
+
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.types import StateAnnotation, StateBatch
+from tests.core.share_partition_driver import Driver
+
+NOW_MS = 1_000_000
+State = list[tuple[int, int, int, int]]
+GAPS: State = [(15, 18, 0, 2), (20, 22, 4, 2), (26, 30, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("start", "state", "where", "span"),
+    [
+        pytest.param(5, [(5, 10, 0, 2), (11, 15, 4, 3)], (5, 15, 5, 5), 11, id="LD-001"),
+        pytest.param(10, [(15, 20, 2, 2), (30, 40, 4, 3)], (10, 40, 10, 17), 31, id="LD-003"),
+        pytest.param(15, [(15, 20, 2, 2), (21, 30, 4, 3)], (31, 31, 31, 0), 0, id="LD-005"),
+        pytest.param(10, [], (10, 10, 10, 0), 0, id="LD-007"),
+        pytest.param(11, [(11, 20, 2, 2), (31, 40, 4, 1)], (21, 40, 21, 10), 20, id="finished-up-to-a-hole"),
+        pytest.param(0, [(0, 4, 2, 1), (5, 9, 0, 1)], (5, 9, 5, 0), 5, id="a-finished-head"),
+        pytest.param(0, [(5, 9, 3, 1)], (0, 9, 0, 0), 10, id="archiving-is-not-finished"),
+    ],
+)
+def test_ld_001_to_007_loading(start: int, state: State, where: tuple[int, int, int, int], span: int) -> None:
+    d = Driver(state, start=start)
+    assert d.where() == where
+    assert d.machine.span == span
+
+
+def test_ld_001_the_counts_go_on() -> None:
+    assert Driver([(5, 10, 0, 2), (11, 15, 4, 3)], start=5).fetch("[5-10]") == "5-10×3"
+
+
+@pytest.mark.parametrize(
+    ("start", "state", "data", "limit", "rl", "acquired", "where"),
+    [
+        pytest.param(
+            11, [(21, 30, 2, 2), (31, 40, 4, 1)], "[11-25]", 500, False, "11-20×1", (11, 40, 41, 20), id="LD-009"
+        ),
+        pytest.param(
+            11,
+            [(11, 20, 0, 2), (31, 40, 4, 1)],
+            "[11-25]",
+            500,
+            False,
+            "11-20×3, 21-25×1",
+            (11, 40, 26, 10),
+            id="LD-011",
+        ),
+        pytest.param(
+            11,
+            [(21, 30, 2, 2), (41, 50, 0, 1), (61, 70, 4, 1)],
+            "[11-75]",
+            500,
+            False,
+            "11-20×1, 31-40×1, 41-50×2, 51-60×1, 71-75×1",
+            (11, 75, 76, 20),
+            id="LD-013",
+        ),
+        pytest.param(
+            11,
+            [(11, 20, 2, 2), (31, 40, 4, 1)],
+            "[21-23][24-26][27-28]",
+            6,
+            False,
+            "21-26×1",
+            (21, 40, 27, 10),
+            id="LD-015",
+        ),
+        pytest.param(
+            11, [(11, 20, 0, 2), (31, 40, 0, 1)], "[11-20][21-40]", 8, False, "11-20×3", (11, 40, 21, 0), id="LD-017"
+        ),
+        pytest.param(
+            11,
+            [(21, 30, 2, 2), (41, 50, 4, 1)],
+            "[21-35][36-60]",
+            500,
+            False,
+            "31-40×1, 51-60×1",
+            (11, 60, 61, 20),
+            id="LD-019",
+        ),
+        pytest.param(
+            11,
+            [(21, 30, 2, 2), (41, 50, 4, 1)],
+            "[16-35][36-60]",
+            20,
+            True,
+            "16-20×1, 31-40×1, 51-55×1",
+            (16, 60, 56, 20),
+            id="LD-021",
+        ),
+        pytest.param(
+            11,
+            [(21, 30, 2, 2), (41, 50, 4, 1)],
+            "[11-20][21-35][41-60]",
+            15,
+            True,
+            "11-20×1, 31-35×1",
+            (11, 50, 36, 20),
+            id="LD-023",
+        ),
+        pytest.param(
+            10,
+            GAPS,
+            "[10-27]",
+            500,
+            False,
+            "10-14×1, 15-18×3, 19-19×1, 23-25×1, 26-27×2",
+            (10, 30, 28, 3),
+            id="LD-029",
+        ),
+        pytest.param(
+            10,
+            GAPS,
+            "[12-27]",
+            500,
+            False,
+            "12-14×1, 15-18×3, 19-19×1, 23-25×1, 26-27×2",
+            (12, 30, 28, 3),
+            id="LD-029-from-12",
+        ),
+    ],
+)
+def test_ld_009_to_029_the_first_fetch(
+    start: int, state: State, data: str, limit: int, rl: bool, acquired: str, where: tuple[int, int, int, int]
+) -> None:
+    d = Driver(state, start=start)
+    assert d.fetch(data, max=limit, rl=rl) == acquired
+    assert d.where() == where
+
+
+def test_ld_021_ld_023_spans() -> None:
+    state = [(21, 30, 2, 2), (41, 50, 4, 1)]
+    d = Driver(state, start=11)
+    d.fetch("[16-35][36-60]", max=20, rl=True)
+    assert d.machine.span == 45
+    d = Driver(state, start=11)
+    d.fetch("[11-20][21-35][41-60]", max=15, rl=True)
+    assert d.machine.span == 40
+
+
+def test_ld_009_a_gap_window_is_left_where_all_was_read() -> None:
+    d = Driver([(21, 30, 2, 2), (31, 40, 4, 1)], start=11)
+    d.fetch("[11-25]")
+    d.ack("11-20 Acc")
+    assert d.where() == (41, 41, 41, 0)
+
+
+def test_ld_025_the_start_offset_stops_at_a_hole_that_was_not_read() -> None:
+    d = Driver([(11, 20, 0, 1), (31, 40, 4, 1)], start=11)
+    assert d.fetch("[11-20]") == "11-20×2"
+    d.ack("11-20 Acc")
+    assert d.where() == (21, 40, 21, 10)
+    assert d.fetch("[21-30]") == "21-30×1"
+    d.ack("21-30 Acc")
+    assert d.where() == (41, 41, 41, 0)
+
+
+def test_ld_027_one_log_batch_over_everything() -> None:
+    d = Driver(GAPS, start=10)
+    expected = [
+        (1, "10-14×1", 15),
+        (10, "15-18×3, 19-19×1, 23-25×1, 26-30×2", 31),
+        (1, "31-49×1", 50),
+    ]
+    for limit, acquired, next_fetch_offset in expected:
+        assert d.fetch("[10-49]", max=limit) == acquired
+        assert d.where()[2:] == (next_fetch_offset, 3)
+
+
+def test_ld_031_small_log_batches() -> None:
+    d = Driver(GAPS, start=5)
+    batches = [(5, 6), (8, 8), (10, 11), (13, 18), (19, 21), (22, 30), (31, 49)]
+    expected = [
+        (1, "5-6×1", 7),
+        (3, "8-11×1", 12),
+        (8, "13-14×1, 15-18×3, 19-19×1, 23-25×1", 26),
+        (10, "26-30×2, 31-49×1", 50),
+    ]
+    for limit, acquired, next_fetch_offset in expected:
+        data = "".join(f"[{first}-{last}]" for first, last in batches if last >= d.where()[2])
+        assert d.fetch(data, max=limit) == acquired
+        assert d.where()[2] == next_fetch_offset
+
+
+@pytest.mark.parametrize(
+    ("start", "state"),
+    [
+        pytest.param(0, [(11, 10, 0, 1)], id="LD-033"),
+        pytest.param(5, [(4, 10, 0, 1)], id="begins-below-the-start"),
+        pytest.param(0, [(0, 10, 0, 1), (10, 12, 2, 1)], id="overlap"),
+        pytest.param(0, [(0, 10, 0, 1), (0, 10, 0, 1)], id="twice"),
+    ],
+)
+def test_ld_033_state_that_contradicts_itself(start: int, state: State) -> None:
+    with pytest.raises(InvalidState):
+        Driver(state, start=start)
+
+
+def test_batches_may_come_in_any_order() -> None:
+    assert Driver([(5, 9, 2, 1), (0, 4, 2, 1)]).where() == (10, 10, 10, 0)
+
+
+# Locks that an earlier leader left
+
+
+def lock(first: int, last: int, count: int, *, left_ms: int = 20_000, member: str = "M1") -> RestoredLock:
+    return RestoredLock(first, last, member, count, NOW_MS + left_ms)
+
+
+def test_ld_039_without_its_locks_a_restart_forgets_first_deliveries() -> None:
+    d = Driver([(10, 14, 2, 1)])
+    assert d.where() == (0, 14, 0, 5)
+    assert d.fetch("[0-9][10-14]") == "0-9×1"
+
+
+def test_ld_039_with_its_locks_a_restart_forgets_nothing() -> None:
+    d = Driver([(10, 14, 2, 1)], locks=[lock(0, 9, 1)])
+    assert (d.states(), d.where()) == ("0-9 AQ×1 | 10-14 AK×1", (0, 14, 15, 5))
+    assert d.machine.held_by("M1", 0, 99) == [(0, 9, 1, NOW_MS + 20_000)]
+    assert d.machine.next_deadline_ms() == NOW_MS + 20_000
+    d.ack("0-9 Acc")
+    assert d.where() == (15, 15, 15, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "locks", "states"),
+    [
+        pytest.param([(0, 4, 0, 1)], [lock(0, 4, 2)], "0-4 AQ×2", id="a-later-delivery"),
+        pytest.param([(0, 4, 0, 2)], [lock(0, 4, 2)], "0-4 AV×2", id="what-ended-it-is-durable"),
+        pytest.param([(0, 4, 0, 2)], [lock(0, 4, 1)], "0-4 AV×2", id="an-older-delivery"),
+        pytest.param([(0, 9, 2, 1), (10, 14, 0, 1)], [lock(5, 12, 2)], "10-12 AQ×2 | 13-14 AV×1", id="finished"),
+        pytest.param([(0, 4, 3, 1)], [lock(0, 4, 2)], "0-4 ARCHIVING×1", id="archiving"),
+        pytest.param([], [lock(0, 4, 1, left_ms=0)], "0-4 AV×1", id="over-at-its-deadline"),
+        pytest.param([], [lock(0, 4, 1, left_ms=1)], "0-4 AQ×1", id="not-over-before"),
+        pytest.param([(0, 9, 0, 1)], [lock(3, 6, 2)], "0-2 AV×1 | 3-6 AQ×2 | 7-9 AV×1", id="a-part"),
+        pytest.param([], [lock(0, 5, 1), lock(3, 9, 2, member="M2")], "0-2 AQ×1 | 3-9 AQ×2", id="overlap"),
+        pytest.param([], [lock(0, 9, 2), lock(3, 5, 1, left_ms=25_000)], "0-9 AQ×2", id="stale-inside"),
+        pytest.param([(10, 14, 0, 1)], [lock(0, 4, 1)], "0-4 AQ×1 | 10-14 AV×1", id="a-hole-stays"),
+    ],
+)
+def test_which_locks_live(state: State, locks: list[RestoredLock], states: str) -> None:
+    d = Driver(state, locks=locks)
+    assert d.states() == states
+    assert d.machine.held_count == sum(
+        run.size for run in d.machine.in_flight() if run.member_id or run.state.name == "ARCHIVING"
+    )
+
+
+def test_the_last_deadline_of_equal_deliveries_counts() -> None:
+    d = Driver(locks=[lock(0, 4, 1, left_ms=5_000), lock(0, 4, 1, left_ms=9_000)])
+    assert d.later(8_999) == 0
+    assert d.later(1) == 5
+
+
+def test_locks_below_the_start_offset_are_dropped() -> None:
+    d = Driver(start=3, locks=[lock(0, 1, 1), lock(2, 5, 1)])
+    assert (d.states(), d.where()) == ("3-5 AQ×1", (3, 5, 6, 0))
+
+
+def test_a_restored_deadline_is_at_most_one_lock_duration_away() -> None:
+    d = Driver(locks=[lock(0, 4, 1, left_ms=999_999)])
+    assert d.later(29_999) == 0
+    assert d.later(1) == 5
+
+
+def test_a_hole_before_a_restored_lock_is_read() -> None:
+    d = Driver([(10, 14, 0, 1)], locks=[lock(20, 24, 1)])
+    assert d.where() == (0, 24, 0, 0)
+    assert d.fetch("[0-29]") == "0-9×1, 10-14×2, 15-19×1, 25-29×1"
+
+
+# Delays and reasons
+
+
+def loaded(annotation: StateAnnotation, *state: tuple[int, int, int, int]) -> SharePartition:
+    return SharePartition.load(
+        ShareGroupConfig(),
+        state_epoch=1,
+        leader_epoch=1,
+        start_offset=0,
+        state_batches=[StateBatch(*batch) for batch in state],
+        annotations=[annotation],
+        now_ms=NOW_MS,
+    ).share_partition
+
+
+def test_a_delay_goes_on_after_a_load() -> None:
+    machine = loaded(StateAnnotation(3, 5, 1, NOW_MS + 1_000), (0, 9, 0, 1))
+    assert machine.held_count == 3
+    assert machine.next_deadline_ms() == NOW_MS + 1_000
+    assert [(run.first, run.last) for run in machine.in_flight() if run.acquirable] == [(0, 2), (6, 9)]
+    assert machine.expire(NOW_MS + 999).made_available is False
+    assert machine.expire(NOW_MS + 1_000) == (None, 0, True, [])
+    assert machine.held_count == 0
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        pytest.param(StateAnnotation(0, 9, 1, NOW_MS), id="over"),
+        pytest.param(StateAnnotation(0, 9, 2, NOW_MS + 1), id="of-another-delivery"),
+        pytest.param(StateAnnotation(20, 29, 1, NOW_MS + 1), id="elsewhere"),
+    ],
+)
+def test_a_delay_that_does_not_apply(annotation: StateAnnotation) -> None:
+    machine = loaded(annotation, (0, 9, 0, 1))
+    assert (machine.held_count, machine.next_fetch_offset()) == (0, 0)
+
+
+def test_the_reason_of_a_reject_survives_a_load() -> None:
+    result = SharePartition.load(
+        ShareGroupConfig(),
+        state_epoch=7,
+        leader_epoch=9,
+        start_offset=0,
+        state_batches=[StateBatch(0, 9, 3, 1)],
+        annotations=[StateAnnotation(4, 5, 1, reason="malformed")],
+        now_ms=NOW_MS,
+    )
+    assert [(letter.first_offset, letter.last_offset, letter.reason) for letter in result.dead_letters] == [
+        (0, 3, None),
+        (4, 5, "malformed"),
+        (6, 9, None),
+    ]
+    assert (result.share_partition.state_epoch, result.share_partition.leader_epoch) == (7, 9)
