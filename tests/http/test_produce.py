@@ -1,0 +1,233 @@
+"""Produce over HTTP: values byte for byte, keys and headers, partitions, atomic, idempotent, raw bodies."""
+
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.http.calls import Gateway, good, problem
+
+JSON = {"Content-Type": "application/json"}
+
+
+def produce(gateway: Gateway, topic: str, *records: dict[str, Any], **headers: str) -> list[dict[str, int]]:
+    path = f"/v1/topics/{topic}/records"
+    answer = good(gateway.http.post(path, json={"records": list(records)}, headers=headers))
+    return list(answer["records"])
+
+
+def read(gateway: Gateway, topic: str, partition: int = 0) -> list[dict[str, Any]]:
+    """The records of a partition, without their timestamps."""
+    records = gateway.read(topic, partition)["records"]
+    return [{name: value for name, value in record.items() if name != "timestamp_ms"} for record in records]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"1e400",
+        b"12345678901234567890123",
+        b"1.10",
+        b"-0.0",
+        b'"\\u00e9\\/\\ud83d\\ude00"',
+        b'"' + "größe 😀".encode() + b'"',
+        b'{ "b" : 1 ,\n "a":[ ] }',
+        b'{"a":1,"a":2}',
+        b'""',
+        b"true",
+        b"[" * 100 + b"]" * 100,
+    ],
+)
+def test_a_value_is_kept_byte_for_byte(gateway: Gateway, name: str, value: bytes) -> None:
+    body = b'{"records":[{"value":%b,"headers":{"h":"1"}},{"value":%b}]}' % (value, value)
+    good(gateway.http.post(f"/v1/topics/{name}/records", content=body, headers=JSON))
+    fetched = gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name]}).content
+    assert fetched.count(b'"value":%b,"headers":{"h":"1"}}' % value) == 1
+    assert fetched.count(b'"value":%b}' % value) == 1
+    assert value in gateway.http.get(f"/v1/topics/{name}/partitions/0/records").content
+
+
+def test_keys_and_values_of_bytes_come_back_as_bytes(gateway: Gateway, name: str) -> None:
+    octets = base64.b64encode(bytes(range(256))).decode()
+    produce(gateway, name, {"key_base64": octets, "value_base64": octets, "headers": {"h": "x"}}, {"value_base64": ""})
+    assert read(gateway, name) == [
+        {"offset": 0, "key_base64": octets, "value_base64": octets, "headers": {"h": "x"}},
+        {"offset": 1, "key": None, "value_base64": ""},
+    ]
+
+
+def test_a_tombstone_is_a_null_value_either_way(gateway: Gateway, name: str) -> None:
+    produce(gateway, name, {"key": "k", "value": None}, {"key": "k", "tombstone": True, "headers": {"h": "x"}})
+    assert read(gateway, name) == [
+        {"offset": 0, "key": "k", "value": None},
+        {"offset": 1, "key": "k", "value": None, "headers": {"h": "x"}},
+    ]
+
+
+def test_headers_and_keys_may_be_any_text(gateway: Gateway, name: str) -> None:
+    record = {"key": 'a"b\\c\n\u2028😀', "value": 1, "headers": {"": "", "größe": 'x"\\\u0000', "a b": "😀"}}
+    produce(gateway, name, record)
+    assert read(gateway, name) == [{"offset": 0, **record}]
+
+
+def test_a_timestamp_is_kept_or_made(gateway: Gateway, name: str) -> None:
+    produce(gateway, name, {"value": 1, "timestamp_ms": 5}, {"value": 2})
+    given, made = gateway.read(name)["records"]
+    assert given["timestamp_ms"] == 5
+    assert made["timestamp_ms"] > 1_700_000_000_000
+
+
+def test_partitions_as_given_in_request_order(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=3)
+    records = [{"value": number, "partition": number % 3} for number in (2, 0, 5, 1, 3)]
+    placed = produce(gateway, name, *records)
+    assert [(place["partition"], place["offset"]) for place in placed] == [(2, 0), (0, 0), (2, 1), (1, 0), (0, 1)]
+    assert [record["value"] for record in read(gateway, name, 2)] == [2, 5]
+
+
+def test_a_key_decides_the_partition_as_in_kafka(gateway: Gateway, name: str) -> None:
+    """Kafka's murmur2 of the key's bytes, positive, modulo the partitions: values as its own tests have them."""
+    gateway.create_topic(name, partitions=1000)
+    hashes = {"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "abc": 479470107}
+    for key, murmur2 in hashes.items():
+        expected = (murmur2 & 0x7FFFFFFF) % 1000
+        in_base64 = base64.b64encode(key.encode()).decode()
+        placed = produce(gateway, name, {"key": key, "value": 1}, {"key_base64": in_base64, "value": 1})
+        assert [place["partition"] for place in placed] == [expected, expected]
+
+
+def test_keyless_records_of_a_request_stay_together_and_requests_take_turns(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=3)
+    seen = []
+    for _ in range(3):
+        placed = produce(gateway, name, {"value": 1}, {"value": 2})
+        assert placed[0]["partition"] == placed[1]["partition"]
+        seen.append(placed[0]["partition"])
+    assert sorted(seen) == [0, 1, 2]
+
+
+def test_a_request_is_all_or_nothing_over_partitions(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2, max_message_bytes=200)
+    good_ones = [{"value": 1, "partition": 0}, {"value": 2, "partition": 1}]
+    for bad in ({"value": "x" * 300, "partition": 1}, {"value": 3, "partition": 2}, {"value_base64": "?"}):
+        response = gateway.http.post(f"/v1/topics/{name}/records", json={"records": [*good_ones, bad]})
+        assert response.status_code in (404, 413, 422)
+    assert gateway.log_ends(name) == [0, 0]
+    produce(gateway, name, *good_ones)
+    assert gateway.log_ends(name) == [1, 1]
+
+
+def test_one_request_is_one_batch_of_each_partition(gateway: Gateway, name: str) -> None:
+    """Batch boundaries are what batch_optimized respects."""
+    gateway.create_topic(name, partitions=2)
+    produce(gateway, name, *[{"value": number, "partition": number % 2} for number in range(10)])
+    produce(gateway, name, {"value": 10, "partition": 0})
+    acquired = gateway.acquire(
+        name, topic_partitions=[{"topic": name, "partitions": [0]}], max_records=1, acquire_mode="batch_optimized"
+    )
+    assert acquired == ["0-4×1"]
+
+
+# Idempotency keys
+
+
+def test_a_repeat_with_the_key_answers_the_first_answer(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    records = [{"value": 1, "partition": 1}, {"value": 2, "partition": 0}]
+    first = produce(gateway, name, *records, **{"Idempotency-Key": "k-1"})
+    produce(gateway, name, {"value": "between", "partition": 0})
+    assert produce(gateway, name, *records, **{"Idempotency-Key": "k-1"}) == first
+    assert gateway.log_ends(name) == [2, 1]
+    assert produce(gateway, name, *records, **{"Idempotency-Key": "k-2"}) != first
+
+
+def test_another_body_under_the_key_is_422(gateway: Gateway, name: str) -> None:
+    produce(gateway, name, {"value": 1}, **{"Idempotency-Key": "k"})
+    path = f"/v1/topics/{name}/records"
+    other = gateway.http.post(path, json={"records": [{"value": 2}]}, headers={"Idempotency-Key": "k"})
+    problem(other, 422, "INVALID_REQUEST", 42)
+    assert gateway.log_ends(name) == [1]
+
+
+def test_a_key_belongs_to_its_topic(gateway: Gateway, name: str) -> None:
+    key = {"Idempotency-Key": "k"}
+    produce(gateway, f"{name}-1", {"value": 1}, **key)
+    assert produce(gateway, f"{name}-2", {"value": 2}, **key) == [{"partition": 0, "offset": 0}]
+    good(gateway.http.post(f"/v1/topics/{name}-1/records/raw", content=b"x", headers=key))
+    assert gateway.log_ends(f"{name}-1") == [2]
+
+
+def test_repeats_at_the_same_time_append_once(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
+    gateway.create_topic(name)
+    answers = [background.submit(produce, gateway, name, {"value": 1}, **{"Idempotency-Key": "k"}) for _ in range(4)]
+    assert [answer.result(20) for answer in answers] == [[{"partition": 0, "offset": 0}]] * 4
+    assert gateway.log_ends(name) == [1]
+
+
+@pytest.mark.parametrize("key", ["", "k" * 129])
+def test_a_key_that_is_none_is_refused(gateway: Gateway, name: str, key: str) -> None:
+    gateway.create_topic(name)
+    path = f"/v1/topics/{name}/records"
+    response = gateway.http.post(path, json={"records": [{"value": 1}]}, headers={"Idempotency-Key": key})
+    problem(response, 400, "INVALID_REQUEST", 42)
+    assert gateway.log_ends(name) == [0]
+
+
+# Raw bodies
+
+
+def test_a_raw_body_is_the_value(gateway: Gateway, name: str) -> None:
+    headers = {
+        "Record-Key": "größe".encode(),
+        "Record-Header-Trace": b"x",
+        "Record-Header-City": "Zürich".encode(),
+        "Content-Type": b"image/png",
+    }
+    body = b"\x89PNG\r\n\x00\xff"
+    answer = good(gateway.http.post(f"/v1/topics/{name}/records/raw", content=body, headers=headers))
+    assert answer == {"records": [{"partition": 0, "offset": 0}]}
+    (record,) = read(gateway, name)
+    assert base64.b64decode(record["value_base64"]) == body
+    assert (record["key"], "value" in record) == ("größe", False)
+    assert record["headers"] == {"trace": "x", "city": "Zürich", "content-type": "image/png"}
+
+
+def test_raw_json_stays_bytes_and_an_empty_body_is_an_empty_value(gateway: Gateway, name: str) -> None:
+    path = f"/v1/topics/{name}/records/raw"
+    good(gateway.http.post(path, content=b'{"a": 1}', headers=JSON))
+    good(gateway.http.post(path, content=b""))
+    first, second = read(gateway, name)
+    assert json.loads(base64.b64decode(first["value_base64"])) == {"a": 1}
+    assert (first["headers"], first["key"]) == ({"content-type": "application/json"}, None)
+    assert second == {"offset": 1, "key": None, "value_base64": ""}
+
+
+def test_a_raw_record_goes_where_it_is_sent(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=3)
+    path = f"/v1/topics/{name}/records/raw"
+    placed = good(gateway.http.post(path, content=b"x", headers={"Record-Partition": "2"}))["records"]
+    assert placed == [{"partition": 2, "offset": 0}]
+    by_key = good(gateway.http.post(path, content=b"x", headers={"Record-Key": "abc"}))["records"]
+    assert by_key[0]["partition"] == 479470107 % 3
+    for partition in ("-1", "x", "99999999999999999999"):
+        response = gateway.http.post(path, content=b"x", headers={"Record-Partition": partition})
+        problem(response, 400, "INVALID_REQUEST", 42)
+    problem(
+        gateway.http.post(path, content=b"x", headers={"Record-Partition": "3"}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3
+    )
+
+
+def test_a_raw_header_that_is_not_utf8_is_refused(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    for header in ("Record-Key", "Record-Header-X"):
+        response = gateway.http.post(f"/v1/topics/{name}/records/raw", content=b"x", headers={header: b"\xff"})
+        problem(response, 400, "INVALID_REQUEST", 42)
+    assert gateway.log_ends(name) == [0]
+
+
+def test_a_topic_is_made_on_first_produce(gateway: Gateway, name: str) -> None:
+    problem(gateway.http.get(f"/v1/topics/{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    produce(gateway, name, {"value": 1})
+    assert len(gateway.describe_topic(name)["partitions"]) == 1
