@@ -1,6 +1,5 @@
 """`make bench`: sharequeue beside PGMQ and Redis Streams, in one run, on one machine and the same PostgreSQL."""
 
-import asyncio
 import statistics
 import tempfile
 import time

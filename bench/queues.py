@@ -158,7 +158,9 @@ class RedisStreams:
             self.GROUP, self._consumer, {self._stream: ">"}, count=max_records, block=WAIT_MS
         )
         streams = answer.values() if isinstance(answer, dict) else [entries for _, entries in answer]
-        entries = [entry for batch in streams for entry in (batch[0] if batch and isinstance(batch[0], list) else batch)]
+        entries = [
+            entry for batch in streams for entry in (batch[0] if batch and isinstance(batch[0], list) else batch)
+        ]
         values = [fields[b"value"].decode() for _, fields in entries]
         return len(values), [entry_id for entry_id, _ in entries]
 

@@ -33,9 +33,6 @@ from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
 
 log = logging.getLogger(__name__)
 
-RETENTION_PAUSE_S = 60.0
-
-
 async def prepare(settings: Settings) -> Service:
     """Connect to everything and register with the group coordinator. Raises: whatever cannot be reached."""
     clock = Clock()
@@ -77,7 +74,7 @@ async def prepare(settings: Settings) -> Service:
 
     async def retain() -> None:
         while True:
-            await asyncio.sleep(RETENTION_PAUSE_S)
+            await asyncio.sleep(settings.retention_interval_ms / 1000)
             await apply_retention(metadata, record_log, clock)
 
     async def ready() -> Readiness:
@@ -122,7 +119,11 @@ async def prepare(settings: Settings) -> Service:
 
 
 async def apply_retention(metadata: Metadata, record_log: PostgresRecordLog, clock: Clock) -> None:
-    """Move log starts up as the topics' settings ask."""
+    """Move log starts up as the topics' settings ask; of all topics, also of those nobody has used here."""
+    try:
+        await metadata.learn_all()
+    except ApiError as error:
+        log.warning("retention goes over known topics alone", extra=fields(cause=error.detail))
     for topic in list(metadata.topics()):
         retention_ms = int(topic.config["retention.ms"])
         retention_bytes = int(topic.config["retention.bytes"])

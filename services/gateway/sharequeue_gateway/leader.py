@@ -45,6 +45,8 @@ class Leader:
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._by_place: dict[tuple[str, int], dict[LedSharePartition, None]] = {}
         self._loading: dict[SharePartitionKey, asyncio.Future[Loaded]] = {}
+        self._reloading: dict[SharePartitionKey, LedSharePartition] = {}
+        """Given up because a write's outcome is not known; their locks are taken over by the load that follows."""
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._new_epoch: asyncio.Task[None] | None = None
@@ -101,7 +103,8 @@ class Leader:
         try:
             if self._new_epoch is not None:
                 await self._new_epoch
-            outcomes = await self._loader.load(group_id, missing, initialize=initialize)
+            left = {key: led for key, _ in missing if (led := self._reloading.get(key)) is not None}
+            outcomes = await self._loader.load(group_id, missing, left, initialize=initialize)
         except ApiError as error:
             outcomes = [error] * len(missing)
         except Exception as fault:
@@ -119,6 +122,7 @@ class Leader:
             else:
                 answer, dead_letters = outcome
                 self._led[key] = answer
+                self._reloading.pop(key, None)
                 self._by_place.setdefault((key.topic_id, key.partition), {})[answer] = None
                 if dead_letters:
                     self.on_dead_letters(answer, dead_letters)
@@ -143,6 +147,7 @@ class Leader:
 
     def _reload_with_new_epoch(self, led: LedSharePartition) -> None:
         self.unload(led)
+        self._reloading[led.key] = led
         if self._new_epoch is None:
             self._new_epoch = asyncio.get_running_loop().create_task(self._take_new_epoch())
 
@@ -159,6 +164,8 @@ class Leader:
     def _on_topic_deleted(self, topic_id: str) -> None:
         for led in [led for key, led in self._led.items() if key.topic_id == topic_id]:
             self.unload(led)
+        for key in [key for key in self._reloading if key.topic_id == topic_id]:
+            del self._reloading[key]
 
     def _on_group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
         for key, led in self._led.items():

@@ -56,8 +56,21 @@ class Loader:
         self.leader_epoch = 0
         """The epoch to lead with; raised by the leader when a write's outcome was lost."""
 
-    async def load(self, group_id: str, wanted: Sequence[Wanted], *, initialize: bool) -> list[Outcome]:
-        """Load share-partitions of one group. Returns: for each the loaded one and dead letters to resume, or its error."""
+    async def load(
+        self,
+        group_id: str,
+        wanted: Sequence[Wanted],
+        left: Mapping[SharePartitionKey, LedSharePartition],
+        *,
+        initialize: bool,
+    ) -> list[Outcome]:
+        """Load share-partitions of one group.
+
+        Args:
+            left: those this gateway has just given up; their locks hold on, also where Redis has missed them.
+            initialize: a group and its share-partitions come to be.
+        Returns: for each the loaded one and dead letters to resume, or its error.
+        """
         async with self._at_once:
             leader_epoch = self.leader_epoch
             faults: dict[SharePartitionKey, ApiError] = {}
@@ -80,9 +93,8 @@ class Loader:
                 elif restored[key] is None:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
-                    outcomes.append(
-                        await self._make(key, topic, config, states[key], restored[key] or [], leader_epoch)
-                    )
+                    known = [*(restored[key] or ()), *_left_locks(left.get(key), states[key])]
+                    outcomes.append(await self._make(key, topic, config, states[key], known, leader_epoch))
             return outcomes
 
     async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
@@ -188,3 +200,8 @@ def _read_error(state: PartitionStateResult) -> ApiError:
             "nothing of this partition was ever fetched by this group: there is nothing to settle"
         )
     return persist_error(state.error_code, state.error_message)
+
+
+def _left_locks(led: LedSharePartition | None, state: PartitionStateResult) -> Sequence[RestoredLock]:
+    """The locks of a share-partition that was given up, unless its state was set anew meanwhile."""
+    return led.machine.locks() if led is not None and led.machine.state_epoch == state.state_epoch else ()

@@ -25,6 +25,7 @@ HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
 PROBE_PAUSE_S: Final = 0.5
 DUE_PAUSE_S: Final = 0.1
 DUE_BATCH: Final = 256
+LOAD_TIMEOUT_S: Final = 2.0  # a load waits longer than a fetch: what it misses is lost
 
 # KEYS: lock hash, due set. ARGV: leader epoch, share-partition, next deadline, hash ttl, fields to delete, field/value pairs.
 _WRITE_SCRIPT: Final = """
@@ -165,7 +166,7 @@ class LockTimers:
             answers: list[Any] = await pipeline.execute()
             return answers
 
-        answers = await self._guard(send())
+        answers = await self._guard(send(), LOAD_TIMEOUT_S)
         if answers is None:
             return [[] for _ in epochs]
         return [
@@ -180,10 +181,10 @@ class LockTimers:
         value: bytes | None = await self._guard(self._redis.get(f"sharequeue:fetch:{name}"))
         return value
 
-    async def _guard(self, call: Awaitable[Any]) -> Any:
+    async def _guard(self, call: Awaitable[Any], timeout_s: float | None = None) -> Any:
         """Await a call of Redis; if it fails or is late go on without Redis and return None."""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s or self._timeout_s):
                 return await call
         except (RedisError, OSError, TimeoutError) as fault:
             if not self.degraded:

@@ -108,6 +108,16 @@ class Metadata:
         if unknown:
             await self._ask(DescribeTopicsRequest(topic_ids=unknown))
 
+    async def learn_all(self) -> None:
+        """Learn of every topic there is."""
+        query = apis.ListTopicsQuery()
+        while True:
+            page: messages.ListTopicsResponse = await self._coordinator.call(apis.LIST_TOPICS, query)
+            await self.topics_by_id([topic.topic_id for topic in page.topics])
+            if page.next_page_token is None:
+                return
+            query = apis.ListTopicsQuery(page_token=page.next_page_token)
+
     async def refresh(self, name: str) -> None:
         """Ask again: somebody speaks of a partition that the topic did not have."""
         await self._ask(DescribeTopicsRequest(names=[name]))

@@ -37,6 +37,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     state_write_deadline_ms: int = 10_000
     redis_timeout_ms: int = 50
     dead_letter_retry_max_ms: int = 30_000
+    retention_interval_ms: int = 60_000
+    """How often log starts are moved up as retention.ms and retention.bytes ask."""
 
     def check(self) -> None:
         """Raises: ValueError: settings that contradict each other."""
