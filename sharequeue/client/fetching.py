@@ -130,14 +130,19 @@ class Fetching:
             fetch_id=unanswered.fetch_id,
         )
         epoch = self._epoch
-        self.opened = True
-        response: FetchResponse = await self._client.call(
-            apis.FETCH_RECORDS,
-            request,
-            path=self._path,
-            deadline_s=max_wait_ms / 1000 + ANSWER_SLACK_S,
-            retry=False,
-        )
+        opened, self.opened = self.opened, True
+        try:
+            response: FetchResponse = await self._client.call(
+                apis.FETCH_RECORDS,
+                request,
+                path=self._path,
+                deadline_s=max_wait_ms / 1000 + ANSWER_SLACK_S,
+                retry=False,
+            )
+        except ApiError as error:
+            if error.definite:
+                self.opened = opened
+            raise
         self._unanswered = None
         if epoch == self._epoch:  # else subscribe was called meanwhile
             self._epoch = 1 if epoch in (OPEN, MAX_INT32) else epoch + 1
@@ -145,8 +150,8 @@ class Fetching:
             self._refresh_at = time.monotonic() + METADATA_REFRESH_S
         return Fetched(response, unanswered.acknowledgements, unanswered.attempts > 1)
 
-    async def close(self, deadline_s: float) -> bool:
-        """Close the session: what the member holds in it is released. Returns: False: there was none any more.
+    async def close(self, deadline_s: float) -> None:
+        """End the session, if there is one; what an answer that was lost acquired is released by that.
 
         Raises: ApiError: the service cannot be reached, or refused.
         """
@@ -154,7 +159,5 @@ class Fetching:
         try:
             await self._client.call(CLOSE_SESSION, request, path=self._path, deadline_s=deadline_s)
         except ApiError as error:
-            if error.error in SESSION_LOST:
-                return False
-            raise
-        return True
+            if error.error not in SESSION_LOST:
+                raise

@@ -37,6 +37,7 @@ FIRST_PAUSE_S: Final = 0.05
 LAST_PAUSE_S: Final = 1.0
 EARLY_S: Final = 0.02
 CLOSE_DEADLINE_S: Final = 5.0
+FAILING_CLOSE_DEADLINE_S: Final = 1.0
 
 Committed = dict[tuple[str, int], int]
 CommitCallback = Callable[[Committed, Exception | None], None]
@@ -394,17 +395,17 @@ class ShareConsumer:
             await self._client.close()
 
     async def _release_held(self) -> None:
-        """Give back what is held. A service that is out of reach lets the locks end in their own time."""
+        """Give back what is held and end the session. A service out of reach lets the locks end in their own time."""
         if not self._fetching.opened:
             return
+        deadline_s = CLOSE_DEADLINE_S if self._failing_since is None else FAILING_CLOSE_DEADLINE_S
+        releases = []
+        for delivery in self._held:
+            delivery.choose_all(RELEASE)
+            releases += delivery.take_chosen()
         try:
-            if await self._fetching.close(CLOSE_DEADLINE_S):
-                return
-            releases = []  # there is no session whose end releases them
-            for delivery in self._held:
-                delivery.choose_all(RELEASE)
-                releases += delivery.take_chosen()
-            await self._acknowledging.send(releases, Settled(), CLOSE_DEADLINE_S)
+            await self._acknowledging.send(releases, Settled(), deadline_s)
+            await self._fetching.close(deadline_s)
         except ApiError as error:
             log.warning("what %s holds is released when its locks end: %s", self.member_id, error.detail)
 
