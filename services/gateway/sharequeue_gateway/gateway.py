@@ -33,6 +33,7 @@ from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
 
 log = logging.getLogger(__name__)
 
+
 async def prepare(settings: Settings) -> Service:
     """Connect to everything and register with the group coordinator. Raises: whatever cannot be reached."""
     clock = Clock()
