@@ -1,0 +1,229 @@
+"""Topics over HTTP: create, list, describe, change, delete; delete-records and what groups see of it (LS)."""
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.http.calls import Gateway, good, problem, ranges, wait_until
+
+DEFAULTS = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    "delete.retention.ms": "86400000",
+    "min.compaction.lag.ms": "0",
+    "max.message.bytes": "1048588",
+    "errors.deadletterqueue.group.enable": "false",
+}
+
+
+def test_a_topic_is_created_and_described(gateway: Gateway, name: str) -> None:
+    config = {"retention.ms": 60_000, "cleanup.policy": "compact", "errors.deadletterqueue.group.enable": True}
+    created = good(gateway.http.post("/v1/topics", json={"name": name, "partitions": 2, "config": config}), 201)
+    changed = {"retention.ms": "60000", "cleanup.policy": "compact", "errors.deadletterqueue.group.enable": "true"}
+    assert created.pop("topic_id") == str(uuid.UUID(gateway.describe_topic(name)["topic_id"]))
+    assert created == {"name": name, "partitions": 2, "config": {**DEFAULTS, **changed}}
+    described = gateway.describe_topic(name)
+    assert described["config"] == created["config"]
+    nothing = {"log_start_offset": 0, "last_stable_offset": 0, "log_end_offset": 0}
+    assert described["partitions"] == [{"partition": partition, **nothing} for partition in (0, 1)]
+    gateway.produce_batches(name, 3, partition=1)
+    three = {"log_start_offset": 0, "last_stable_offset": 3, "log_end_offset": 3}
+    assert gateway.describe_topic(name)["partitions"][1] == {"partition": 1, **three}
+
+
+def test_a_topic_exists_once(gateway: Gateway, name: str) -> None:
+    assert gateway.create_topic(name)["config"] == DEFAULTS
+    response = gateway.http.post("/v1/topics", json={"name": name, "partitions": 5})
+    problem(response, 409, "TOPIC_ALREADY_EXISTS", 36)
+    assert len(gateway.describe_topic(name)["partitions"]) == 1
+
+
+def test_topics_are_listed_by_name_a_page_at_a_time(gateway: Gateway, name: str) -> None:
+    made = [f"{name}-{letter}" for letter in "cab"]
+    ids = {topic: gateway.create_topic(topic, partitions=2)["topic_id"] for topic in made}
+    seen, token, pages = [], None, 0
+    while True:
+        query = {"page_size": 2, **({"page_token": token} if token else {})}
+        page = good(gateway.http.get("/v1/topics", params=query))
+        assert len(page["topics"]) <= 2
+        seen += page["topics"]
+        pages += 1
+        token = page.get("next_page_token")
+        if token is None:
+            break
+    names = [topic["name"] for topic in seen]
+    assert names == sorted(set(names))
+    assert pages == (len(seen) + 1) // 2
+    ours = [topic for topic in seen if topic["name"] in ids]
+    assert ours == [{"name": topic, "topic_id": ids[topic], "partitions": 2} for topic in sorted(made)]
+
+
+@pytest.mark.parametrize("page_size", [0, 10_001])
+def test_a_page_has_bounds(gateway: Gateway, page_size: int) -> None:
+    problem(gateway.http.get("/v1/topics", params={"page_size": page_size}), 400, "INVALID_REQUEST", 42)
+
+
+def test_settings_change_and_go_back_to_the_default(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, retention_ms=1000, retention_bytes=5, cleanup_policy="compact")
+    path = f"/v1/topics/{name}"
+    body = {"config": {"retention.ms": None, "max.message.bytes": 500}, "reset": ["cleanup.policy"]}
+    changed = good(gateway.http.patch(path, json=body))["config"]
+    assert changed == {**DEFAULTS, "retention.bytes": "5", "max.message.bytes": "500"}
+    assert gateway.describe_topic(name)["config"] == changed
+    problem(
+        gateway.http.post(f"{path}/records", json={"records": [{"value": "x" * 500}]}), 413, "MESSAGE_TOO_LARGE", 10
+    )
+    refused = ({"config": {"retention.ms": 5, "no.such": 1}}, {"reset": ["no.such"]}, {"config": {"no.such": None}})
+    for body in refused:
+        problem(gateway.http.patch(path, json=body), 400, "INVALID_CONFIG", 40)
+    assert gateway.describe_topic(name)["config"] == changed
+
+
+def test_partitions_only_grow(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    path = f"/v1/topics/{name}"
+    assert good(gateway.http.patch(path, json={"partitions": 3}))["partitions"] == 3
+    for wrong in (2, 0, 10_001):
+        problem(gateway.http.patch(path, json={"partitions": wrong}), 400, "INVALID_PARTITIONS", 37)
+    problem(gateway.http.patch("/v1/topics/no-such", json={"partitions": 3}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    gateway.produce_batches(name, 1, partition=2)
+    assert gateway.acquire(name, name) == ["2:0-0×1"]
+
+
+def test_a_deleted_topic_is_gone_for_every_group(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
+    other = f"{name}-other"
+    for topic in (name, other):
+        gateway.produce_batches(topic, 3)
+    gateway.acquire(name, topics=[name, other])
+    one, other_id = (gateway.describe_topic(topic)["topic_id"] for topic in (name, other))
+    waiting = background.submit(gateway.try_fetch, name, name, member="m2", max_wait_ms=20_000)
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
+    problem(waiting.result(12), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    for call in (
+        gateway.http.get(f"/v1/topics/{name}"),
+        gateway.http.delete(f"/v1/topics/{name}"),
+        gateway.try_fetch(name, name),
+        gateway.http.get(f"/v1/topics/{name}/partitions/0/records"),
+    ):
+        problem(call, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert gateway.settle(name, name, 0, 2, "accept") == 3
+    assert gateway.settle(name, other, 0, 2, "accept") == "applied"
+    assert name not in [topic["name"] for topic in good(gateway.http.get("/v1/topics?page_size=10000"))["topics"]]
+
+    def topics_of_group() -> set[str]:
+        return {topic["topic_id"] for topic in good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"]}
+
+    assert one not in topics_of_group()
+    wait_until(lambda: topics_of_group() == {other_id})
+
+
+def test_a_topic_of_a_deleted_ones_name_is_new(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 3)
+    gateway.acquire(name, name)
+    before = gateway.describe_topic(name)["topic_id"]
+    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
+    assert gateway.produce(name, "new") == [0]
+    assert gateway.describe_topic(name)["topic_id"] != before
+    assert gateway.acquire(name, name) == ["0-0×1"]
+    assert [record["value"] for record in gateway.read(name)["records"]] == ["new"]
+
+
+# Delete records
+
+
+def test_delete_records_moves_the_log_start(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    gateway.produce_batches(name, 5, 5)
+    gateway.produce_batches(name, 2, partition=1)
+    path = f"/v1/topics/{name}/delete-records"
+    body = {"partitions": [{"partition": 0, "before_offset": 7}, {"partition": 1, "before_offset": -1}]}
+    answer = good(gateway.http.post(path, json=body))
+    assert answer == {"partitions": [{"partition": 0, "log_start_offset": 7}, {"partition": 1, "log_start_offset": 2}]}
+    back = {"partitions": [{"partition": 0, "before_offset": 3}]}
+    assert good(gateway.http.post(path, json=back))["partitions"] == [{"partition": 0, "log_start_offset": 7}]
+    starts = [partition["log_start_offset"] for partition in gateway.describe_topic(name)["partitions"]]
+    assert (starts, gateway.log_ends(name)) == ([7, 2], [10, 2])
+    below = gateway.http.get(f"/v1/topics/{name}/partitions/0/records", params={"offset": 6})
+    problem(below, 400, "OFFSET_OUT_OF_RANGE", 1)
+    assert [record["offset"] for record in gateway.read(name, offset=7)["records"]] == [7, 8, 9]
+    assert gateway.produce(name, "next", partition=1) == [2]
+    assert sorted(gateway.acquire(name, name)) == ["1:2-2×1", "7-9×1"]
+
+
+@pytest.fixture
+def seven_batches(gateway: Gateway, name: str) -> str:
+    """2-6, 7-11 … 32-36 held by m1, in batches of five; the log starts at 2; no dead letters."""
+    gateway.configure(name, errors_deadletterqueue_topic_name="")
+    gateway.produce_batches(name, 2)
+    gateway.delete_records(name, 2)
+    gateway.produce_batches(name, *[5] * 7)
+    assert gateway.acquire(name, name) == ["2-36×1"]
+    return name
+
+
+def test_ls_001_held_records_below_the_log_start_end_silently(gateway: Gateway, seven_batches: str) -> None:
+    topic = seven_batches
+    for first, last, type in ((2, 6, "accept"), (12, 16, "release"), (22, 26, "release"), (27, 31, "reject")):
+        assert gateway.settle(topic, topic, first, last, type) == "applied"
+    gateway.delete_records(topic, 20)
+    assert gateway.acquire(topic, topic, member="m2") == ["22-26×2"]
+    assert gateway.window(topic, topic)[0] == 20
+    (offsets,) = good(gateway.http.get(f"/v1/share-groups/{topic}/offsets"))["topics"]
+    assert offsets["partitions"][0]["log_end_offset"] == 37
+    assert gateway.settle(topic, topic, 7, 11, "accept") == "ignored"
+    assert gateway.settle(topic, topic, 17, 21, "accept") == "applied"
+    assert gateway.settle(topic, topic, 32, 36, "accept") == "applied"
+    assert gateway.settle(topic, topic, 22, 26, "accept", member="m2") == "applied"
+    assert gateway.acquire(topic, topic) == []
+
+
+def test_ls_005_released_behind_the_log_start(gateway: Gateway, seven_batches: str) -> None:
+    topic = seven_batches
+    assert gateway.settle(topic, topic, 32, 36, "release") == "applied"
+    gateway.delete_records(topic, 36)
+    assert gateway.acquire(topic, topic, member="m2") == ["36-36×2"]
+
+
+def test_ls_007_the_window_follows_the_log_start(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 2)
+    gateway.delete_records(name, 2)
+    gateway.produce_batches(name, 5, 5)
+    assert gateway.acquire(name, name) == ["2-11×1"]
+    gateway.delete_records(name, 4)
+    assert gateway.settle(name, name, 7, 8, "release") == "applied"
+    gateway.delete_records(name, 7)
+    assert gateway.acquire(name, name, member="m2") == ["7-8×2"]
+    assert gateway.settle(name, name, 9, 11, "accept") == "applied"
+    assert gateway.settle(name, name, 2, 6, "accept") in ("applied", "ignored")
+
+
+def test_ls_011_everything_in_flight_is_gone(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=1000)
+    gateway.produce_batches(name, 5)
+    gateway.acquire(name, name)
+    gateway.delete_records(name, -1)
+    gateway.produce_batches(name, 5)
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=10_000) == ["5-9×1"]
+    assert gateway.settle(name, name, 5, 9, "accept", member="m2") == "applied"
+    wait_until(lambda: gateway.acquire(name, name, member="m2") == [] and gateway.window(name, name) == (10, []))
+
+
+def test_ls_023_a_fetch_below_the_log_start_is_no_error(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 5, 5)
+    assert gateway.acquire(name, name, max_records=2) == ["0-1×1"]
+    gateway.delete_records(name, 6)
+    answer = gateway.fetch(name, name, member="m2", max_wait_ms=10_000)
+    assert (ranges(answer), answer["errors"]) == (["6-9×1"], [])
+
+
+def test_deleted_records_are_not_delivered_again(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 6)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 5, "release") == "applied"
+    gateway.delete_records(name, 4)
+    answer = gateway.fetch(name, name, max_wait_ms=10_000)
+    assert ranges(answer) == ["4-5×2"]
+    assert [record["offset"] for batch in answer["batches"] for record in batch["records"]] == [4, 5]
