@@ -30,7 +30,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock, serve_operations
 from sharequeue.wire import Call, Client, create_app, serve
 from sharequeue_share_coordinator import shard
-from sharequeue_share_coordinator.coordinator import Item, OwnershipLost, ShareCoordinator
+from sharequeue_share_coordinator.coordinator import LOST, Item, OwnershipLost, ShareCoordinator
 from sharequeue_share_coordinator.shard import Decision, KeyState
 
 GROWTH_PAUSE_S = 1.0
@@ -44,36 +44,37 @@ class Topics:
     def __init__(self, coordinator: Client) -> None:
         self._coordinator = coordinator
         self._partitions: dict[str, int] = {}
-        self._asked: dict[str, float] = {}
+        self._ask_again: dict[str, float] = {}
 
     def deleted(self, topic_id: str) -> None:
         self._partitions[topic_id] = 0
 
     async def learn(self, topics: Sequence[TopicState]) -> str | None:
         """Ask for what is not known of these topics. Returns: why that could not be, or None."""
-        unknown = []
+        unknown: dict[str, int] = {}
         now = time.monotonic()
         for topic in topics:
             if topic.topic_id is None or not topic.partitions:
                 continue
             known = self._partitions.get(topic.topic_id)
             highest = max(partition.partition for partition in topic.partitions)
-            grown = known is not None and 0 < known <= highest and now - self._asked[topic.topic_id] > GROWTH_PAUSE_S
+            grown = known is not None and 0 < known <= highest and now >= self._ask_again.get(topic.topic_id, 0)
             if known is None or grown:
-                unknown.append(topic.topic_id)
+                unknown[topic.topic_id] = highest
         if not unknown:
             return None
         try:
             response: DescribeTopicsResponse = await self._coordinator.call(
-                apis.DESCRIBE_TOPICS, DescribeTopicsRequest(topic_ids=unknown), deadline_s=5
+                apis.DESCRIBE_TOPICS, DescribeTopicsRequest(topic_ids=list(unknown)), deadline_s=5
             )
         except ApiError as error:
             return f"the group coordinator does not say what topics there are: {error.detail}"
         found = {topic.topic_id: topic.partitions for topic in response.topics}
-        for topic_id in unknown:
+        for topic_id, highest in unknown.items():
             if topic_id in found:
                 self._partitions[topic_id] = found[topic_id]
-                self._asked[topic_id] = now
+                if found[topic_id] <= highest:
+                    self._ask_again[topic_id] = now + GROWTH_PAUSE_S
         return None
 
     def fault(self, topic_id: str, partition: int, unreachable: str | None) -> Decision | None:
@@ -190,7 +191,7 @@ def create_share_coordinator_app(
         topics.deleted(request.topic_id)
         try:
             await coordinator.delete_topic(request.topic_id)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as fault:
+        except (*LOST, asyncpg.PostgresError) as fault:
             raise CoordinatorNotAvailable(f"the state cannot be deleted now: {fault!r}") from fault
         return Empty()
 
@@ -212,7 +213,7 @@ def create_share_coordinator_app(
             status = "degraded"
         try:
             await coordinator.ping()
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OwnershipLost) as fault:
+        except (*LOST, asyncpg.PostgresError, OwnershipLost) as fault:
             dependencies["postgresql"] = repr(fault)
             status = "unavailable"
         return Readiness(status=status, dependencies=dependencies)
