@@ -1,0 +1,285 @@
+"""Groups over HTTP: settings and when they take effect (DY), where a group begins (RS), lag (LG), what is in flight."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.http.calls import Gateway, good, outcomes, problem, ranges, wait_until
+
+DEFAULTS = {
+    "share.session.timeout.ms": "45000",
+    "share.heartbeat.interval.ms": "5000",
+    "share.record.lock.duration.ms": "30000",
+    "share.delivery.count.limit": "5",
+    "share.partition.max.record.locks": "2000",
+    "share.auto.offset.reset": "earliest",
+    "share.isolation.level": "read_uncommitted",
+    "share.renew.acknowledge.enable": "true",
+    "share.assignment.interval.ms": "1000",
+    "share.assignor.offload.enable": "true",
+    "errors.deadletterqueue.copy.record.enable": "true",
+}
+
+
+def config_path(group: str) -> str:
+    return f"/v1/share-groups/{group}/config"
+
+
+def test_a_group_has_settings_before_it_exists(gateway: Gateway, name: str) -> None:
+    defaults = {**DEFAULTS, "errors.deadletterqueue.topic.name": f"dlq.{name}"}
+    assert good(gateway.http.get(config_path(name))) == defaults
+    changes = {
+        "share.delivery.count.limit": 7,
+        "share.renew.acknowledge.enable": False,
+        "share.isolation.level": "read_committed",
+    }
+    changed = good(gateway.http.patch(config_path(name), json=changes))
+    expected = {
+        **defaults,
+        "share.delivery.count.limit": "7",
+        "share.renew.acknowledge.enable": "false",
+        "share.isolation.level": "read_committed",
+    }
+    assert changed == good(gateway.http.get(config_path(name))) == expected
+    back = {"share.delivery.count.limit": None, "reset": ["share.isolation.level", "share.renew.acknowledge.enable"]}
+    assert good(gateway.http.patch(config_path(name), json=back)) == defaults
+    assert good(gateway.http.patch(config_path(name), json={})) == defaults
+
+
+@pytest.mark.parametrize(
+    ("group", "topic"), [("a:b", "dlq.a_3ab"), ("größe", "dlq.gr_c3_b6_c3_9fe"), ("a_b", "dlq.a_5fb")]
+)
+def test_the_default_dead_letter_topic_is_a_name_a_topic_can_have(gateway: Gateway, group: str, topic: str) -> None:
+    assert good(gateway.http.get(config_path(group)))["errors.deadletterqueue.topic.name"] == topic
+
+
+BOUNDS = {
+    "share.session.timeout.ms": (5001, 3_600_000, 5000),
+    "share.heartbeat.interval.ms": (500, 44_999, 499),
+    "share.record.lock.duration.ms": (1000, 12 * 3_600_000, 999),
+    "share.delivery.count.limit": (1, 100, 0),
+    "share.partition.max.record.locks": (1, 1_000_000, 0),
+    "share.assignment.interval.ms": (0, 60_000, -1),
+}
+
+
+@pytest.mark.parametrize("setting", BOUNDS)
+def test_settings_have_bounds(gateway: Gateway, name: str, setting: str) -> None:
+    low, high, below = BOUNDS[setting]
+    for value in (low, high):
+        assert good(gateway.http.patch(config_path(name), json={setting: value}))[setting] == str(value)
+    for value in (below, high + 1):
+        problem(gateway.http.patch(config_path(name), json={setting: value}), 400, "INVALID_CONFIG", 40)
+    assert good(gateway.http.get(config_path(name)))[setting] == str(high)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"share.delivery.limit": 5},
+        {"share.delivery.count.limit": "five"},
+        {"share.delivery.count.limit": 2.5},
+        {"share.delivery.count.limit": True},
+        {"share.delivery.count.limit": ["5"]},
+        {"share.renew.acknowledge.enable": "yes"},
+        {"share.isolation.level": "serializable"},
+        {"share.auto.offset.reset": "none"},
+        {"share.auto.offset.reset": "by_duration:1h"},
+        {"share.auto.offset.reset": "by_duration:-PT1H"},
+        {"errors.deadletterqueue.topic.name": "__dlq"},
+        {"reset": ["share.delivery.limit"]},
+        {"reset": "share.delivery.count.limit"},
+        {"share.session.timeout.ms": 1000},
+    ],
+)
+def test_settings_that_cannot_be_change_none(gateway: Gateway, name: str, changes: dict[str, Any]) -> None:
+    body = {"share.record.lock.duration.ms": 5000, **changes}
+    problem(gateway.http.patch(config_path(name), json=body), 400, "INVALID_CONFIG", 40)
+    assert good(gateway.http.get(config_path(name)))["share.record.lock.duration.ms"] == "30000"
+
+
+@pytest.mark.parametrize("body", [[], {"share.delivery.count.limit": {"value": 5}}, "x"])
+def test_settings_that_do_not_fit_the_schema(gateway: Gateway, name: str, body: Any) -> None:
+    problem(gateway.http.patch(config_path(name), json=body), 422, "INVALID_REQUEST", 42)
+
+
+# When settings take effect
+
+
+def test_dy_001_a_lower_limit_ends_at_the_next_release(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, errors_deadletterqueue_topic_name="")
+    gateway.produce_batches(name, 10)
+    for expected in ("0-9×1", "0-9×2"):
+        assert gateway.acquire(name, name) == [expected]
+        if expected == "0-9×1":
+            assert gateway.settle(name, name, 0, 9, "release") == "applied"
+    gateway.configure(name, share_delivery_count_limit=2)
+    assert gateway.settle(name, name, 0, 9, "release") == "applied"
+    assert gateway.window(name, name) == (10, [])
+
+
+def test_dy_005_lt_009_a_lock_keeps_the_duration_it_began_with(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=60_000)
+    gateway.produce_batches(name, 1, 1)
+    first = gateway.fetch(name, name, max_records=1)
+    gateway.configure(name, share_record_lock_duration_ms=1000)
+    second = gateway.fetch(name, name, max_records=1)
+    until = [answer["batches"][0]["lock_expires_at_ms"] - time.time() * 1000 for answer in (first, second)]
+    assert until[0] > 30_000
+    assert until[1] < 1001
+    assert [answer["acquisition_lock_timeout_ms"] for answer in (first, second)] == [60_000, 1000]
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=10_000) == ["1-1×2"]
+    assert gateway.settle(name, name, 0, 0, "accept") == "applied"
+
+
+# Where a group begins
+
+
+def test_rs_001_latest_begins_at_the_end_of_the_first_load(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_auto_offset_reset="latest")
+    gateway.produce_batches(name, 3)
+    assert gateway.acquire(name, name) == []
+    (topic,) = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"]
+    assert (topic["partitions"][0]["start_offset"], topic["partitions"][0]["lag"]) == (3, 0)
+    gateway.produce_batches(name, 1)
+    assert gateway.acquire(name, name) == ["3-3×1"]
+
+
+def test_rs_003_by_duration_begins_with_what_is_young_enough(gateway: Gateway, name: str) -> None:
+    minute, now = 60_000, int(time.time() * 1000)
+    for age in (120 * minute, 30 * minute, 0):
+        gateway.produce(name, "x", timestamp_ms=now - age)
+    for duration, expected in (("PT1H", "1-2×1"), ("PT3H", "0-2×1"), ("P1DT0.5S", "0-2×1"), ("PT29M", "2-2×1")):
+        group = f"{name}-{duration}"
+        gateway.configure(group, share_auto_offset_reset=f"by_duration:{duration}")
+        assert gateway.acquire(group, name) == [expected]
+
+
+def test_rs_005_each_group_has_its_own_reset(gateway: Gateway, name: str) -> None:
+    earliest, latest = f"{name}-earliest", f"{name}-latest"
+    gateway.configure(earliest, share_auto_offset_reset="earliest")
+    gateway.configure(latest, share_auto_offset_reset="latest")
+    gateway.produce_batches(name, 1)
+    assert [gateway.acquire(group, name) for group in (earliest, latest)] == [["0-0×1"], []]
+    gateway.produce_batches(name, 1)
+    assert [gateway.acquire(group, name) for group in (earliest, latest)] == [["1-1×1"], ["1-1×1"]]
+
+
+def test_rs_007_a_new_partition_of_a_known_topic_begins_at_0(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_auto_offset_reset="latest")
+    gateway.create_topic(name)
+    assert gateway.acquire(name, name) == []
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"partitions": 2}))
+    gateway.produce_batches(name, 10, partition=1)
+    assert gateway.acquire(name, name) == ["1:0-9×1"]
+
+
+# Offsets and lag
+
+
+def test_gi_033_an_unknown_group_has_no_offsets(gateway: Gateway, name: str) -> None:
+    for path in ("offsets", "in-flight"):
+        problem(gateway.http.get(f"/v1/share-groups/{name}/{path}"), 404, "GROUP_ID_NOT_FOUND", 69)
+    gateway.configure(name, share_delivery_count_limit=3)
+    problem(gateway.http.get(f"/v1/share-groups/{name}/offsets"), 404, "GROUP_ID_NOT_FOUND", 69)
+
+
+def test_lg_001_lg_003_lag_is_what_is_not_finished(gateway: Gateway, name: str) -> None:
+    def lag() -> int:
+        (topic,) = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"]
+        return int(topic["partitions"][0]["lag"])
+
+    gateway.produce_batches(name, 1)
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 0, 0, "accept")
+    assert lag() == 0
+    gateway.produce_batches(name, 1)
+    assert lag() == 1
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 1, 1, "release")
+    assert lag() == 1
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 1, 1, "accept")
+    assert lag() == 0
+
+
+def test_offsets_name_every_partition_the_group_knows(gateway: Gateway, name: str) -> None:
+    topics = [f"{name}-b", f"{name}-a"]
+    for topic in topics:
+        gateway.create_topic(topic, partitions=2)
+        gateway.produce_batches(topic, 4, partition=1)
+    gateway.acquire(name, topics=topics)
+    gateway.settle(name, topics[0], 0, 1, "accept", partition=1)
+    listed = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"]
+    assert [topic["topic"] for topic in listed] == sorted(topics)
+    assert all(topic["topic_id"] == gateway.describe_topic(topic["topic"])["topic_id"] for topic in listed)
+    idle, used = listed[1]["partitions"]
+    assert idle["leader_epoch"] > 0
+    assert {**idle, "leader_epoch": 0} == {
+        "partition": 0,
+        "start_offset": 0,
+        "log_end_offset": 0,
+        "leader_epoch": 0,
+        "lag": 0,
+    }
+    assert (used["partition"], used["log_end_offset"], used["lag"]) == (1, 4, 2)
+
+
+# In flight
+
+
+def test_in_flight_tells_who_holds_what_until_when(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 6)
+    gateway.acquire(name, name, max_records=2)
+    second = gateway.fetch(name, name, member="m2", max_records=2)
+    gateway.settle(name, name, 1, 1, "release")
+    (partition,) = gateway.in_flight(name)
+    assert (partition["topic"], partition["partition"]) == (name, 0)
+    assert (partition["start_offset"], partition["end_offset"]) == (0, 5)
+    held, released, other, rest = partition["batches"]
+    assert (held["member_id"], held["delivery_state"], held["delivery_count"]) == ("m1", "ACQUIRED", 1)
+    assert released == {"first_offset": 1, "last_offset": 1, "delivery_state": "AVAILABLE", "delivery_count": 1}
+    assert (other["member_id"], other["first_offset"], other["last_offset"]) == ("m2", 2, 3)
+    assert other["lock_expires_at_ms"] == second["batches"][0]["lock_expires_at_ms"]
+    assert rest == {"first_offset": 4, "last_offset": 5, "delivery_state": "AVAILABLE", "delivery_count": 0}
+
+
+def test_in_flight_can_be_narrowed(gateway: Gateway, name: str) -> None:
+    topics = [f"{name}-a", f"{name}-b"]
+    for topic in topics:
+        gateway.create_topic(topic, partitions=2)
+        for partition in (0, 1):
+            gateway.produce_batches(topic, 1, partition=partition)
+    gateway.acquire(name, topics=topics)
+
+    def listed(**query: Any) -> list[tuple[str, int]]:
+        return [(entry["topic"], entry["partition"]) for entry in gateway.in_flight(name, **query)]
+
+    everything = [(topic, partition) for topic in topics for partition in (0, 1)]
+    assert listed() == everything
+    assert listed(topic=topics[1]) == everything[2:]
+    assert listed(topic=topics[0], partition=1) == [everything[1]]
+    path = f"/v1/share-groups/{name}/in-flight"
+    problem(gateway.http.get(path, params={"partition": 1}), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.get(path, params={"topic": "no-such"}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    problem(gateway.http.get(path, params={"topic": topics[0], "partition": 2}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    problem(gateway.http.get(path, params={"topic": topics[0], "partition": -1}), 422, "INVALID_REQUEST", 42)
+    problem(gateway.http.get(path, params={"state": "x"}), 422, "INVALID_REQUEST", 42)
+
+
+def test_a_throttled_record_comes_in_ever_smaller_portions(gateway: Gateway, name: str) -> None:
+    """Poison isolation (TH-001): with limit 5, what was delivered three times comes by halves, then one by one."""
+    gateway.produce_batches(name, 8)
+    seen = []
+    for _ in range(5):
+        answer = gateway.fetch(name, name, max_wait_ms=5000)
+        seen += ranges(answer)
+        (batch,) = answer["batches"]
+        release = {
+            **{key: batch[key] for key in ("topic", "partition", "first_offset", "last_offset")},
+            "type": "release",
+        }
+        assert outcomes(gateway.try_acknowledge(name, [release])) == ["applied"]
+    assert seen == ["0-7×1", "0-7×2", "0-7×3", "0-3×4", "0-0×5"]
+    wait_until(lambda: gateway.window(name, name)[0] == 1)
