@@ -99,7 +99,7 @@ class GroupCoordinator:
         try:
             async with self._pool.acquire(timeout=5) as connection:
                 return await function(connection, *arguments)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as fault:
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as fault:
             raise StorageError(f"the group coordinator's database does not answer: {fault!r}") from fault
 
     # Topics

@@ -23,7 +23,13 @@ from sharequeue_share_coordinator.shard import Decision, KeyState, Row
 log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 2000
-LOST: Final = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.CannotConnectNowError)
+LOST: Final = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.InternalClientError,  # asyncpg's own confusion when the server ends a connection as it is taken into use
+)
 
 Decide = Callable[[KeyState | None], Decision]
 

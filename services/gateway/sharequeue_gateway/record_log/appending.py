@@ -23,7 +23,13 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 log = logging.getLogger(__name__)
 
 KEY_HOURS: Final = 25
-LOST: Final = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.CannotConnectNowError)
+LOST: Final = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.InternalClientError,  # asyncpg's own confusion when the server ends a connection as it is taken into use
+)
 AT_ONCE: Final = 512
 
 Place = tuple[str, int]
@@ -109,6 +115,12 @@ class Appender:
         try:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()
+        except (*LOST, asyncpg.PostgresError) as fault:
+            log.warning("no connection to append with", extra=fields(appends=len(by_id), cause=repr(fault)))
+            for waiting, _ in by_id.values():
+                self._fall_back(waiting)
+            return
+        try:
             inserted = await store.append(self._connection, batches)
         except asyncpg.UniqueViolationError:
             for waiting, _ in by_id.values():
@@ -118,7 +130,7 @@ class Appender:
             self._connection = None
             log.warning("append lost its connection", extra=fields(appends=len(by_id), cause=repr(fault)))
             for waiting, batch in by_id.values():
-                self._spawn(self._find_out(waiting, batch.base_offset))
+                self._fall_back(waiting, batch.base_offset)
             return
         except (asyncpg.PostgresError, ValueError, OverflowError) as fault:
             if len(by_id) == 1:
@@ -146,11 +158,13 @@ class Appender:
         self._cache.set_ends(place, -1, batch.last_offset + 1)
         self._cache.add(place, batch)
 
-    def _fall_back(self, waiting: Waiting) -> None:
+    def _fall_back(self, waiting: Waiting, lost_at: int | None = None) -> None:
+        """Take the slow path. `lost_at`: a commit at that offset may have happened, its answer was lost."""
+
         async def append_slowly() -> None:
             remaining_s = max(waiting.deadline - time.monotonic(), 0.1)
             try:
-                result = await self._append_slowly([waiting.append], None, waiting.append_id, remaining_s)
+                result = await self._append_slowly([waiting.append], None, waiting.append_id, remaining_s, lost_at)
             except ApiError as error:
                 if not waiting.done.done():
                     waiting.done.set_exception(error)
@@ -160,76 +174,63 @@ class Appender:
 
         self._spawn(append_slowly())
 
-    async def _find_out(self, waiting: Waiting, base_offset: int) -> None:
-        """Learn whether a commit whose answer was lost happened; append again if it surely did not."""
-        append = waiting.append
-        while time.monotonic() < waiting.deadline:
-            try:
-                async with self._pool.acquire(timeout=2) as connection, connection.transaction():
-                    # its lock waits for the lost statement, if the server still runs it
-                    await store.lock(connection, [(append.topic_id, append.partition)])
-                    found = await store.appended(
-                        connection, append.topic_id, append.partition, waiting.append_id, base_offset
-                    )
-            except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
-                log.info("still do not know whether an append happened", extra=fields(cause=repr(fault)))
-                await asyncio.sleep(0.2)
-                continue
-            if found is None:
-                self._fall_back(waiting)
-            else:
-                waiting.done.set_result(found)
-                self._cache.drop((append.topic_id, append.partition))
-                self._on_append(append.topic_id, append.partition)
-            return
-        waiting.done.set_exception(
-            RequestTimedOut("the record log's database went away during the commit: the records may have been appended")
-        )
-
     # The slow path
 
     async def _append_slowly(
-        self, appends: Sequence[PartitionAppend], key: IdempotencyKey | None, append_id: uuid.UUID, deadline_s: float
+        self,
+        appends: Sequence[PartitionAppend],
+        key: IdempotencyKey | None,
+        append_id: uuid.UUID,
+        deadline_s: float,
+        lost_at: int | None = None,
     ) -> AppendResult:
+        """Try until the deadline. Once a try may have happened, each further one looks for its append id first."""
         deadline = time.monotonic() + deadline_s
-        begun = False
+        in_doubt = lost_at is not None
         while True:
+            look_from = (lost_at or 0) if in_doubt and key is None else None  # a key tells by itself
+            was_in_doubt = in_doubt
             try:
-                async with asyncio.timeout(max(deadline - time.monotonic(), 0.05)):
-                    async with self._pool.acquire() as connection:
-                        if begun:
-                            repeated = await self._look_up(connection, appends, key, append_id)
-                            if repeated is not None:
-                                return repeated
-                        begun = True
-                        return await self._transaction(connection, appends, key, append_id)
+                async with (
+                    asyncio.timeout(max(deadline - time.monotonic(), 0.05)),
+                    self._pool.acquire() as connection,
+                ):
+                    in_doubt = True
+                    return await self._transaction(connection, appends, key, append_id, look_from)
             except ApiError:
                 raise
-            except (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError) as fault:
+            except (*LOST, asyncpg.PostgresError, ValueError, OverflowError) as fault:
+                again = isinstance(fault, (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError))
+                if not again and not was_in_doubt:
+                    raise StorageError(f"the record log refused the append: {fault}", definite=True) from fault
                 if time.monotonic() + 0.2 >= deadline:
-                    raise _unknown(begun, fault) from fault
+                    raise _unknown(in_doubt, fault) from fault
+                log.info("an append is tried again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(0.1)
-            except TimeoutError as fault:
-                raise _unknown(begun, fault) from fault
-            except (asyncpg.PostgresError, ValueError, OverflowError) as fault:
-                raise StorageError(f"the record log refused the append: {fault}", definite=True) from fault
 
     async def _look_up(
-        self, connection: Any, appends: Sequence[PartitionAppend], key: IdempotencyKey | None, append_id: uuid.UUID
+        self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID, from_offset: int
     ) -> AppendResult | None:
-        """Whether an earlier try, whose commit answer was lost, happened."""
-        if key is not None:
-            return None  # the key itself tells, in the transaction
-        async with connection.transaction():
-            await store.lock(connection, [(append.topic_id, append.partition) for append in appends])
-            found = [
-                await store.appended(connection, append.topic_id, append.partition, append_id, 0) for append in appends
-            ]
-        return None if None in found else AppendResult([base for base in found if base is not None], None)
+        """Whether an earlier try happened. Its locks wait for a statement that the server still runs."""
+        places = [(append.topic_id, append.partition) for append in appends]
+        await store.lock(connection, places)
+        found = [await store.appended(connection, *place, append_id, from_offset) for place in places]
+        if None in found:
+            return None
+        for place in places:
+            self._cache.drop(place)
+            self._on_append(*place)
+        return AppendResult([base for base in found if base is not None], None)
 
     async def _transaction(
-        self, connection: Any, appends: Sequence[PartitionAppend], key: IdempotencyKey | None, append_id: uuid.UUID
+        self,
+        connection: Any,
+        appends: Sequence[PartitionAppend],
+        key: IdempotencyKey | None,
+        append_id: uuid.UUID,
+        look_from: int | None,
     ) -> AppendResult:
+        """`look_from`: look for an earlier try from that offset on, under the locks that this one needs too."""
         places = [(append.topic_id, append.partition) for append in appends]
         async with connection.transaction():
             hour = int(time.time() // 3600)
@@ -244,6 +245,10 @@ class Appender:
                             f"Idempotency-Key {key.key!r} was used for another request; use a new key", status=422
                         )
                     return AppendResult(base_offsets, answer)
+            if look_from is not None:
+                happened = await self._look_up(connection, appends, append_id, look_from)
+                if happened is not None:
+                    return happened
             batches = await self._insert(connection, appends, append_id)
             base_offsets = [batch.base_offset for batch in batches]
             kept: bytes | None = None
