@@ -10,7 +10,7 @@ from tests.storage.record_logs import PostgresRecordLogs, RecordLogs
 
 pytest.register_assert_rewrite("tests.storage.record_log_suite")
 
-DEADLINE_S = 60
+DEADLINE_S = 30
 
 
 @pytest.hookimpl(tryfirst=True)
