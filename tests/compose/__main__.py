@@ -16,7 +16,7 @@ import httpx
 from sharequeue.embedded import free_port
 from tests.compose import compose_file
 from tests.compose.engine import Engine, EngineError, engine, say
-from tests.compose.main_job import check_after_crash, check_data, do_main_job
+from tests.compose.main_job import check_held, do_main_job, finish
 from tests.compose.stand_ins import build_arguments, images
 
 PROJECT: Final = "sharequeue-compose-test"
@@ -115,7 +115,7 @@ def project(engine: Engine, home: Path) -> Iterator[Project]:
     try:
         yield stack
     except BaseException:
-        told = stack.compose("ps", "--all").stdout + stack.compose("logs", "--tail=60").stdout
+        told = stack.compose("ps", "--all").stdout + stack.compose("logs", "--no-color", "--tail=60").stdout
         print(told, file=sys.stderr, flush=True)
         stack.compose("down", "--volumes", "--remove-orphans")
         raise
@@ -196,11 +196,12 @@ def use_and_break(stack: Project, home: Path) -> None:
         do_main_job(client, TOPIC)
         say("kill -9 of the gateway")
         crash_gateway(stack, client)
-        check_after_crash(client, TOPIC)
+        check_held(client, TOPIC)
         say("down and up again, on the same volumes")
         stack.do("down")
         stack.up()
-        check_data(client, TOPIC)
+        check_held(client, TOPIC)
+        finish(client, TOPIC)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The main job through a gateway: produce, fetch, acknowledge, redeliver, dead-letter; and what a crash must leave."""
+"""The main job through a gateway: produce, fetch, acknowledge, redeliver, dead-letter; and what crashes and restarts must leave."""
 
 from typing import Any
 
@@ -26,21 +26,24 @@ def do_main_job(client: httpx.Client, name: str) -> None:
     assert [record["value"] for record in batch["records"]] == [VALUES[2]], batch
 
 
-def check_after_crash(client: httpx.Client, name: str) -> None:
-    """After a crash of the gateway: what was settled stays settled; the holder's lock holds, and its count."""
+def check_held(client: httpx.Client, name: str) -> None:
+    """What `do_main_job` left still stands: settled records stay settled, `holder` holds offset 3 at its first delivery."""
     fetched = _fetch(client, name, "second", max_wait_ms=0)
     assert fetched["batches"] == [], f"records that are settled or locked came again: {fetched}"
+    (partition,) = _ask(client, "GET", f"/v1/share-groups/{name}/in-flight?topic={name}")["partitions"]
+    held = {batch["first_offset"]: batch for batch in partition["batches"] if batch["delivery_state"] == "ACQUIRED"}
+    assert list(held) == [3], partition
+    assert (held[3]["member_id"], held[3]["delivery_count"]) == ("holder", 1), partition
+
+
+def finish(client: httpx.Client, name: str) -> None:
+    """The holder accepts what it holds: nothing is left to do."""
     _acknowledge(client, name, "holder", 3, ["accept"], 1)
-    (topic,) = _ask(client, "GET", f"/v1/share-groups/{name}/offsets")["topics"]
-    assert topic["partitions"][0]["lag"] == 0, topic
-
-
-def check_data(client: httpx.Client, name: str) -> None:
-    """The topic and the group are as `check_after_crash` left them."""
-    topic = _ask(client, "GET", f"/v1/topics/{name}")
-    assert topic["partitions"][0]["log_end_offset"] == len(VALUES), topic
     fetched = _fetch(client, name, "second", max_wait_ms=0)
     assert fetched["batches"] == [], f"accepted records came again: {fetched}"
+    (topic,) = _ask(client, "GET", f"/v1/share-groups/{name}/offsets")["topics"]
+    (partition,) = topic["partitions"]
+    assert (partition["lag"], partition["log_end_offset"]) == (0, len(VALUES)), partition
 
 
 def _fetch(

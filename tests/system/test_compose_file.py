@@ -23,7 +23,7 @@ from sharequeue.embedded import Postgres, die_with_parent, free_port
 from sharequeue.service import check_address
 from sharequeue.settings import SettingsError, load
 from tests.compose import compose_file
-from tests.compose.main_job import check_after_crash, check_data, do_main_job
+from tests.compose.main_job import check_held, do_main_job, finish
 
 READY_SECONDS = 30
 SETTINGS: Mapping[str, Any] = {
@@ -207,5 +207,5 @@ def test_the_main_job_runs_with_the_commands_and_the_environment_of_the_file(loc
         assert local.check_health("gateway") == 1, "nobody listens"
         local.start("gateway")
         local.wait_until_healthy("gateway")
-        check_after_crash(client, name)
-        check_data(client, name)
+        check_held(client, name)
+        finish(client, name)
