@@ -1,0 +1,237 @@
+"""Dead letters over HTTP (family DQ): what is written where, what is parked, what waits until it can be written."""
+
+from typing import Any
+
+import pytest
+
+from tests.http.calls import Gateway, acknowledge_range, good, outcomes, wait_until
+
+REJECTED = "Offset rejected by client."
+USED_UP = "Offset delivery count exceeded the threshold."
+
+
+def letters(gateway: Gateway, topic: str, count: int, partition: int = 0) -> list[dict[str, Any]]:
+    """The dead letters in a partition, once there are `count` of them; no more may come."""
+
+    def there() -> bool:
+        response = gateway.http.get(f"/v1/topics/{topic}")
+        if response.status_code == 404:
+            return False
+        return bool(good(response)["partitions"][partition]["log_end_offset"] >= count)
+
+    wait_until(there)
+    records: list[dict[str, Any]] = gateway.read(topic, partition, max_records=10_000)["records"]
+    assert len(records) == count
+    return records
+
+
+def sources(found: list[dict[str, Any]]) -> list[int]:
+    return [int(letter["headers"]["__dlq.errors.offset"]) for letter in found]
+
+
+def reject(gateway: Gateway, name: str, first: int, last: int, **fields: Any) -> None:
+    assert gateway.settle(name, name, first, last, "reject", **fields) == "applied"
+
+
+def test_dq_001_the_headers_tell_where_it_came_from(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
+    gateway.produce(name, *range(5), key="k", headers={"own": "not copied"})
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 4)
+    found = letters(gateway, f"dlq.{name}", 5)
+    for offset, letter in enumerate(found):
+        assert (letter["offset"], letter["key"], letter["value"]) == (offset, None, None)
+        assert letter["headers"] == {
+            "__dlq.errors.topic": name,
+            "__dlq.errors.partition": "0",
+            "__dlq.errors.offset": str(offset),
+            "__dlq.errors.group": name,
+            "__dlq.errors.delivery.count": "1",
+            "__dlq.errors.message": REJECTED,
+        }
+    wait_until(lambda: gateway.window(name, name) == (5, []))
+    assert gateway.metrics()[f'sharequeue_dead_letter_records_total{{group="{name}"}}'] == 5
+
+
+def test_dead_letters_carry_the_record_and_the_reason(gateway: Gateway, name: str) -> None:
+    records = [{"key": "größe", "value": {"n": 1.10}}, {"key_base64": "/w==", "value_base64": "AQI="}, {"value": None}]
+    good(gateway.http.post(f"/v1/topics/{name}/records", json={"records": records}))
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 2, reason="größer als erlaubt")
+    found = letters(gateway, f"dlq.{name}", 3)
+    copied = [
+        {key: letter[key] for key in letter if key in ("key", "value", "key_base64", "value_base64")}
+        for letter in found
+    ]
+    assert copied == [
+        {"key": "größe", "value": {"n": 1.1}},
+        {"key_base64": "/w==", "value_base64": "AQI="},
+        {"key": None, "value": None},
+    ]
+    assert {letter["headers"]["__dlq.errors.reason"] for letter in found} == {"größer als erlaubt"}
+
+
+def test_dq_003_rejected_or_used_up(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_delivery_count_limit=2)
+    gateway.produce_batches(name, 6)
+    gateway.acquire(name, name)
+    types = "reject release accept reject release accept"
+    assert gateway.settle(name, name, 0, 5, types) == "applied"
+    for _ in range(2):
+        answer = gateway.fetch(name, name, max_wait_ms=5000)
+        for batch in answer["batches"]:
+            release = acknowledge_range(name, batch["first_offset"], batch["last_offset"], "release", reason="again")
+            assert outcomes(gateway.try_acknowledge(name, [release])) == ["applied"]
+        if sum(len(batch["records"]) for batch in answer["batches"]) == 2:
+            break
+    found = letters(gateway, f"dlq.{name}", 4)
+    told = {
+        int(letter["headers"]["__dlq.errors.offset"]): (
+            letter["headers"]["__dlq.errors.message"],
+            letter["headers"]["__dlq.errors.delivery.count"],
+            letter["headers"].get("__dlq.errors.reason"),
+        )
+        for letter in found
+    }
+    used_up = (USED_UP, "2", "again")
+    assert told == {0: (REJECTED, "1", None), 3: (REJECTED, "1", None), 1: used_up, 4: used_up}
+    wait_until(lambda: gateway.window(name, name) == (6, []))
+
+
+def test_a_lock_that_ends_at_the_limit_makes_a_dead_letter(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_delivery_count_limit=1, share_record_lock_duration_ms=1000)
+    gateway.produce_batches(name, 3)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 1, 1, "accept") == "applied"
+    found = letters(gateway, f"dlq.{name}", 2)
+    assert sources(found) == [0, 2]
+    assert {letter["headers"]["__dlq.errors.message"] for letter in found} == {USED_UP}
+
+
+def test_dq_005_the_topic_is_made(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-dead")
+    gateway.produce_batches(name, 5)
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 4)
+    assert len(letters(gateway, f"{name}-dead", 5)) == 5
+    assert gateway.describe_topic(f"{name}-dead")["config"]["errors.deadletterqueue.group.enable"] == "true"
+
+
+def test_dq_007_many_in_the_order_of_their_offsets(gateway: Gateway, name: str) -> None:
+    """Of each source partition, in the partition with its number modulo those of the dead-letter topic."""
+    gateway.create_topic(f"dlq.{name}", partitions=2, errors_deadletterqueue_group_enable=True)
+    gateway.create_topic(name, partitions=3)
+    for partition in range(3):
+        gateway.produce_batches(name, *[50] * 10, partition=partition)
+    seen = 0
+    while seen < 1500:
+        answer = gateway.fetch(name, name, max_records=700, max_wait_ms=5000)
+        rejections = [
+            {
+                **acknowledge_range(name, batch["first_offset"], batch["last_offset"], "reject"),
+                "partition": batch["partition"],
+            }
+            for batch in answer["batches"]
+        ]
+        seen += sum(len(batch["records"]) for batch in answer["batches"])
+        assert set(outcomes(gateway.try_acknowledge(name, rejections))) == {"applied"}
+    of_p1 = letters(gateway, f"dlq.{name}", 500, partition=1)
+    assert sources(of_p1) == list(range(500))
+    others = letters(gateway, f"dlq.{name}", 1000, partition=0)
+    for source in ("0", "2"):
+        assert sources([each for each in others if each["headers"]["__dlq.errors.partition"] == source]) == list(
+            range(500)
+        )
+
+
+@pytest.mark.parametrize("gate", ["no group.enable", "an impossible name"])
+def test_dq_009_what_is_refused_for_good_is_parked(gateway: Gateway, name: str, gate: str) -> None:
+    destination = f"{name}-dead" if gate == "no group.enable" else "not a name"
+    if gate == "no group.enable":
+        gateway.create_topic(destination)
+    gateway.configure(name, errors_deadletterqueue_topic_name=destination)
+    gateway.produce_batches(name, 4)
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 2)
+
+    def parked() -> int:
+        return int(gateway.in_flight(name)[0].get("parked_dead_letters", 0))
+
+    assert wait_until(parked) == 3
+    wait_until(lambda: gateway.window(name, name) == (3, ["3-3 ACQUIRED×1"]))
+    assert gateway.acquire(name, name, member="m2") == []
+    assert gateway.metrics()[f'sharequeue_parked_dead_letter_records_total{{group="{name}"}}'] == 3
+    if gate == "no group.enable":
+        assert gateway.log_ends(destination) == [0]
+
+
+def test_dq_011_turned_off_it_archives_at_once(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 4)
+    letters(gateway, f"dlq.{name}", 5)
+    gateway.configure(name, errors_deadletterqueue_topic_name="")
+    reject(gateway, name, 5, 9)
+    assert gateway.window(name, name) == (10, [])
+    assert len(letters(gateway, f"dlq.{name}", 5)) == 5
+    assert gateway.acquire(name, name) == []
+
+
+def test_dq_017_dq_019_what_cannot_be_written_waits_and_is_shown(gateway: Gateway, name: str) -> None:
+    """The topic takes no record of that size, not even the headers: the record stays ARCHIVING until it does."""
+    gateway.create_topic(f"dlq.{name}", errors_deadletterqueue_group_enable=True, max_message_bytes=10)
+    gateway.produce_batches(name, 4)
+    gateway.acquire(name, name)
+    reject(gateway, name, 1, 2, delivery_count=1, reason="bad")
+    assert gateway.settle(name, name, 0, 0, "accept") == "applied"
+
+    def shown() -> Any:
+        return gateway.in_flight(name)[0].get("dead_letters")
+
+    (waiting,) = wait_until(shown)
+    assert (waiting["first_offset"], waiting["last_offset"]) == (1, 2)
+    assert waiting["attempts"] >= 1
+    assert "10 bytes" in waiting["last_error"]
+    assert waiting["next_attempt_at_ms"] > 0
+    assert gateway.window(name, name) == (1, ["1-2 ARCHIVING×1", "3-3 ACQUIRED×1"])
+    readiness = good(gateway.http.get("/readyz"))
+    assert (readiness["status"], "dead letters" in readiness["dependencies"]) == ("degraded", True)
+    metrics = gateway.metrics()
+    assert metrics["sharequeue_dead_letters_pending"] == 2
+    assert metrics[f'sharequeue_failed_dead_letter_writes_total{{group="{name}"}}'] >= 1
+    assert gateway.acquire(name, name, member="m2") == []
+    assert gateway.settle(name, name, 1, 2, "reject") == 121
+    assert gateway.settle(name, name, 1, 2, "reject", delivery_count=1) == "applied"
+    good(gateway.http.patch(f"/v1/topics/dlq.{name}", json={"reset": ["max.message.bytes"]}))
+    found = letters(gateway, f"dlq.{name}", 2)
+    assert sources(found) == [1, 2]
+    assert found[0]["headers"]["__dlq.errors.reason"] == "bad"
+    wait_until(lambda: gateway.window(name, name) == (3, ["3-3 ACQUIRED×1"]))
+    assert good(gateway.http.get("/readyz"))["status"] == "ready"
+    assert gateway.metrics()["sharequeue_dead_letters_pending"] == 0
+
+
+def test_a_record_too_large_for_the_topic_leaves_its_headers(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(f"dlq.{name}", errors_deadletterqueue_group_enable=True, max_message_bytes=600)
+    gateway.produce(name, "x" * 700, "y")
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 1)
+    assert [letter["value"] for letter in letters(gateway, f"dlq.{name}", 2)] == [None, "y"]
+
+
+def test_a_record_that_left_the_log_leaves_its_headers(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(f"dlq.{name}", errors_deadletterqueue_group_enable=True, max_message_bytes=10)
+    gateway.produce(name, "gone", "still there")
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 1)
+    wait_until(lambda: gateway.in_flight(name)[0].get("dead_letters"))
+    gateway.delete_records(name, 1)
+    good(gateway.http.patch(f"/v1/topics/dlq.{name}", json={"reset": ["max.message.bytes"]}))
+    assert [letter["value"] for letter in letters(gateway, f"dlq.{name}", 2)] == [None, "still there"]
+
+
+def test_gaps_make_no_dead_letters(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 3)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 2, "gap gap reject") == "applied"
+    assert sources(letters(gateway, f"dlq.{name}", 1)) == [2]
