@@ -156,9 +156,12 @@ class Endpoint:
             return Answer(b"") if self.api.status == 204 else Answer(encode(result))
         except ApiError as error:
             return problem_answer(error, request_id)
-        except (_ClientGone, asyncio.CancelledError):
+        except _ClientGone:
             raise
-        except Exception:
+        except (Exception, asyncio.CancelledError) as fault:
+            task = asyncio.current_task()
+            if isinstance(fault, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # this request is to end; else something it waited for was cancelled
             log.exception("request failed", extra=fields(operation=self.api.operation_id))
             unexpected = ApiError("the service failed; its log names the cause under this request id")
             return problem_answer(unexpected, request_id)
@@ -473,7 +476,7 @@ def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
         return ApiError(f"unexpected answer {status}: {text}", status=502, definite=False)
     pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]
     known = {*Problem.__struct_fields__}
-    answered = ApiError(
+    answered = exception_type(error)(
         detail,
         error=error,
         status=status,
