@@ -1,16 +1,37 @@
 """The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `migrate`, `healthcheck`."""
 
+import importlib
+from typing import Final
+
 import click
 
 from sharequeue import __version__
-from sharequeue.cli import operate
+
+MODULES: Final = {
+    "up": "operate",
+    "produce": "producing",
+    "consume": "consuming",
+    "topics": "topics",
+    "groups": "groups",
+    "migrate": "operate",
+    "healthcheck": "operate",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Imports a command's module when the command is asked for: `produce` need not wait for what `migrate` imports."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(MODULES)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in MODULES:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"sharequeue.cli.{MODULES[name]}"), name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sharequeue")
 def main() -> None:
     """Kafka share groups over plain HTTP."""
-
-
-for command in (operate.up, operate.migrate, operate.healthcheck):
-    main.add_command(command)

@@ -47,7 +47,8 @@ class ShareConsumer:
     """Consumes topics as a member of a share group. One task uses it at a time.
 
     `acknowledgement="implicit"`: the next poll or commit accepts what the last poll returned. `"explicit"`: every
-    record is given a word by `acknowledge` before the next poll. Words travel with the next poll, or with `commit`.
+    record is given a word by `acknowledge` before the next poll. `"deferred"`: as explicit, but records may wait for
+    their word over many polls, as those of a pool of workers do. Words travel with the next poll, or with `commit`.
     Whatever has no word when the consumer is closed is released.
 
     Args:
@@ -72,7 +73,7 @@ class ShareConsumer:
         topics: Iterable[str] = (),
         *,
         member_id: str | None = None,
-        acknowledgement: Literal["implicit", "explicit"] = "implicit",
+        acknowledgement: Literal["implicit", "explicit", "deferred"] = "implicit",
         max_records: int = 500,
         max_bytes: int = 52_428_800,
         min_bytes: int = 1,
@@ -82,12 +83,13 @@ class ShareConsumer:
         request_timeout_ms: float = 30_000,
         max_poll_interval_ms: float = 300_000,
     ) -> None:
-        if acknowledgement not in ("implicit", "explicit"):
-            raise ValueError(f"acknowledgement is implicit or explicit, not {acknowledgement!r}")
+        if acknowledgement not in ("implicit", "explicit", "deferred"):
+            raise ValueError(f"acknowledgement is implicit, explicit or deferred, not {acknowledgement!r}")
         if not 1 <= max_records <= MAX_INT32:
             raise ValueError("max_records must be at least 1")
         self.member_id = member_id or str(uuid.uuid4())
         self.group = group
+        self._implicit = acknowledgement == "implicit"
         self._explicit = acknowledgement == "explicit"
         self._request_timeout_s = request_timeout_ms / 1000
         self._client = Client(url)
@@ -175,8 +177,7 @@ class ShareConsumer:
             raise IllegalState("subscribe to topics first")
         if self._explicit:
             self._check_acknowledged()
-        else:
-            self._accept_returned()
+        self._accept_returned()
         self._renewing.used()
         self._polling = True
         try:
@@ -194,7 +195,7 @@ class ShareConsumer:
 
     def _accept_returned(self) -> None:
         """Implicit mode: what was handed out is accepted."""
-        if self._explicit:
+        if not self._implicit:
             return
         for delivery in self._returned:
             delivery.choose_all(ACCEPT)
@@ -315,7 +316,7 @@ class ShareConsumer:
             option that does not go with it.
         """
         self._check_open()
-        if not self._explicit:
+        if self._implicit:
             raise IllegalState("this consumer acknowledges implicitly; make it with acknowledgement='explicit'")
         outcome = PLAIN.get(type) if reason is None and not delay_ms else None
         record.delivery.choose(record.offset, outcome or Outcome(type, reason, delay_ms))

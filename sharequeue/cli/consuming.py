@@ -1,0 +1,281 @@
+"""`sharequeue consume`: print records and settle what was printed."""
+
+import asyncio
+import base64
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, BinaryIO, Final, Literal, cast
+
+import click
+import msgspec
+
+from sharequeue.cli.output import WRONG_USAGE, check_reachable, json_option, outside, run, say, url_option
+from sharequeue.client import Record, ShareConsumer
+
+Word = Literal["accept", "release", "reject"]
+ANSWERS: Final[dict[str, Word]] = {"a": "accept", "r": "release", "x": "reject"}
+QUIT: Final = "q"
+
+
+def json_line(record: Record) -> bytes:
+    """A record as one JSON object; bytes are base64, the value stands as it was produced."""
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "headers": record.headers,
+    }
+    if record.delivery_count:  # none where it was read without a group
+        fields["delivery_count"] = record.delivery_count
+    if isinstance(record.key, bytes):
+        fields["key_base64"] = base64.b64encode(record.key).decode()
+    else:
+        fields["key"] = record.key
+    if record.json is None:
+        fields["value_base64"] = base64.b64encode(record.value).decode()
+    else:
+        fields["value"] = msgspec.Raw(record.json)
+    return msgspec.json.encode(fields)
+
+
+def value_line(record: Record) -> bytes:
+    """A record's value alone: text and bytes as they are, anything else as its JSON."""
+    if record.json is None or isinstance(record.value, str):
+        return record.value.encode() if isinstance(record.value, str) else bytes(record.value)
+    return record.json
+
+
+class Printer:
+    """Prints records to stdout, each at once, and knows which it printed. Runs in a thread: stdout may be slow."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._line = json_line if as_json else value_line
+        self._stdout = cast(BinaryIO, sys.stdout.buffer)
+        self.broken = False
+        """Nobody reads stdout any more."""
+        self.stop = threading.Event()
+
+    def print(self, records: Sequence[Record]) -> int:
+        """Returns: how many were printed."""
+        for number, record in enumerate(records):
+            if self.stop.is_set():
+                return number
+            try:
+                self._stdout.write(self._line(record) + b"\n")
+                self._stdout.flush()
+            except (BrokenPipeError, ConnectionResetError):
+                self.broken = True
+                return number
+        return len(records)
+
+    def close(self) -> None:
+        """Nothing is left to be flushed when Python ends: that would complain about the pipe."""
+        if self.broken:
+            with contextlib.suppress(OSError):
+                sys.stdout = None
+                self._stdout.close()
+
+
+def _ask(record: Record) -> Word | None:
+    """What to do with a record that was just printed; None: leave. Asks on stderr, reads stdin."""
+    while True:
+        place = f"{record.topic}-{record.partition} offset {record.offset}"
+        click.echo(f"{place}: [a]ccept, [r]elease, [x] reject, [q]uit? ", nl=False, err=True)
+        answer = sys.stdin.readline()
+        if not answer or answer.strip() == QUIT:
+            return None
+        if answer.strip() in ANSWERS:
+            return ANSWERS[answer.strip()]
+
+
+class Consumption:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        consumer: ShareConsumer,
+        printer: Printer,
+        *,
+        word: Word | None,
+        reason: str | None,
+        max_records: int | None,
+    ) -> None:
+        """`word`: what is said of every record; None asks for each."""
+        self._consumer = consumer
+        self._printer = printer
+        self._word = word
+        self._reason = reason
+        self._max_records = max_records
+        self._stopped = asyncio.Event()
+        self._to_release: list[Record] = []
+        self.count = 0
+
+    def stop(self) -> None:
+        self._printer.stop.set()
+        self._stopped.set()
+
+    @property
+    def _over(self) -> bool:
+        enough = self._max_records is not None and self.count >= self._max_records
+        return enough or self._printer.broken or self._stopped.is_set()
+
+    async def run(self, patience_s: float | None) -> None:
+        """Go on until enough is printed, nobody reads, `stop` is called, or nothing came for `patience_s`."""
+        idle_since = time.monotonic()
+        while not self._over:
+            wait_s = 30.0 if patience_s is None else min(30.0, idle_since + patience_s - time.monotonic())
+            if wait_s <= 0:
+                return
+            records = await self._poll(wait_s)
+            if records:
+                await self._settle(records)
+                idle_since = time.monotonic()
+
+    async def _poll(self, wait_s: float) -> list[Record]:
+        polling = asyncio.ensure_future(self._consumer.poll(wait_s * 1000))
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        await asyncio.wait((polling, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not polling.done():
+            polling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                return await polling
+            return []
+        return polling.result()
+
+    async def _settle(self, records: list[Record]) -> None:
+        """Print records and say what becomes of them; those not printed are released when the consumer is closed."""
+        if self._max_records is not None:
+            records = records[: self._max_records - self.count]
+        if self._word is None:
+            await self._settle_one_by_one(records)
+            return
+        printed = await outside(self._printer.print, records)
+        self.count += printed
+        for record in records[:printed]:
+            self._say_of(record, self._word)
+        await self._consumer.commit()
+
+    async def _settle_one_by_one(self, records: list[Record]) -> None:
+        for record in records:
+            word = None
+            if not self._over and await outside(self._printer.print, [record]) == 1:
+                word = await self._ask(record)
+            if word is None:
+                self.stop()
+                return
+            self.count += 1
+            self._say_of(record, word)
+            await self._consumer.commit()
+
+    async def _ask(self, record: Record) -> Word | None:
+        """What is to become of a record; None: leave."""
+        asking = asyncio.ensure_future(outside(_ask, record))
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        await asyncio.wait((asking, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        return asking.result() if asking.done() else None
+
+    def _say_of(self, record: Record, word: Word) -> None:
+        if word == "release":
+            self._to_release.append(record)
+        else:
+            self._consumer.acknowledge(record, word, reason=self._reason if word == "reject" else None)
+
+    async def release(self) -> None:
+        """Give back what was kept for that: not before the end, or it would be fetched and printed again."""
+        for record in self._to_release:
+            self._consumer.acknowledge(record, "release", reason=self._reason)
+        await self._consumer.commit()
+
+
+@click.command()
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--group", "-g", required=True, help="the share group")
+@click.option("--explicit", is_flag=True, help="ask about each record, on a terminal")
+@click.option("--release", is_flag=True, help="give the records back when all are printed")
+@click.option("--reject", is_flag=True, help="send each record to the dead-letter queue after it is printed")
+@click.option("--reason", help="why, with --release, --reject or --explicit")
+@click.option("--max-records", type=click.IntRange(min=1), help="stop after so many")
+@click.option("--follow", "-f", is_flag=True, help="go on waiting for records")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=3.0,
+    show_default=True,
+    help="seconds without a record after which to stop",
+)
+@click.option("--member-id", help="who this is: 1 to 36 characters")
+@json_option
+@url_option
+@run
+async def consume(
+    topics: tuple[str, ...],
+    group: str,
+    explicit: bool,
+    release: bool,
+    reject: bool,
+    reason: str | None,
+    max_records: int | None,
+    follow: bool,
+    timeout: float,
+    member_id: str | None,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Print the records of TOPIC a group has not settled yet, and accept what was printed.
+
+    One value a line; --json prints whole records. What was fetched and not printed is released: nobody reads stdout
+    any more, --max-records is reached, Ctrl-C. --release keeps its records locked until the command ends; so a group
+    hands it no more than share.partition.max.record.locks of each partition.
+    """
+    if explicit + release + reject > 1:
+        raise click.UsageError("--explicit, --release and --reject exclude each other")
+    if reason is not None and not (explicit or release or reject):
+        raise click.UsageError("--reason goes with --release, --reject or --explicit")
+    if sys.stdout is None:
+        say("sharequeue consume: stdout is closed: there is nowhere to print to")
+        raise click.exceptions.Exit(WRONG_USAGE)
+    if explicit and (sys.stdin is None or not sys.stdin.isatty()):
+        raise click.UsageError("--explicit asks on a terminal; stdin is none")
+    await check_reachable(url)
+    word: Word | None = None if explicit else "release" if release else "reject" if reject else "accept"
+    printer = Printer(as_json=as_json)
+    options: dict[str, Any] = {"member_id": member_id, "acknowledgement": "deferred"}
+    if max_records is not None:
+        options["max_records"] = min(max_records, 500)
+    try:
+        async with ShareConsumer(url, group, topics, **options) as consumer:
+            consumption = Consumption(consumer, printer, word=word, reason=reason, max_records=max_records)
+            with _stopping(consumption):
+                await consumption.run(None if follow else timeout)
+            await consumption.release()
+    finally:
+        printer.close()
+    say(f"{consumption.count} record{'' if consumption.count == 1 else 's'} {'settled' if explicit else f'{word}ed'}")
+
+
+@contextlib.contextmanager
+def _stopping(consumption: Consumption) -> Any:
+    """The first SIGINT or SIGTERM stops in order; the second one at once."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop() -> None:
+        for number in signals:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        consumption.stop()
+
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

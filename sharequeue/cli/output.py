@@ -1,0 +1,161 @@
+"""What the commands share: the service's address, tables for people, JSON lines for machines, exit codes.
+
+Data goes to stdout, messages to stderr. Exit codes: 0 done, 1 the service refused or failed, 2 wrong usage, 3 the
+service cannot be reached.
+"""
+
+import asyncio
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+import aiohttp
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sharequeue.client import AcknowledgementError, ApiError
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+from sharequeue.wire import Client
+
+REFUSED: Final = 1
+WRONG_USAGE: Final = 2
+UNREACHABLE: Final = 3
+
+WIDE: Final = 240
+"""Columns of a table that no terminal shows."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Command = Callable[..., Any]
+
+
+def url_option(command: Command) -> Command:
+    return click.option(
+        "--url",
+        envvar="SHAREQUEUE_URL",
+        default="http://127.0.0.1:8080",
+        show_default=True,
+        show_envvar=True,
+        help="the gateway",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines")(command)
+
+
+def say(text: str) -> None:
+    """A message for whoever runs the command."""
+    click.echo(text, err=True)
+
+
+def unreachable(error: ApiError) -> bool:
+    """Whether the service did not answer at all."""
+    return isinstance(error.__cause__, aiohttp.ClientError | TimeoutError | OSError)
+
+
+def run(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Run a command's coroutine; a failure becomes one line on stderr and an exit code."""
+
+    @functools.wraps(work)
+    def command(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return asyncio.run(work(*arguments, **options))
+        except ApiError as error:
+            sys.exit(explain(error))
+        except AcknowledgementError as error:
+            say(f"sharequeue: {error}")
+            sys.exit(REFUSED)
+
+    return command
+
+
+def explain(error: ApiError) -> int:
+    """Say what went wrong. Returns: the exit code."""
+    if unreachable(error):
+        say(f"sharequeue: {error.detail}")
+        return UNREACHABLE
+    request_id = f" (request {error.problem.request_id})" if error.problem is not None else ""
+    say(f"sharequeue: {error.error.code}: {error.detail}{request_id}")
+    return REFUSED
+
+
+async def outside(call: Callable[..., T], *arguments: Any) -> T:
+    """Run a call that may block for ever, in a thread that does not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def set_unless_cancelled(answer: T | None, fault: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if fault is not None:
+            done.set_exception(fault)
+        else:
+            done.set_result(cast(T, answer))
+
+    def work() -> None:
+        answer: T | None = None
+        fault: BaseException | None = None
+        try:
+            answer = call(*arguments)
+        except BaseException as error:
+            fault = error
+        with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
+            loop.call_soon_threadsafe(set_unless_cancelled, answer, fault)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await done
+
+
+async def check_reachable(url: str) -> None:
+    """Ask whether anybody is there, once. Raises: ApiError."""
+    await ask(url, apis.LIVEZ)
+
+
+async def ask(url: str, api: Api, request: Any = None, **path: Any) -> bytes:
+    """One call of the service; returns the answer's bytes. Raises: ApiError."""
+    client = Client(url)
+    try:
+        return await client.exchange(api, request, path=path, retry=False)
+    finally:
+        await client.close()
+
+
+def echo_json(answer: bytes) -> None:
+    """An answer as the service gave it, on one line."""
+    click.echo(answer)
+
+
+def decode(answer: bytes, api: Api) -> Any:
+    return msgspec.json.decode(answer, type=api.response)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """A table on stdout; columns whose name begins with `#` hold numbers."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
+    table = Table(title=None if title is None else Text(title), title_justify="left")
+    for column in columns:
+        table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
+    for row in rows:
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    console.print(table)
+
+
+def key_values(given: Sequence[str], option: str) -> dict[str, str]:
+    """`k=v` options as a dict. Raises: click.UsageError."""
+    values = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise click.UsageError(f"{option} takes NAME=VALUE, not {text!r}")
+        values[key] = value
+    return values

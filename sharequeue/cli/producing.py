@@ -1,0 +1,266 @@
+"""`sharequeue produce`: lines become records, in order, many to a request."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from sharequeue.cli.output import (
+    REFUSED,
+    WRONG_USAGE,
+    check_reachable,
+    json_option,
+    key_values,
+    outside,
+    run,
+    say,
+    url_option,
+)
+from sharequeue.client import ApiError, NewRecord, Pending, Producer
+
+READ_BYTES: Final = 256 * 1024
+LONG_INPUT_BYTES: Final = 1024 * 1024
+IN_FLIGHT_RECORDS: Final = 5000
+"""Records whose place is not known yet; more are not read before some are durable."""
+
+
+class BadLine(Exception):
+    """A line of the input that cannot become a record."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"line {number}: {why}")
+
+
+class Lines:
+    """What the lines of the input become."""
+
+    def __init__(
+        self,
+        *,
+        as_json: bool,
+        key: str | None,
+        key_separator: str | None,
+        headers: dict[str, str],
+        partition: int | None,
+    ) -> None:
+        self._as_json = as_json
+        self._key = key
+        self._key_separator = None if key_separator is None else key_separator.encode()
+        self._headers = headers
+        self._partition = partition
+
+    def record(self, line: bytes, number: int) -> NewRecord | None:
+        """The record of one line without its end; None for an empty line of JSON lines. Raises: BadLine."""
+        key: str | bytes | None = self._key
+        if self._key_separator is not None:
+            found, separator, value = line.partition(self._key_separator)
+            if not separator:
+                raise BadLine(number, f"there is no {self._key_separator.decode()!r} behind a key")
+            key, line = _text(found), value
+        if self._as_json and not line.strip():
+            return None
+        return NewRecord(self._value(line, number), key, self._headers, self._partition)
+
+    def _value(self, line: bytes, number: int) -> Any:
+        if not self._as_json:
+            return _text(line)
+        try:
+            line.decode()
+            msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise BadLine(number, f"not JSON: {fault}") from None
+        except RecursionError:
+            raise BadLine(number, "nested too deeply") from None
+        return msgspec.Raw(line.strip())
+
+
+def _text(data: bytes) -> str | bytes:
+    """Text, or the bytes as they are where they are none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+class Where:
+    """Where the records went, by partition."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.counts: Counter[int] = Counter()
+        self._first: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+
+    def add(self, partition: int, offset: int) -> None:
+        self.counts[partition] += 1
+        self._first.setdefault(partition, offset)
+        self._last[partition] = offset
+
+    def as_json(self) -> bytes:
+        return msgspec.json.encode(
+            {
+                "topic": self.topic,
+                "record_count": self.counts.total(),
+                "partitions": [
+                    {
+                        "partition": partition,
+                        "record_count": count,
+                        "first_offset": self._first[partition],
+                        "last_offset": self._last[partition],
+                    }
+                    for partition, count in sorted(self.counts.items())
+                ],
+            }
+        )
+
+    def __str__(self) -> str:
+        total = self.counts.total()
+        places = "; ".join(
+            f"partition {partition}: {count}, offsets {self._first[partition]} to {self._last[partition]}"
+            for partition, count in sorted(self.counts.items())
+        )
+        return f"{total} record{'' if total == 1 else 's'} to {self.topic}" + (f" ({places})" if places else "")
+
+
+async def _read_lines(file: int) -> AsyncIterator[tuple[bytes, int]]:
+    """The lines of a file descriptor as they come, without their ends, and how many bytes each took."""
+    rest = b""
+    while data := await outside(os.read, file, READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n") if b"\n" in data else (rest + data,)
+        for line in lines:
+            yield line.removesuffix(b"\r"), len(line) + 1
+    if rest:
+        yield rest, len(rest)
+
+
+@contextmanager
+def _progress(size: int | None) -> Iterator[Progress | None]:
+    """A bar on stderr while long input is read on a terminal. `size`: bytes, None if nobody knows."""
+    console = Console(stderr=True)
+    if not console.is_terminal or (size is not None and size < LONG_INPUT_BYTES):
+        yield None
+        return
+    columns = (TextColumn("producing"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        progress.add_task("producing", total=size)
+        yield progress
+
+
+def _open(file: str) -> tuple[int, int | None]:
+    """The input's descriptor and its size in bytes, None if nobody knows. Exits with 2 if there is none."""
+    if file == "-":
+        if sys.stdin is None:
+            say("sharequeue produce: stdin is closed: name a FILE")
+            raise click.exceptions.Exit(WRONG_USAGE)
+        return sys.stdin.fileno(), None
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return descriptor, os.fstat(descriptor).st_size
+    except OSError as fault:
+        say(f"sharequeue produce: {file}: {fault.strerror}")
+        raise click.exceptions.Exit(WRONG_USAGE) from None
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("file", default="-")
+@click.option("--json-lines", is_flag=True, help="each line is a JSON value; else each line is a string")
+@click.option("--key", help="the key of every record")
+@click.option("--key-separator", help="what stands between key and value in each line")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="of every record; repeatable")
+@click.option("--partition", type=click.IntRange(min=0), help="the partition of every record")
+@json_option
+@url_option
+@run
+async def produce(
+    topic: str,
+    file: str,
+    json_lines: bool,
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Produce each line of FILE, or of stdin, as a record of TOPIC.
+
+    Lines that are not UTF-8 go as bytes. Records keep the order of the lines. A line that is refused ends the command;
+    its neighbours may have been sent by then, and the count says how many were.
+    """
+    if key is not None and key_separator is not None:
+        raise click.UsageError("give --key or --key-separator, not both")
+    if key_separator == "":
+        raise click.UsageError("--key-separator must not be empty")
+    lines = Lines(
+        as_json=json_lines,
+        key=key,
+        key_separator=key_separator,
+        headers=key_values(headers, "--header"),
+        partition=partition,
+    )
+    descriptor, size = _open(file)
+    await check_reachable(url)
+    where = Where(topic)
+    fault: Exception | None = None
+    with _progress(size) as progress:
+        try:
+            await _produce(url, topic, lines, descriptor, where, progress)
+        except (BadLine, ApiError, OSError) as error:
+            fault = error
+    if as_json:
+        click.echo(where.as_json())
+    elif where.counts or fault is None:
+        click.echo(str(where))
+    if fault is None:
+        return
+    say(f"sharequeue produce: stopped after {where.counts.total()} records")
+    if isinstance(fault, ApiError):
+        raise fault
+    say(f"sharequeue produce: {fault}")
+    raise click.exceptions.Exit(REFUSED)
+
+
+async def _produce(
+    url: str, topic: str, lines: Lines, descriptor: int, where: Where, progress: Progress | None
+) -> None:
+    """Raises: BadLine: nothing behind that line was sent. ApiError: a record was refused. `where` has all that was sent."""
+    waiting: list[Pending] = []
+
+    async def settle() -> None:
+        settled, waiting[:] = waiting[:], []
+        failed: ApiError | None = None
+        for record in settled:
+            try:
+                place = await record
+                where.add(place.partition, place.offset)
+            except ApiError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async with Producer(url) as producer:
+        number = 0
+        try:
+            async for line, size in _read_lines(descriptor):
+                number += 1
+                record = lines.record(line, number)
+                if record is not None:
+                    waiting.append(
+                        await producer.send_soon(
+                            topic, record.value, key=record.key, headers=record.headers, partition=record.partition
+                        )
+                    )
+                if progress is not None:
+                    progress.advance(progress.task_ids[0], size)
+                if len(waiting) >= IN_FLIGHT_RECORDS:
+                    await settle()
+        finally:
+            await settle()

@@ -1,0 +1,225 @@
+"""`sharequeue topics`: list, create, describe, alter, delete, delete-records, read."""
+
+import sys
+from typing import Final
+
+import click
+import msgspec
+
+from sharequeue.cli.consuming import Printer
+from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
+from sharequeue.client.deliveries import Delivery
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages import (
+    ConfigValue,
+    CreateTopicRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DescribeTopicResponse,
+    FetchedBatch,
+    ListTopicsResponse,
+    ReadRecordsQuery,
+    ReadRecordsResponse,
+    Topic,
+    TopicListing,
+    UpdateTopicRequest,
+)
+
+LOG_END: Final = -1
+READ_AT_ONCE: Final = 1000
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@url_option
+@click.pass_context
+def topics(context: click.Context, as_json: bool, url: str) -> None:
+    """List topics, or do something with one."""
+    if context.invoked_subcommand is None:
+        _list(url, as_json)
+
+
+@run
+async def _list(url: str, as_json: bool) -> None:
+    listed: list[TopicListing] = []
+    page_token = None
+    while True:
+        answer = await ask(url, apis.LIST_TOPICS, apis.ListTopicsQuery(page_token=page_token))
+        page: ListTopicsResponse = decode(answer, apis.LIST_TOPICS)
+        listed += page.topics
+        page_token = page.next_page_token
+        if page_token is None:
+            break
+    if as_json:
+        echo_json(msgspec.json.encode({"topics": listed}))
+        return
+    show_table(
+        ("topic", "#partitions", "topic id"), [(topic.name, topic.partitions, topic.topic_id) for topic in listed]
+    )
+
+
+@topics.command("list")
+@json_option
+@url_option
+def list_topics(as_json: bool, url: str) -> None:
+    """List topics."""
+    _list(url, as_json)
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--partitions", type=int, default=1, show_default=True)
+@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="e.g. retention.ms=86400000; repeatable")
+@json_option
+@url_option
+@run
+async def create(name: str, partitions: int, configs: tuple[str, ...], as_json: bool, url: str) -> None:
+    """Make the topic NAME."""
+    config: dict[str, ConfigValue] = {**key_values(configs, "--config")}
+    answer = await ask(url, apis.CREATE_TOPIC, CreateTopicRequest(name=name, partitions=partitions, config=config))
+    _tell_topic(answer, "made", as_json)
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--partitions", type=int, help="how many there are to be; only more than there are")
+@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="repeatable")
+@click.option("--reset", multiple=True, metavar="NAME", help="back to the default; repeatable")
+@json_option
+@url_option
+@run
+async def alter(
+    name: str, partitions: int | None, configs: tuple[str, ...], reset: tuple[str, ...], as_json: bool, url: str
+) -> None:
+    """Add partitions to the topic NAME, or change its settings."""
+    if partitions is None and not configs and not reset:
+        raise click.UsageError("give --partitions, --config or --reset")
+    config: dict[str, ConfigValue | None] = {**key_values(configs, "--config")}
+    request = UpdateTopicRequest(partitions=partitions, config=config, reset=list(reset))
+    _tell_topic(await ask(url, apis.UPDATE_TOPIC, request, topic=name), "changed", as_json)
+
+
+def _tell_topic(answer: bytes, what: str, as_json: bool) -> None:
+    if as_json:
+        echo_json(answer)
+        return
+    topic: Topic = decode(answer, apis.CREATE_TOPIC)
+    plural = "" if topic.partitions == 1 else "s"
+    click.echo(f"{what} {topic.name}: {topic.partitions} partition{plural}, id {topic.topic_id}")
+
+
+@topics.command()
+@click.argument("name")
+@json_option
+@url_option
+@run
+async def describe(name: str, as_json: bool, url: str) -> None:
+    """Show the partitions and settings of the topic NAME."""
+    answer = await ask(url, apis.DESCRIBE_TOPIC, topic=name)
+    if as_json:
+        echo_json(answer)
+        return
+    topic: DescribeTopicResponse = decode(answer, apis.DESCRIBE_TOPIC)
+    show_table(
+        ("#partition", "#log start", "#last stable", "#log end", "#offsets"),
+        [
+            (
+                partition.partition,
+                partition.log_start_offset,
+                partition.last_stable_offset,
+                partition.log_end_offset,
+                partition.log_end_offset - partition.log_start_offset,
+            )
+            for partition in topic.partitions
+        ],
+        title=f"{topic.name}  {topic.topic_id}",
+    )
+    show_table(("setting", "value"), sorted(topic.config.items()))
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="do not ask")
+@url_option
+@run
+async def delete(name: str, yes: bool, url: str) -> None:
+    """Delete the topic NAME, its records, and what every group knows of it."""
+    _confirm(f"delete {name} and all of its records?", yes)
+    await ask(url, apis.DELETE_TOPIC, topic=name)
+    say(f"deleted {name}")
+
+
+@topics.command("delete-records")
+@click.argument("name")
+@click.argument("before", metavar="PARTITION:OFFSET...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="do not ask")
+@json_option
+@url_option
+@run
+async def delete_records(name: str, before: tuple[str, ...], yes: bool, as_json: bool, url: str) -> None:
+    """Delete the records of topic NAME below an offset: 0:100 below 100 in partition 0, 1:end all of partition 1."""
+    partitions = [_before(text) for text in before]
+    _confirm(f"delete records of {name} below {', '.join(before)}?", yes)
+    answer = await ask(url, apis.DELETE_RECORDS, DeleteRecordsRequest(partitions=partitions), topic=name)
+    if as_json:
+        echo_json(answer)
+        return
+    deleted = decode(answer, apis.DELETE_RECORDS)
+    show_table(
+        ("#partition", "#log start"), [(entry.partition, entry.log_start_offset) for entry in deleted.partitions]
+    )
+
+
+def _before(text: str) -> DeleteRecordsPartition:
+    partition, _, offset = text.partition(":")
+    if not partition.isdecimal() or not (offset == "end" or offset.isdecimal()):
+        raise click.UsageError(f"PARTITION:OFFSET is like 0:100 or 0:end, not {text!r}")
+    return DeleteRecordsPartition(partition=int(partition), before_offset=LOG_END if offset == "end" else int(offset))
+
+
+def _confirm(question: str, yes: bool) -> None:
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("give --yes: nobody can be asked here")
+    click.confirm(question, abort=True, err=True)
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--offset", type=click.IntRange(min=0), help="where to begin; else at the log start")
+@click.option("--max-records", type=click.IntRange(min=1), help="else up to the log end")
+@json_option
+@url_option
+@run
+async def read(name: str, partition: int, offset: int | None, max_records: int | None, as_json: bool, url: str) -> None:
+    """Print records of the topic NAME by offset, without a group: nothing is locked, nothing is settled."""
+    printer = Printer(as_json=as_json)
+    count = 0
+    try:
+        if offset is None:
+            described: DescribeTopicResponse = decode(
+                await ask(url, apis.DESCRIBE_TOPIC, topic=name), apis.DESCRIBE_TOPIC
+            )
+            offset = next((entry.log_start_offset for entry in described.partitions if entry.partition == partition), 0)
+        while (max_records is None or count < max_records) and not printer.broken:
+            left = READ_AT_ONCE if max_records is None else min(READ_AT_ONCE, max_records - count)
+            query = ReadRecordsQuery(offset=offset, max_records=left)
+            answer = await ask(url, apis.READ_RECORDS, query, topic=name, partition=partition)
+            read: ReadRecordsResponse = decode(answer, apis.READ_RECORDS)
+            if read.next_offset == offset:
+                break
+            offset = read.next_offset
+            batch = FetchedBatch(
+                topic=name,
+                partition=partition,
+                first_offset=0,
+                last_offset=0,
+                delivery_count=0,
+                lock_expires_at_ms=0,
+                records=read.records,
+            )
+            count += printer.print(list(Delivery(batch).records.values()))
+    finally:
+        printer.close()
