@@ -16,7 +16,7 @@ from rich.table import Table
 
 from bench.queues import Pgmq, RedisStreams, ShareQueue, new_name
 from bench.workloads import Connect, Queue, end_to_end, one_by_one, preload
-from sharequeue.embedded import Postgres, Redis
+from sharequeue.embedded import Redis
 from sharequeue.stack import Stack
 
 VALUES = {"100 B": "v" * 98, "1 KiB": "v" * 1022}
@@ -119,11 +119,12 @@ def main(
         try:
             url = stack.start()
             streams_url = streams.start()
-            assert stack.postgres is not None
+            script = None if pgmq is None else pgmq.read_text()
 
-            async def run() -> None:
-                peers = await _peers(url, streams_url, stack.postgres, pgmq)
-                inserts = await durable_inserts(stack.postgres.url)  # type: ignore[union-attr]  # asserted above
+            async def run() -> dict[str, Any]:
+                assert stack.postgres is not None
+                peers = await _peers(url, streams_url, stack.postgres.url, script)
+                inserts = await durable_inserts(stack.postgres.url)
                 Console(stderr=True).print(f"durable single INSERT: {inserts:,.0f}/s on one connection")
                 rates = await measure(
                     [peer for peer in peers if not only or peer.name in only],
@@ -133,12 +134,12 @@ def main(
                     scale,
                     backlog,
                 )
-                show(rates)
-                if output is not None:
-                    result: dict[str, Any] = {"durable_inserts_per_second": inserts, "records_per_second": rates}
-                    output.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+                return {"durable_inserts_per_second": inserts, "records_per_second": rates}
 
-            uvloop.run(run())
+            result = uvloop.run(run())
+            show(result["records_per_second"])
+            if output is not None:
+                output.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
         finally:
             streams.stop()
             stack.stop()
@@ -146,23 +147,21 @@ def main(
                 stack.postgres.remove()
 
 
-async def _peers(url: str, streams_url: str, postgres: Postgres | None, pgmq: Path | None) -> list[Peer]:
+async def _peers(url: str, streams_url: str, database_url: str, pgmq_script: str | None) -> list[Peer]:
     async def share_queue(name: str) -> Queue:
         return await ShareQueue.connect(url, name)
 
     async def redis_streams(name: str) -> Queue:
         return await RedisStreams.connect(streams_url, name)
 
+    async def pgmq_queue(name: str) -> Queue:
+        return await Pgmq.connect(database_url, name)
+
     peers = [Peer(ShareQueue.name, share_queue), Peer(RedisStreams.name, redis_streams)]
-    if pgmq is not None and postgres is not None:
-        connection = await asyncpg.connect(postgres.url)
-        await connection.execute(pgmq.read_text())
+    if pgmq_script is not None:
+        connection = await asyncpg.connect(database_url)
+        await connection.execute(pgmq_script)
         await connection.close()
-        database_url = postgres.url
-
-        async def pgmq_queue(name: str) -> Queue:
-            return await Pgmq.connect(database_url, name)
-
         peers.append(Peer(Pgmq.name, pgmq_queue))
     return peers
 

@@ -1,0 +1,83 @@
+"""`python -m bench.memory`: what 100,000 idle share-partitions and 100,000 batches in flight cost a gateway.
+
+Resident memory of a process of its own, before and after; Redis and PostgreSQL are not counted.
+"""
+
+import gc
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition import SharePartition
+
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.types import AcquireMode, SharePartitionKey
+
+COUNT: Final = 100_000
+IN_FLIGHT_PER_PARTITION: Final = 2_000
+NOW_MS: Final = 1_700_000_000_000
+PAGE: Final = 4096
+LIMITS: Final = {"idle share-partition": 4096, "batch in flight": 1024}
+
+
+class Extent(NamedTuple):
+    base_offset: int
+    last_offset: int
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+def loaded(number: int, config: ShareGroupConfig) -> LedSharePartition:
+    """A share-partition as a gateway keeps it, with a group and a topic of its own."""
+    machine = SharePartition.load(
+        config, state_epoch=1, leader_epoch=1, start_offset=number, state_batches=[], now_ms=NOW_MS
+    ).share_partition
+    key = SharePartitionKey(f"group-{number}", f"4799b8f4-4040-412c-b59e-{number:012d}", 0)
+    return LedSharePartition(key, f"topic-{number}", machine, NOW_MS)
+
+
+def acquire(led: LedSharePartition, number: int) -> None:
+    """One record as a batch of its own, as the gateway acquires and notes it."""
+    machine = led.machine
+    offset = machine.next_fetch_offset()
+    ranges = machine.acquire(
+        f"member-{number % 1000}",
+        max_records=1,
+        batches=[Extent(offset, offset)],
+        now_ms=NOW_MS + number,
+        fetch_offset=offset,
+        acquire_mode=AcquireMode.RECORD_LIMIT,
+        batch_size=1,
+    )
+    led.note_lock_entries(ranges)
+
+
+def main() -> int:
+    config = ShareGroupConfig(dead_letter_topic_name="")
+    led: dict[SharePartitionKey, LedSharePartition] = {}
+    warm = loaded(0, config)
+    acquire(warm, 0)
+    before = resident_bytes()
+    for number in range(COUNT):
+        fresh = loaded(number, config)
+        led[fresh.key] = fresh
+    idle = resident_bytes()
+    busy = list(led.values())[: COUNT // IN_FLIGHT_PER_PARTITION]
+    number = 0
+    for share_partition in busy:
+        for _ in range(IN_FLIGHT_PER_PARTITION):
+            acquire(share_partition, number)
+            number += 1
+    in_flight = resident_bytes()
+    costs = {"idle share-partition": (idle - before) / COUNT, "batch in flight": (in_flight - idle) / number}
+    for what, cost in costs.items():
+        print(f"{what}: {cost:,.0f} bytes (limit {LIMITS[what]:,})")
+    return int(any(cost > LIMITS[what] for what, cost in costs.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
