@@ -70,7 +70,9 @@ class PostgresRecordLog:
             command_timeout=15,
             server_settings=_server_settings("log"),
         )
-        return cls(database_url, pool, cache_bytes, deadline_s)
+        record_log = cls(database_url, pool, cache_bytes, deadline_s)
+        await record_log._query(store.make_key_partitions, int(time.time() // 3600), KEY_HOURS)
+        return record_log
 
     async def close(self) -> None:
         self._pool.terminate()

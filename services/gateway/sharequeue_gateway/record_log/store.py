@@ -2,8 +2,11 @@
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
+
+import asyncpg
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -38,16 +41,18 @@ SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigi
 
 READ = """
 WITH sizes AS (
-  SELECT base_offset, sum(octet_length(records)) OVER (ORDER BY base_offset) - octet_length(records) AS before
+  SELECT base_offset, last_offset,
+    sum(octet_length(records)) FILTER (WHERE last_offset >= $3) OVER (ORDER BY base_offset) - octet_length(records)
+      AS before
   FROM (
-    SELECT base_offset, records FROM log.record_batches
-    WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND base_offset >= coalesce((
+    SELECT base_offset, last_offset, records FROM log.record_batches
+    WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
       SELECT base_offset FROM log.record_batches
       WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
     ORDER BY base_offset LIMIT $5) ahead)
 SELECT b.base_offset, b.last_offset, b.max_timestamp_ms, b.records
 FROM log.record_batches b JOIN sizes s USING (base_offset)
-WHERE b.topic_id = $1 AND b.partition = $2 AND s.before < $4
+WHERE b.topic_id = $1 AND b.partition = $2 AND s.before < $4 AND s.last_offset >= $3
 ORDER BY b.base_offset
 """
 
@@ -235,10 +240,11 @@ async def remove_rows(connection: Connection, at_once: int, seconds: int) -> int
 async def make_key_partitions(connection: Connection, hour: int, kept_hours: int) -> None:
     """Make the table partitions of this hour and the next, and drop those that are too old."""
     for wanted in (hour, hour + 1):
-        await connection.execute(
-            f"CREATE TABLE IF NOT EXISTS log.idempotency_keys_{wanted} "
-            f"PARTITION OF log.idempotency_keys FOR VALUES FROM ({wanted}) TO ({wanted + 1})"
-        )
+        with suppress(asyncpg.DuplicateTableError, asyncpg.UniqueViolationError):  # another gateway is making it now
+            await connection.execute(
+                f"CREATE TABLE IF NOT EXISTS log.idempotency_keys_{wanted} "
+                f"PARTITION OF log.idempotency_keys FOR VALUES FROM ({wanted}) TO ({wanted + 1})"
+            )
     names = await connection.fetch(
         "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
         "WHERE i.inhparent = 'log.idempotency_keys'::regclass"
