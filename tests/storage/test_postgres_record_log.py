@@ -1,0 +1,238 @@
+"""What is PostgreSQL's own in the record log: group commit, the purge, holes, stale writers, keys, dead letters."""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+from sharequeue_gateway.record_log import DeadLetterRow, store
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+from sharequeue.protocol.errors import UnknownTopicOrPartition
+from sharequeue.protocol.types import SharePartitionKey
+from tests.storage.record_log_suite import key_of
+from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all, tail
+
+
+@asynccontextmanager
+async def session(database_url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(database_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def rows_of(connection: Any, topic_id: str) -> list[int]:
+    rows = await connection.fetch(
+        "SELECT base_offset FROM log.record_batches WHERE topic_id = $1 ORDER BY partition, base_offset", topic_id
+    )
+    return [row[0] for row in rows]
+
+
+async def test_appends_that_wait_share_a_commit(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, ["first"])
+        await asyncio.gather(*(append(log, topic, [number]) for number in range(200)))
+        commits = await admin.fetchval(
+            "SELECT count(DISTINCT xmin::text) FROM log.record_batches WHERE topic_id = $1", topic
+        )
+        assert commits <= 20
+        assert len(await rows_of(admin, topic)) == 201
+
+
+async def test_a_writer_that_is_refused_does_not_hold_up_the_others_of_its_commit(module_database: str) -> None:
+    stale, fresh = new_topic(), new_topic()
+    async with (
+        PostgresRecordLogs(module_database).open() as log,
+        PostgresRecordLogs(module_database).open() as other,
+    ):
+        for topic in (stale, fresh):
+            await append(log, topic, ["first"])
+        await append(other, stale, ["theirs"])
+        bases = await asyncio.gather(*(append(log, topic, ["mine"]) for topic in (stale, fresh, stale)))
+        assert (sorted((bases[0], bases[2])), bases[1]) == ([2, 3], 1)
+
+
+async def test_a_partition_locked_by_another_is_waited_for_and_others_go_on(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for partition in (0, 1):
+            await append(log, topic, ["first"], partition)
+        await admin.execute("SELECT pg_advisory_lock($1)", store.lock_key(topic, 0))
+        held = asyncio.create_task(append(log, topic, ["held"], 0))
+        assert await append(log, topic, ["free"], 1) == 1
+        assert not held.done()
+        await admin.execute("SELECT pg_advisory_unlock($1)", store.lock_key(topic, 0))
+        assert await held == 1
+
+
+# The end of the log outlives its rows
+
+
+async def test_rows_go_a_while_after_the_log_start_passed_them(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for _ in range(4):
+            await append(log, topic, "abc")
+        await store.remove_rows(admin, 1000, 0)
+        assert await rows_of(admin, topic) == [0, 3, 6, 9]
+        await log.delete_records(topic, 0, 7)
+        await store.remove_rows(admin, 1000, 60)
+        assert await rows_of(admin, topic) == [0, 3, 6, 9], "a reader may still be at them"
+        assert await store.remove_rows(admin, 1, 0) == 1
+        assert await rows_of(admin, topic) == [3, 6, 9]
+        await store.remove_rows(admin, 1000, 0)
+        assert await rows_of(admin, topic) == [6, 9], "a batch across the log start stays"
+        assert await read_all(log, topic) == list("bcabc")
+
+
+async def test_a_purged_partition_goes_on_where_it_ended(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as stale:
+        await append(stale, topic, range(10))
+        async with PostgresRecordLogs(module_database).open() as other:
+            await append(other, topic, range(20))
+            await other.delete_records(topic, 0, -1)
+        await store.remove_rows(admin, 1000, 0)
+        assert await rows_of(admin, topic) == []
+        assert await append(stale, topic, ["stale"]) == 30
+        async with PostgresRecordLogs(module_database).open() as fresh:
+            assert await append(fresh, topic, ["fresh"]) == 31
+            assert await read_all(fresh, topic) == ["stale", "fresh"]
+
+
+async def test_a_deleted_topics_rows_go_at_once(module_database: str) -> None:
+    topic, other = new_topic(), new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for topic_id in (topic, other):
+            for partition in (0, 1):
+                await append(log, topic_id, "ab", partition)
+        await log.delete_topic(topic, 2)
+        await store.remove_rows(admin, 1000, 60)
+        assert await rows_of(admin, topic) == []
+        assert await rows_of(admin, other) == [0, 0]
+        with pytest.raises(UnknownTopicOrPartition):
+            await append(log, topic, "z")
+
+
+@pytest.mark.parametrize("size", [10, 3_000_000])
+async def test_reading_goes_on_behind_a_hole(module_database: str, size: int) -> None:
+    """Compaction may leave offsets that no batch covers."""
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for _ in range(4):
+            await append(log, topic, ["x" * size])
+        await admin.execute("DELETE FROM log.record_batches WHERE topic_id = $1 AND base_offset IN (1, 2)", topic)
+    async with PostgresRecordLogs(module_database).open() as fresh:
+        for offset, found in [(0, 0), (1, 3), (2, 3), (3, 3)]:
+            batches = (await fresh.read(topic, 0, offset, 1, 10)).batches
+            assert [batch.base_offset for batch in batches] == [found]
+
+
+async def test_batches_with_gaps_are_read_as_they_are(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, "abcde")
+        sparse = RecordBatch.encode(0, [tail(value) for value in "abcde"], 0).sparse([1, 3])
+        await admin.execute(
+            "UPDATE log.record_batches SET records = $2, record_count = 2 WHERE topic_id = $1", topic, sparse.stored()
+        )
+    async with PostgresRecordLogs(module_database).open() as fresh:
+        (batch,) = (await fresh.read(topic, 0, 2, 1 << 20, 10)).batches
+        records = json.loads(b"[" + batch.slice(0, 4) + b"]")
+        assert [(record["offset"], record["value"]) for record in records] == [(1, "b"), (3, "d")]
+        assert (await fresh.offsets(topic, [0]))[0].log_end_offset == 5
+        assert await fresh.offset_for_timestamp(topic, 0, 0) == 1
+
+
+# Idempotency keys
+
+
+async def test_a_key_can_be_used_as_soon_as_the_log_is_open(database_url: str) -> None:
+    topic = new_topic()
+    async with PostgresRecordLogs(database_url).open() as first, PostgresRecordLogs(database_url).open() as second:
+        results = await asyncio.gather(
+            *(log.append([batch_of(topic, "a")], key_of(topic, "k", b"1")) for log in (first, second))
+        )
+        assert [result.answer for result in results] == [b"[0]", b"[0]"]
+
+
+async def test_many_gateways_start_at_once(database_url: str) -> None:
+    logs = await asyncio.gather(*(PostgresRecordLog.open(database_url) for _ in range(4)))
+    for log in logs:
+        await log.close()
+
+
+async def test_keys_of_a_day_ago_are_known_and_older_ones_are_dropped(database_url: str) -> None:
+    async with session(database_url) as admin:
+        now = int(time.time() // 3600)
+        for hour in range(now - 30, now + 1):
+            await store.make_key_partitions(admin, hour, 25)
+            await store.keep_key(admin, hour, "c", "/p", str(uuid.UUID(int=1)), f"k{hour}", b"f", b"[]", [0])
+        kept = await admin.fetch("SELECT DISTINCT created_hour FROM log.idempotency_keys ORDER BY 1")
+        assert [row[0] for row in kept] == list(range(now - 25, now + 1))
+
+        async def find(age: int) -> object:
+            async with admin.transaction():
+                return await store.find_key(admin, "c", "/p", str(uuid.UUID(int=1)), f"k{now - age}", now - 24)
+
+        assert await find(0) == await find(24) == (b"f", b"[]", [0])
+        assert await find(25) is None
+
+
+# Dead letters
+
+
+def dead_letter(topic_id: str, offset: int, count: int = 5, group_id: str = "g") -> DeadLetterRow:
+    source = SharePartitionKey(group_id, topic_id, 0)
+    return DeadLetterRow(source, offset, count, tail([group_id, offset, count]), 7, "rejected by client")
+
+
+async def test_a_dead_letter_is_written_once_however_often_it_is_asked_for(module_database: str) -> None:
+    source, target = new_topic(), new_topic()
+    async with (
+        PostgresRecordLogs(module_database).open() as first,
+        PostgresRecordLogs(module_database).open() as second,
+    ):
+        noticed: list[tuple[str, int]] = []
+        first.watch(lambda *place: noticed.append(place), list)
+        await first.append_dead_letters(target, 0, [dead_letter(source, 0), dead_letter(source, 1)])
+        assert (target, 0) in noticed
+        await second.append_dead_letters(target, 0, [dead_letter(source, offset) for offset in (1, 2)])
+        await asyncio.gather(
+            *(log.append_dead_letters(target, 0, [dead_letter(source, 3)]) for log in (first, second) * 3)
+        )
+        await first.append_dead_letters(target, 0, [dead_letter(source, 0), dead_letter(source, 1)])
+        assert await read_all(first, target) == [["g", offset, 5] for offset in range(4)]
+        await first.append_dead_letters(target, 0, [dead_letter(source, 0, 6), dead_letter(source, 0, group_id="h")])
+        assert await read_all(second, target, offset=4) == [["g", 0, 6], ["h", 0, 5]]
+
+
+async def test_a_dead_letter_that_was_refused_can_be_written_later(module_database: str) -> None:
+    source, gone, target = new_topic(), new_topic(), new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        await append(log, gone, "x")
+        await log.delete_topic(gone, 1)
+        with pytest.raises(UnknownTopicOrPartition):
+            await log.append_dead_letters(gone, 0, [dead_letter(source, 0)])
+        await log.append_dead_letters(target, 0, [dead_letter(source, 0)])
+        assert await read_all(log, target) == [["g", 0, 5]]
+
+
+async def test_parked_dead_letters_are_kept_once_and_counted(module_database: str) -> None:
+    one, two = new_topic(), new_topic()
+    group = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        rows = [dead_letter(one, offset, group_id=group) for offset in range(3)]
+        await log.park_dead_letters(rows)
+        await log.park_dead_letters([*rows, dead_letter(two, 0, group_id=group), dead_letter(one, 9, group_id="other")])
+        assert await log.parked_counts(group) == {(one, 0): 3, (two, 0): 1}
+        assert await log.parked_counts("nobody") == {}

@@ -1,0 +1,149 @@
+"""The hot statements on 100,000 batches and 20,000 share-partitions: index scans over few rows, whatever the plan."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+from sharequeue_gateway.record_log import store as log_store
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_share_coordinator import store as state_store
+from sharequeue_share_coordinator.shard import SNAPSHOT, Row
+
+from sharequeue.protocol.types import SharePartitionKey
+
+TOPIC = "00000000-0000-0000-0000-000000000001"
+PLACE = (TOPIC, 0)
+END = 1_000_000
+BATCHES = 100_000
+KEYS = 20_000
+
+FILL = f"""
+INSERT INTO log.record_batches
+  (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
+SELECT '{TOPIC}', 0, 10 * n, 10 * n + 9, n, 10, gen_random_uuid(), $1 FROM generate_series(0, {BATCHES - 1}) n;
+"""
+FILL_OTHERS = f"""
+INSERT INTO log.partitions (topic_id, partition) VALUES ('{TOPIC}', 0);
+INSERT INTO log.partitions (topic_id, partition) SELECT gen_random_uuid(), 0 FROM generate_series(1, 20000);
+INSERT INTO share_state.share_partitions (group_id, topic_id, partition)
+  SELECT 'g' || n % 100, ('00000000-0000-0000-0000-' || lpad((n / 100)::text, 12, '0'))::uuid, 0
+  FROM generate_series(0, {KEYS - 1}) n;
+INSERT INTO share_state.share_records (key_id, kind, record)
+  SELECT key_id, n, $2 FROM share_state.share_partitions, generate_series(0, 1) n;
+INSERT INTO share_state.shards (shard, owner_epoch, owner) VALUES (0, 1, 'owner');
+ANALYZE;
+"""
+
+Statement = Callable[[Any], Awaitable[object]]
+
+
+def some_batch(base_offset: int) -> RecordBatch:
+    return RecordBatch.encode(base_offset, [b',"value":1}'] * 10, 7)
+
+
+def literal(value: bytes) -> str:
+    return f"'\\x{value.hex()}'"
+
+
+@pytest.fixture(scope="module")
+def filled(module_database: str) -> str:
+    async def fill() -> None:
+        connection = await asyncpg.connect(module_database)
+        await connection.execute(FILL.replace("$1", literal(some_batch(0).stored())))
+        await connection.execute(FILL_OTHERS.replace("$2", literal(state_store.encode_row(Row(kind=SNAPSHOT)))))
+        await connection.close()
+
+    asyncio.run(fill())
+    return module_database
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from nodes(inner)
+
+
+async def explained(connection: Any, statement: Statement) -> list[dict[str, Any]]:
+    """Plan nodes of every query that a store function sends, each run once more under EXPLAIN and undone."""
+    sent: list[tuple[str, Any]] = []
+    with connection.query_logger(lambda query: sent.append((query.query, query.args))):
+        transaction = connection.transaction()
+        await transaction.start()
+        await statement(connection)
+        await transaction.rollback()
+    found = []
+    for query, arguments in sent:
+        if query.split()[0] not in ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE"):
+            continue
+        transaction = connection.transaction()
+        await transaction.start()
+        answer = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *arguments)
+        await transaction.rollback()
+        found += nodes(json.loads(answer)[0]["Plan"])
+    assert found
+    return found
+
+
+BIG = {"record_batches", "share_records", "share_partitions", "partitions"}
+
+
+def check(found: list[dict[str, Any]], most_rows: int) -> None:
+    """No node reads a big table as a whole, nor more than some rows of it."""
+    touched = [node for node in found if node.get("Relation Name") in BIG and "Scan" in node["Node Type"]]
+    for node in touched:
+        assert node["Node Type"] != "Seq Scan", f"all of {node['Relation Name']}"
+        rows = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+        assert rows <= most_rows, node
+
+
+LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
+    "read from the middle": (lambda c: log_store.read(c, *PLACE, END // 2 + 3, 1 << 20, 256), 600),
+    "read the tail": (lambda c: log_store.read(c, *PLACE, END - 5, 1 << 20, 256), 300),
+    "read behind the end": (lambda c: log_store.read(c, *PLACE, END, 1 << 20, 256), 300),
+    "ends": (lambda c: log_store.bounds(c, [PLACE]), 10),
+    "ends of many": (
+        lambda c: log_store.bounds(c, [PLACE, *((str(uuid.UUID(int=n)), 0) for n in range(5, 25))]),
+        500,
+    ),
+    "append at the tail": (lambda c: log_store.append(c, [(*PLACE, some_batch(END), uuid.uuid4())]), 10),
+    "refused append": (lambda c: log_store.append(c, [(*PLACE, some_batch(END - 10), uuid.uuid4())]), 10),
+    "look up a lost append": (lambda c: log_store.appended(c, *PLACE, uuid.uuid4(), END - 100), 20),
+    "move the log start": (lambda c: log_store.raise_log_start(c, *PLACE, 100, END), 10),
+    "purge nothing": (lambda c: log_store.remove_rows(c, 1000, 60), 10),
+}
+
+
+@pytest.mark.parametrize(("statement", "most_rows"), LOG_STATEMENTS.values(), ids=LOG_STATEMENTS)
+@pytest.mark.parametrize("mode", ["force_custom_plan", "auto"])
+async def test_the_logs_hot_statements(filled: str, statement: Statement, most_rows: int, mode: str) -> None:
+    connection = await asyncpg.connect(filled, server_settings={"jit": "off", "plan_cache_mode": mode})
+    try:
+        check(await explained(connection, statement), most_rows)
+    finally:
+        await connection.close()
+
+
+def key(number: int) -> SharePartitionKey:
+    return SharePartitionKey(f"g{number % 100}", f"00000000-0000-0000-0000-{number // 100:012}", 0)
+
+
+STATE_STATEMENTS: dict[str, tuple[Statement, int]] = {
+    "append": (lambda c: state_store.append(c, 1, [(number, Row(kind=SNAPSHOT)) for number in range(1, 200)]), 10),
+    "load one": (lambda c: state_store.load(c, [key(5)]), 10),
+    "load many": (lambda c: state_store.load(c, [key(number) for number in range(0, 300, 30)]), 500),
+    "make keys": (lambda c: state_store.make_keys(c, [key(5), key(6)]), 10),
+    "keys of a topic": (lambda c: state_store.keys_of_topic(c, TOPIC, 2000), 400),
+}
+
+
+@pytest.mark.parametrize(("statement", "most_rows"), STATE_STATEMENTS.values(), ids=STATE_STATEMENTS)
+async def test_the_share_coordinators_hot_statements(filled: str, statement: Statement, most_rows: int) -> None:
+    connection = await asyncpg.connect(filled, server_settings={"jit": "off"})
+    try:
+        check(await explained(connection, statement), most_rows)
+    finally:
+        await connection.close()
