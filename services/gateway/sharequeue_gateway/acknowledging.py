@@ -137,7 +137,7 @@ class Acknowledger:
             errors = [error for error in [await asyncio.shield(future) for future in futures] if error is not None]
             results[index] = failed(errors[0]) if errors else APPLIED
         answers = [result or APPLIED for result in results]
-        _count(acknowledgements, answers)
+        self._count(acknowledgements, answers)
         return answers
 
     async def _check(self, acknowledgement: Acknowledgement, renew: bool) -> Checked:
@@ -196,23 +196,24 @@ class Acknowledger:
             return IGNORED
         return writes if writes else APPLIED
 
-
-def _count(acknowledgements: Sequence[Acknowledgement], results: Sequence[AcknowledgementResult]) -> None:
-    topics: dict[str, bool] = {}
-    for acknowledgement, result in zip(acknowledgements, results, strict=True):
-        succeeded = result.status in ("applied", "ignored")
-        topics[acknowledgement.topic] = topics.get(acknowledgement.topic, False) or not succeeded
-        if result.status != "applied":
-            continue
-        records = acknowledgement.last_offset - acknowledgement.first_offset + 1
-        if acknowledgement.types and len(acknowledgement.types) > 1:
-            for name in COUNTED.intersection(acknowledgement.types):
-                metrics.RECORD_ACKNOWLEDGEMENTS.labels(name).inc(acknowledgement.types.count(name))
-        else:
-            name = acknowledgement.type or (acknowledgement.types or ["gap"])[0]
-            if name in COUNTED:
-                metrics.RECORD_ACKNOWLEDGEMENTS.labels(name).inc(records)
-    for topic, has_failed in topics.items():
-        metrics.SHARE_ACKNOWLEDGES.labels(topic).inc()
-        if has_failed:
-            metrics.FAILED_SHARE_ACKNOWLEDGES.labels(topic).inc()
+    def _count(self, acknowledgements: Sequence[Acknowledgement], results: Sequence[AcknowledgementResult]) -> None:
+        topics: dict[str, bool] = {}
+        for acknowledgement, result in zip(acknowledgements, results, strict=True):
+            succeeded = result.status in ("applied", "ignored")
+            topics[acknowledgement.topic] = topics.get(acknowledgement.topic, False) or not succeeded
+            if result.status != "applied":
+                continue
+            records = acknowledgement.last_offset - acknowledgement.first_offset + 1
+            if acknowledgement.types and len(acknowledgement.types) > 1:
+                for name in COUNTED.intersection(acknowledgement.types):
+                    metrics.RECORD_ACKNOWLEDGEMENTS.labels(name).inc(acknowledgement.types.count(name))
+            else:
+                name = acknowledgement.type or (acknowledgement.types or ["gap"])[0]
+                if name in COUNTED:
+                    metrics.RECORD_ACKNOWLEDGEMENTS.labels(name).inc(records)
+        for topic, has_failed in topics.items():
+            if self._metadata.known_topic(topic) is None:
+                continue  # else anybody could make series without end
+            metrics.SHARE_ACKNOWLEDGES.labels(topic).inc()
+            if has_failed:
+                metrics.FAILED_SHARE_ACKNOWLEDGES.labels(topic).inc()

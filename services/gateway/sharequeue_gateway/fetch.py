@@ -7,6 +7,7 @@ over. Whoever hung up while it waited acquires nothing. Source: KIP-932, delayed
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, NamedTuple
 
@@ -227,14 +228,20 @@ class Fetcher:
                 break
             if led.fenced or led.reading:
                 continue
+            started_s = time.perf_counter()
             try:
                 acquisition = await self._acquire(waiting, member_id, led, limits, records_left, max(1, max_bytes))
             except ApiError as error:
                 faults.append(PartitionFault(led.topic_name, led.key.partition, error))
                 continue
+            finally:
+                metrics.observe_fetch_lock(led, started_s)
             if acquisition is not None:
                 acquired.append(acquisition)
-                records_left -= sum(last - first + 1 for first, last, *_ in acquisition.ranges)
+                for first_offset, last_offset, *_ in acquisition.ranges:
+                    records = last_offset - first_offset + 1
+                    records_left -= records
+                    metrics.IN_FLIGHT_BATCH_RECORDS.labels(led.key.group_id).observe(records)
         return acquired
 
     async def _min_bytes_there(self, taken: Sequence[LedSharePartition], limits: FetchLimits, now_ms: int) -> bool:

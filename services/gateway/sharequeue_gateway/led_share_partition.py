@@ -30,6 +30,7 @@ class LedSharePartition:
 
     __slots__ = (
         "fenced",
+        "fetch_lock_ended_s",
         "json_prefix",
         "key",
         "lock_entries",
@@ -48,6 +49,7 @@ class LedSharePartition:
         self.json_prefix = b'{"topic":%b,"partition":%d,"first_offset":' % (_encode(topic_name), key.partition)
         self.fenced = False
         self.reading = False
+        self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
         self.waiters: dict[Waiter, None] | None = None
         self.writes = 0

@@ -1,5 +1,6 @@
 """The gateway's metrics, under Kafka's meanings (KIP-932, metrics) and Prometheus names. README.md lists them."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,16 @@ IN_FLIGHT_BATCH_RECORDS = Histogram(
     buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
 )
 FETCH_LOCK_SECONDS = Histogram(
-    "sharequeue_fetch_lock_seconds", "Time a fetch kept a share-partition for itself (FetchLockTimeMs).", ["group"]
+    "sharequeue_fetch_lock_seconds",
+    "Time a fetch kept a share-partition for itself (FetchLockTimeMs).",
+    ["group"],
+    buckets=(0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
+)
+FETCH_LOCK_RATIO = Histogram(
+    "sharequeue_fetch_lock_ratio",
+    "Percent of the time since the fetch before that a fetch kept a share-partition for itself (FetchLockRatio).",
+    ["group"],
+    buckets=(0, 1, 5, 10, 25, 50, 75, 90, 100),
 )
 SHARE_FETCHES = Counter(
     "sharequeue_share_fetch_requests", "Fetches, by topic (TotalShareFetchRequestsPerSec).", ["topic"]
@@ -127,6 +137,16 @@ def watch(leds: "Callable[[], Iterable[LedSharePartition]]", fetcher: "Fetcher")
     """Have the gauges read what they show."""
     REGISTRY.register(InFlightCollector(leds))
     WAITING_FETCHES.set_function(lambda: fetcher.waiting)
+
+
+def observe_fetch_lock(led: "LedSharePartition", since_s: float) -> None:
+    """Note that a fetch had a share-partition for itself from `since_s`, of `time.perf_counter()`, until now."""
+    now_s = time.perf_counter()
+    locked_s = now_s - since_s
+    FETCH_LOCK_SECONDS.labels(led.key.group_id).observe(locked_s)
+    if led.fetch_lock_ended_s:
+        FETCH_LOCK_RATIO.labels(led.key.group_id).observe(100 * locked_s / (now_s - led.fetch_lock_ended_s))
+    led.fetch_lock_ended_s = now_s
 
 
 def forget_share_partition(led: "LedSharePartition") -> None:

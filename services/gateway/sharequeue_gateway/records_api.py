@@ -285,9 +285,10 @@ class RecordsApi:
         faults: list[PartitionFault],
         partitions: Partitions,
     ) -> Answer:
-        for topic_name in {topic.name for topic, _ in partitions}:
+        failed_topics = {fault.topic for fault in faults if self._metadata.known_topic(fault.topic) is not None}
+        for topic_name in {topic.name for topic, _ in partitions} | failed_topics:
             metrics.SHARE_FETCHES.labels(topic_name).inc()
-        for topic_name in {fault.topic for fault in faults if fault.error.error is not UnknownTopicOrPartition.error}:
+        for topic_name in failed_topics:
             metrics.FAILED_SHARE_FETCHES.labels(topic_name).inc()
         failed_partitions = {(fault.topic, fault.partition) for fault in faults}
         working = any((topic.name, partition) not in failed_partitions for topic, partition in partitions)
