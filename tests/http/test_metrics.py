@@ -1,0 +1,182 @@
+"""Metrics on /metrics, under Kafka's meanings (family MT), and what acknowledgements add to them (AK-025)."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, acknowledge_range, outcomes, wait_until
+
+Changes = Callable[[str], float]
+
+
+@pytest.fixture
+def changes(gateway: Gateway) -> Changes:
+    """By how much a sample grew since the test began; samples that are not there count as 0."""
+    before = gateway.metrics()
+    return lambda sample: gateway.metrics().get(sample, 0) - before.get(sample, 0)
+
+
+def test_every_metric_of_the_protocol_is_there(gateway: Gateway, name: str) -> None:
+    """Share-partition, session, fetch, acknowledge and dead-letter metrics, each with a help text."""
+    gateway.produce_batches(name, 1, 1)
+    gateway.acquire(name, name, max_records=1)
+    gateway.acquire(name, name)
+    text = gateway.http.get("/metrics").text
+    kinds = {
+        "sharequeue_record_acknowledgements_total": "counter",
+        "sharequeue_partition_load_seconds": "histogram",
+        "sharequeue_request_topic_partitions_fetch_ratio": "histogram",
+        "sharequeue_topic_partitions_acquire_seconds": "histogram",
+        "sharequeue_dead_letter_records_total": "counter",
+        "sharequeue_dead_letter_writes_total": "counter",
+        "sharequeue_failed_dead_letter_writes_total": "counter",
+        "sharequeue_parked_dead_letter_records_total": "counter",
+        "sharequeue_dead_letters_pending": "gauge",
+        "sharequeue_acquisition_lock_timeouts_total": "counter",
+        "sharequeue_in_flight_message_count": "gauge",
+        "sharequeue_in_flight_batch_count": "gauge",
+        "sharequeue_in_flight_batch_message_count": "histogram",
+        "sharequeue_fetch_lock_seconds": "histogram",
+        "sharequeue_fetch_lock_ratio": "histogram",
+        "sharequeue_share_sessions": "gauge",
+        "sharequeue_share_session_partitions": "gauge",
+        "sharequeue_share_session_evictions_total": "counter",
+        "sharequeue_delayed_share_fetch_expires_total": "counter",
+        "sharequeue_share_fetch_requests_total": "counter",
+        "sharequeue_failed_share_fetch_requests_total": "counter",
+        "sharequeue_share_acknowledgement_requests_total": "counter",
+        "sharequeue_failed_share_acknowledgement_requests_total": "counter",
+        "sharequeue_waiting_fetches": "gauge",
+        "sharequeue_lock_timers_degraded": "gauge",
+        "sharequeue_http_request_seconds": "histogram",
+    }
+    told = {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE ")}
+    helped = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP ") and len(line.split()) > 3}
+    assert {metric: told.get(metric) for metric in kinds} == kinds
+    assert kinds.keys() <= helped
+
+
+def test_ak_025_acknowledged_records_by_type(gateway: Gateway, changes: Changes, name: str) -> None:
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name)
+    types = "accept accept accept accept accept release release reject gap gap"
+    assert gateway.settle(name, name, 0, 9, types) == "applied"
+    assert gateway.settle(name, name, 0, 4, "reject", member="m2") in (121, "ignored")
+    counted = {
+        type: changes(f'sharequeue_record_acknowledgements_total{{ack_type="{type}"}}')
+        for type in ("accept", "release", "reject", "renew", "gap")
+    }
+    assert counted == {"accept": 5, "release": 2, "reject": 1, "renew": 0, "gap": 0}
+
+
+def test_renewals_are_counted(gateway: Gateway, changes: Changes, name: str) -> None:
+    gateway.produce_batches(name, 3)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 2, "renew") == "applied"
+    assert changes('sharequeue_record_acknowledgements_total{ack_type="renew"}') == 3
+
+
+def test_ak_017_an_acknowledgement_is_one_state_write(gateway: Gateway, shared_stack: Stack, name: str) -> None:
+    """The close of a session whose member holds nothing any more writes nothing."""
+    metrics_of = Gateway(httpx.Client(base_url=shared_stack.service("share coordinator").url))
+    sample = "sharequeue_share_coordinator_writes_total"
+    gateway.produce_batches(name, 5)
+    gateway.acquire(name, name, share_session_epoch=0)
+    before = metrics_of.metrics()[sample]
+    accept = [acknowledge_range(name, 0, 4, "accept")]
+    assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=1)) == ["applied"]
+    gateway.fetch(name, share_session_epoch=-1)
+    gateway.produce_batches(name, 1)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 5, 5, "accept") == "applied"
+    assert metrics_of.metrics()[sample] - before == 2
+    metrics_of.http.close()
+
+
+def test_mt_001_calls_are_counted_once_for_each_topic(gateway: Gateway, changes: Changes, name: str) -> None:
+    other = f"{name}-other"
+    for topic in (name, other):
+        gateway.create_topic(topic, partitions=2)
+        for partition in (0, 1):
+            gateway.produce_batches(topic, 2, partition=partition)
+
+    def counted(topic: str) -> list[float]:
+        kinds = ("share_fetch", "failed_share_fetch", "share_acknowledgement", "failed_share_acknowledgement")
+        return [changes(f'sharequeue_{kind}_requests_total{{topic="{topic}"}}') for kind in kinds]
+
+    gateway.acquire(name, topics=[name, other])
+    accept = [acknowledge_range(topic, 0, 0, "accept", partition=index) for topic in (name, other) for index in (0, 1)]
+    assert set(outcomes(gateway.try_acknowledge(name, accept))) == {"applied"}
+    assert (counted(name), counted(other)) == ([1, 0, 1, 0], [1, 0, 1, 0])
+    missing = [{"topic": other, "partitions": [7, 8]}]
+    assert len(gateway.fetch(name, name, topic_partitions=missing)["errors"]) == 2
+    wrong = [acknowledge_range(other, 0, 9, "accept"), acknowledge_range(other, 1, 9, "accept")]
+    assert outcomes(gateway.try_acknowledge(name, [*wrong, acknowledge_range(name, 1, 1, "accept")]))[-1] == "applied"
+    assert (counted(name), counted(other)) == ([2, 0, 2, 0], [2, 1, 2, 1])
+
+
+def test_topics_that_do_not_exist_make_no_series(gateway: Gateway, name: str) -> None:
+    gateway.try_fetch(name, f"{name}-nothing")
+    gateway.settle(name, f"{name}-nothing", 0, 0, "accept")
+    gateway.http.get(f"/v1/topics/{name}-nothing")
+    assert not [sample for sample in gateway.metrics() if f"{name}-nothing" in sample]
+
+
+def test_mt_003_in_flight_counts_the_span_and_the_batches(gateway: Gateway, changes: Changes, name: str) -> None:
+    gateway.produce_batches(name, 5, 15)
+    for size in (5, 15):
+        gateway.acquire(name, name, max_records=size)
+    labels = f'{{group="{name}",partition="0",topic="{name}"}}'
+    samples = gateway.metrics()
+    assert samples[f"sharequeue_in_flight_message_count{labels}"] == 20
+    assert samples[f"sharequeue_in_flight_batch_count{labels}"] == 2
+    sizes = f'sharequeue_in_flight_batch_message_count_%s{{group="{name}"}}'
+    assert (changes(sizes % "sum"), changes(sizes % "count")) == (20, 2)
+    assert changes(f'sharequeue_fetch_lock_seconds_count{{group="{name}"}}') == 2
+    assert changes(f'sharequeue_fetch_lock_ratio_count{{group="{name}"}}') == 1
+    assert gateway.settle(name, name, 0, 19, "accept") == "applied"
+    assert f"sharequeue_in_flight_message_count{labels}" not in gateway.metrics()
+
+
+def test_mt_005_the_share_of_partitions_that_were_acquired(gateway: Gateway, changes: Changes, name: str) -> None:
+    gateway.create_topic(name, partitions=4)
+    gateway.produce_batches(name, 1, partition=2)
+    assert gateway.acquire(name, name) == ["2:0-0×1"]
+    ratio = f'sharequeue_request_topic_partitions_fetch_ratio_%s{{group="{name}"}}'
+    assert (changes(ratio % "sum"), changes(ratio % "count")) == (25, 1)
+    assert changes(f'sharequeue_topic_partitions_acquire_seconds_count{{group="{name}"}}') == 1
+
+
+def test_locks_that_end_are_counted_by_record(gateway: Gateway, changes: Changes, name: str) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=1000)
+    gateway.produce_batches(name, 8)
+    gateway.acquire(name, name)
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=10_000) == ["0-7×2"]
+    labels = f'{{group="{name}",partition="0",topic="{name}"}}'
+    assert changes(f"sharequeue_acquisition_lock_timeouts_total{labels}") == 8
+
+
+def test_sessions_and_their_partitions_are_counted(gateway: Gateway, changes: Changes, name: str) -> None:
+    gateway.create_topic(name, partitions=3)
+    gateway.acquire(name, name, share_session_epoch=0)
+    gateway.acquire(name, member="m2", topic_partitions=[{"topic": name, "partitions": [1]}], share_session_epoch=0)
+    assert (changes("sharequeue_share_sessions"), changes("sharequeue_share_session_partitions")) == (2, 4)
+    gateway.acquire(name, share_session_epoch=-1)
+    gateway.acquire(name, member="m2", share_session_epoch=-1)
+    assert (changes("sharequeue_share_sessions"), changes("sharequeue_share_session_partitions")) == (0, 0)
+
+
+def test_waits_that_end_with_nothing_are_counted(gateway: Gateway, changes: Changes, name: str) -> None:
+    gateway.create_topic(name)
+    gateway.acquire(name, name, max_wait_ms=100)
+    assert changes("sharequeue_delayed_share_fetch_expires_total") == 1
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 0)
+
+
+def test_requests_are_timed_by_operation_and_status(gateway: Gateway, changes: Changes, name: str) -> None:
+    gateway.produce_batches(name, 1)
+    gateway.http.post(f"/v1/topics/{name}/records", json={})
+    counted = 'sharequeue_http_request_seconds_count{operation="produceRecords",status="%d"}'
+    assert (changes(counted % 200), changes(counted % 422)) == (1, 1)
