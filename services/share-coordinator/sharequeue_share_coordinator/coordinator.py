@@ -1,11 +1,13 @@
 """The share coordinator's one loop: decide what was gathered, commit it in one statement, then answer.
 
 A state changes only once its row is durable. A commit that fails is split in halves until the culprit stands alone; one
-whose outcome is lost drops the states it touched, which are read again before they are served.
+whose outcome is lost drops the states it touched, which are read again, under a higher owner epoch, before they are
+served: the lost write is then part of what is read, or can never happen.
 """
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -77,7 +79,7 @@ class ShareCoordinator:
     ) -> None:
         self._connect = connect
         self._clock = clock
-        self._owner = owner
+        self._owner = f"{owner}/{secrets.token_hex(4)}"  # a restarted process is another owner
         self._updates_per_snapshot = updates_per_snapshot
         self._cold_interval_ms = cold_interval_ms
         self._prune_interval_ms = prune_interval_ms
@@ -123,9 +125,16 @@ class ShareCoordinator:
 
     async def _commit(self, gathered: Sequence[Work]) -> None:
         try:
+            await self._connected()
             await self._load(gathered)
-        except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
-            self._connection = None
+        except OwnershipLost:
+            self._answer(gathered, 16, "another share coordinator took over")
+            raise
+        except asyncpg.DataError as fault:
+            await self._refuse(gathered, fault)
+            return
+        except (*LOST, asyncpg.PostgresError) as fault:
+            self._disconnect()
             self._answer_unavailable(gathered, f"the state cannot be read: {fault!r}")
             return
         tentative: dict[SharePartitionKey, KeyState | None] = {}
@@ -158,19 +167,14 @@ class ShareCoordinator:
         started = time.perf_counter()
         try:
             owned = await store.append(self._connection, self.owner_epoch, rows)
-        except (*LOST, TimeoutError, asyncpg.QueryCanceledError) as fault:
-            self._connection = None
+        except (*LOST, asyncpg.QueryCanceledError) as fault:
+            self._disconnect()
             for key in keys:
                 self._entries.pop(key, None)
             self._answer_unavailable(gathered, f"the write is not known to be durable: {fault!r}")
             return False
         except asyncpg.PostgresError as fault:
-            if len(gathered) == 1:
-                log.error("a write was refused", extra=fields(cause=repr(fault)))
-                self._answer(gathered, -1, f"the write was refused: {fault}")
-            else:
-                await self._commit(gathered[: len(gathered) // 2])
-                await self._commit(gathered[len(gathered) // 2 :])
+            await self._refuse(gathered, fault)
             return False
         if not owned:
             self._answer(gathered, 16, "another share coordinator took over")
@@ -180,10 +184,37 @@ class ShareCoordinator:
         metrics.WRITES.inc(len(rows))
         return True
 
+    async def _refuse(self, gathered: Sequence[Work], fault: asyncpg.PostgresError) -> None:
+        """PostgreSQL refuses something of this: try in halves; what stands alone is the culprit."""
+        if len(gathered) == 1:
+            log.error("a request was refused", extra=fields(cause=repr(fault)))
+            self._answer(gathered, -1, f"the request was refused: {fault}")
+        else:
+            await self._commit(gathered[: len(gathered) // 2])
+            await self._commit(gathered[len(gathered) // 2 :])
+
+    async def _connected(self) -> None:
+        """Have a connection. A new one comes with a higher owner epoch: a write that got lost may still be on its way."""
+        if self._connection is not None and not self._connection.is_closed():
+            return
+        connection = await self._connect()
+        try:
+            owner_epoch = await store.renew(connection, self._owner)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._connection = connection
+        if owner_epoch is None:
+            raise OwnershipLost(f"{self._owner} lost the shard to a later owner")
+        self.owner_epoch = owner_epoch
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
     async def _load(self, gathered: Sequence[Work]) -> None:
         """Have the state of every share-partition in memory; make the keys that may be initialised now."""
-        if self._connection is None or self._connection.is_closed():
-            self._connection = await self._connect()
         missing = {item.key for work in gathered for item in work.items if item.key not in self._entries}
         wanted = {
             item.key
@@ -218,10 +249,13 @@ class ShareCoordinator:
     # Housekeeping
 
     async def delete_topic(self, topic_id: str) -> None:
-        """Tombstones for all share-partitions of a topic. Repeatable."""
+        """Tombstones for all share-partitions of a topic. Repeatable. Raises: OSError: they could not be written."""
+        await self.submit([])  # what is under way comes first, so that its keys are seen
         connection = await self._maintenance_connection()
         while keys := await store.keys_of_topic(connection, topic_id, AT_ONCE):
-            await self.submit([Item(key, _tombstone, False) for key in keys])
+            for result in await self.submit([Item(key, _tombstone, False) for key in keys]):
+                if result.error_code:
+                    raise ConnectionError(result.error_message)
 
     async def housekeep(self) -> None:
         """Cold snapshots and pruning, for ever."""
@@ -235,7 +269,7 @@ class ShareCoordinator:
                 removed, last = await store.prune(connection)
                 metrics.PRUNED_ROWS.inc(removed)
                 metrics.LAST_PRUNED.set(last)
-            except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
+            except (*LOST, asyncpg.PostgresError) as fault:
                 self._maintenance = None
                 log.warning("housekeeping failed", extra=fields(cause=repr(fault)))
 

@@ -52,6 +52,17 @@ async def take_over(connection: Any, owner: str) -> int:
     return epoch
 
 
+async def renew(connection: Any, owner: str) -> int | None:
+    """Take a higher epoch as the owner: what was sent under the old one is waited for or refused. None: no owner."""
+    epoch: int | None = await connection.fetchval(
+        """UPDATE share_state.shards SET owner_epoch = owner_epoch + 1 WHERE shard = $1 AND owner = $2
+           RETURNING owner_epoch""",
+        SHARD,
+        owner,
+    )
+    return epoch
+
+
 async def owns(connection: Any, owner_epoch: int) -> bool:
     found: int | None = await connection.fetchval("SELECT owner_epoch FROM share_state.shards WHERE shard = $1", SHARD)
     return found == owner_epoch
