@@ -1,0 +1,575 @@
+"""The share coordinator on PostgreSQL: what was acknowledged is there after a restart, and only its owner writes."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+from sharequeue_share_coordinator import shard, store
+from sharequeue_share_coordinator.coordinator import Decide, Item, OwnershipLost, ShareCoordinator
+from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row
+
+from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.types import SharePartitionKey, StateBatch
+from sharequeue.service import Clock
+from tests.storage.lossy_proxy import LossyProxy
+from tests.storage.record_logs import new_topic
+
+
+class Running:
+    """A share coordinator with its loop running, and the calls of one group."""
+
+    def __init__(self, database_url: str, limit: int, max_cached: int, cold_ms: int, prune_ms: int) -> None:
+        self.limit = limit
+        self.database_url = database_url
+        self.connections = 0
+
+        async def connect() -> Any:
+            self.connections += 1
+            settings = {"application_name": "share-coordinator-test"}
+            return await asyncpg.connect(self.database_url, command_timeout=10, server_settings=settings)
+
+        self.coordinator = ShareCoordinator(
+            connect,
+            Clock(),
+            owner="test",
+            updates_per_snapshot=limit,
+            cold_interval_ms=cold_ms,
+            prune_interval_ms=prune_ms,
+            max_cached=max_cached,
+        )
+        self.loop: asyncio.Task[None] | None = None
+
+    def submit(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> "asyncio.Future[Any]":
+        return self.coordinator.submit([Item(key, decide, creates)])
+
+    async def _one(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> PartitionStateResult:
+        (result,) = await self.submit(key, decide, creates)
+        return result  # type: ignore[no-any-return]
+
+    async def init(self, key: SharePartitionKey, epoch: int = 0, start: int = 0) -> int:
+        request = PartitionState(partition=0, state_epoch=epoch, start_offset=start)
+        return (await self._one(key, lambda s: shard.initialize(s, request, None, 0), True)).error_code
+
+    def writing(self, start: int, count: int, batches: Sequence[tuple[int, int, int, int]], leader: int = 0) -> Decide:
+        request = PartitionState(
+            partition=0,
+            state_epoch=9,
+            leader_epoch=leader,
+            start_offset=start,
+            delivery_complete_count=count,
+            state_batches=[StateBatch(*batch) for batch in batches],
+        )
+        return lambda s: shard.write(s, request, None, self.limit, 0)
+
+    async def write(
+        self, key: SharePartitionKey, start: int, count: int, *batches: tuple[int, int, int, int], leader: int = 0
+    ) -> int:
+        return (await self._one(key, self.writing(start, count, batches, leader))).error_code
+
+    async def read(self, key: SharePartitionKey, leader: int = 0) -> PartitionStateResult:
+        request = PartitionState(partition=0, leader_epoch=leader)
+        return await self._one(key, lambda s: shard.read(s, request, None, self.limit, 0))
+
+    async def delete(self, key: SharePartitionKey) -> int:
+        return (await self._one(key, lambda s: shard.delete(s, PartitionState(partition=0), None))).error_code
+
+    async def state(self, key: SharePartitionKey) -> KeyState | None:
+        """The state as it is in memory, loaded if need be."""
+        seen: list[KeyState | None] = []
+
+        def look(state: KeyState | None) -> shard.Decision:
+            seen.append(state)
+            return shard.Decision(shard.done(0))
+
+        await self._one(key, look)
+        return seen[0]
+
+
+@asynccontextmanager
+async def running(
+    database_url: str,
+    *,
+    limit: int = 500,
+    max_cached: int = 1000,
+    cold_ms: int = 10**9,
+    prune_ms: int = 10**9,
+) -> AsyncIterator[Running]:
+    started = Running(database_url, limit, max_cached, cold_ms, prune_ms)
+    await started.coordinator.take_over()
+    loops = [asyncio.create_task(started.coordinator.run()), asyncio.create_task(started.coordinator.housekeep())]
+    started.loop = loops[0]
+    try:
+        yield started
+    finally:
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        for connection in (started.coordinator._connection, started.coordinator._maintenance):
+            if connection is not None:
+                connection.terminate()
+
+
+@asynccontextmanager
+async def session(database_url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(database_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def new_key(group_id: str = "g", partition: int = 0) -> SharePartitionKey:
+    return SharePartitionKey(group_id, new_topic(), partition)
+
+
+def held(result: PartitionStateResult) -> tuple[int | None, list[tuple[int, int, int, int]]]:
+    assert result.error_code == 0, result.error_message
+    batches = result.state_batches or []
+    return result.start_offset, [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in batches]
+
+
+async def kinds(connection: Any, key: SharePartitionKey) -> list[int]:
+    rows = await connection.fetch(
+        """SELECT r.kind FROM share_state.share_records r JOIN share_state.share_partitions USING (key_id)
+           WHERE group_id = $1 AND topic_id = $2 AND partition = $3 ORDER BY seq""",
+        *key,
+    )
+    return [row[0] for row in rows]
+
+
+# What is durable
+
+
+async def test_sc_001_an_update_is_appended(module_database: str) -> None:
+    key = new_key()
+    async with session(module_database) as admin, running(module_database) as coordinator:
+        assert await coordinator.init(key, 0, -1) == 0
+        assert await coordinator.write(key, 0, 11, (0, 10, 0, 1)) == 0
+        assert held(await coordinator.read(key)) == (0, [(0, 10, 0, 1)])
+        assert await kinds(admin, key) == [SNAPSHOT, UPDATE]
+
+
+async def test_sc_003_a_key_that_was_not_initialised_leaves_no_trace(module_database: str) -> None:
+    key = new_key()
+    async with session(module_database) as admin, running(module_database) as coordinator:
+        assert await coordinator.write(key, 0, 0) == 42
+        assert (await coordinator.read(key)).error_code == 42
+        assert await coordinator.delete(key) == 0
+        query = "SELECT count(*) FROM share_state.share_partitions WHERE topic_id = $1"
+        assert await admin.fetchval(query, key.topic_id) == 0
+
+
+async def test_sc_029_sc_049_kinds_of_rows_and_the_state_after_a_restart(module_database: str) -> None:
+    key = new_key()
+    async with session(module_database) as admin:
+        async with running(module_database, limit=2) as coordinator:
+            await coordinator.init(key, 3, 5)
+            for count in range(1, 7):
+                assert await coordinator.write(key, 5, count, (5 + 2 * count, 5 + 2 * count, 2, 1)) == 0
+            assert (await coordinator.read(key, 4)).error_code == 0
+            before = await coordinator.state(key)
+        wanted = [SNAPSHOT, UPDATE, UPDATE, SNAPSHOT, UPDATE, UPDATE, SNAPSHOT, UPDATE]
+        assert await kinds(admin, key) == wanted
+        async with running(module_database, limit=2) as again:
+            assert await again.state(key) == before
+            assert (await again.read(key, 3)).error_code == 74
+            assert held(await again.read(key, 4)) == (5, [(7 + 2 * n, 7 + 2 * n, 2, 1) for n in range(6)])
+            assert await again.write(key, 20, 0, leader=4) == 0
+            assert held(await again.read(key, 4)) == (20, [])
+
+
+async def test_random_calls_are_the_same_after_each_restart(module_database: str, seed: int) -> None:
+    rng = random.Random(seed)
+    keys = [new_key(partition=number) for number in range(5)]
+    before: list[KeyState | None] = [None] * len(keys)
+    for _ in range(4):
+        async with running(module_database, limit=3, max_cached=2) as coordinator:
+            for key, state in zip(keys, before, strict=True):
+                assert await coordinator.state(key) == state
+            for _ in range(60):
+                key = rng.choice(keys)
+                first = rng.randrange(50)
+                call = rng.choice((coordinator.init, coordinator.write, coordinator.write, coordinator.read))
+                if call == coordinator.init:
+                    await coordinator.init(key, rng.randrange(3), rng.randrange(-1, 20))
+                elif call == coordinator.read:
+                    await coordinator.read(key, rng.randrange(4))
+                elif rng.random() < 0.1:
+                    await coordinator.delete(key)
+                else:
+                    batch = (first, first + rng.randrange(5), rng.choice((0, 2, 3, 4)), rng.randrange(1, 4))
+                    await coordinator.write(
+                        key, rng.randrange(-1, 30), rng.randrange(9), batch, leader=rng.randrange(4)
+                    )
+            before = [await coordinator.state(key) for key in keys]
+    assert any(before)
+
+
+async def test_requests_that_wait_share_a_commit_and_each_has_its_answer(module_database: str) -> None:
+    keys = [new_key(partition=number) for number in range(50)]
+    async with session(module_database) as admin, running(module_database) as coordinator:
+        await asyncio.gather(*(coordinator.init(key) for key in keys))
+        missing = new_key()
+        answers = await asyncio.gather(
+            *(coordinator.write(key, 0, 1, (n, n, 2, 1)) for n, key in enumerate(keys, 1)),
+            coordinator.write(missing, 0, 1),
+            *(coordinator.write(key, 0, 2, (100 + n, 100 + n, 2, 1)) for n, key in enumerate(keys, 1)),
+        )
+        assert answers == [0] * 50 + [42] + [0] * 50
+        commits = await admin.fetchval(
+            """SELECT count(DISTINCT r.xmin::text) FROM share_state.share_records r
+               JOIN share_state.share_partitions USING (key_id) WHERE topic_id = ANY($1::uuid[]) AND kind = 1""",
+            [key.topic_id for key in keys],
+        )
+        assert commits <= 3
+        for number, key in enumerate(keys, 1):
+            assert held(await coordinator.read(key)) == (
+                0,
+                [(number, number, 2, 1), (100 + number, 100 + number, 2, 1)],
+            )
+
+
+async def test_sc_033_each_partition_of_a_request_stands_alone(module_database: str) -> None:
+    key, missing = new_key(), new_key()
+    async with session(module_database) as admin, running(module_database) as coordinator:
+        await coordinator.init(key)
+        items = [Item(k, coordinator.writing(0, 1, [(3, 3, 2, 1)]), False) for k in (key, missing)]
+        results = await coordinator.coordinator.submit(items)
+        assert [result.error_code for result in results] == [0, 42]
+        assert await kinds(admin, key) == [SNAPSHOT, UPDATE]
+
+
+async def test_a_later_item_of_a_commit_sees_the_earlier_ones(module_database: str) -> None:
+    key = new_key()
+    async with running(module_database) as coordinator:
+        codes = await asyncio.gather(
+            coordinator.write(key, 0, 0),
+            coordinator.init(key, 5, 10),
+            coordinator.init(key, 4, 0),
+            coordinator.write(key, 12, 0, (15, 15, 2, 1)),
+            coordinator.write(key, -1, 1),
+        )
+        assert codes == [42, 0, 124, 0, 0]
+        assert held(await coordinator.read(key)) == (12, [(15, 15, 2, 1)])
+
+
+# Poison
+
+
+def poisoned(_: KeyState | None) -> shard.Decision:
+    """A row that PostgreSQL refuses."""
+    return shard.Decision(shard.done(0), Row(kind=70_000))
+
+
+@pytest.mark.parametrize("place", [0, 7, 19])
+async def test_a_poisoned_write_fails_alone(module_database: str, place: int) -> None:
+    keys = [new_key(partition=number) for number in range(20)]
+    async with running(module_database) as coordinator:
+        await asyncio.gather(*(coordinator.init(key) for key in keys))
+        answers = await asyncio.gather(
+            *(
+                coordinator.submit(key, poisoned)
+                if number == place
+                else coordinator.submit(key, coordinator.writing(0, 1, [(5, 5, 2, 1)]))
+                for number, key in enumerate(keys)
+            )
+        )
+        codes = [answer[0].error_code for answer in answers]
+        assert codes == [-1 if number == place else 0 for number in range(20)]
+        for number, key in enumerate(keys):
+            assert held(await coordinator.read(key)) == (0, [] if number == place else [(5, 5, 2, 1)])
+
+
+@pytest.mark.parametrize(
+    "key", [SharePartitionKey("nul\x00", new_topic(), 0), SharePartitionKey("g", "no uuid", 0)], ids=["group", "topic"]
+)
+async def test_a_key_that_cannot_be_looked_up_does_not_harm_its_neighbours(
+    module_database: str, key: SharePartitionKey
+) -> None:
+    good = [new_key(partition=number) for number in range(4)]
+    async with running(module_database) as coordinator:
+        codes = await asyncio.gather(
+            *(coordinator.init(k) for k in good[:2]), coordinator.init(key), *(coordinator.init(k) for k in good[2:])
+        )
+        assert codes == [0, 0, -1, 0, 0]
+
+
+# Owners
+
+
+async def test_a_paused_owner_can_write_nothing_after_a_takeover(module_database: str) -> None:
+    key = new_key()
+    async with running(module_database) as old:
+        await old.init(key)
+        await old.write(key, 0, 1, (3, 3, 2, 1))
+        async with running(module_database) as new:
+            assert held(await new.read(key)) == (0, [(3, 3, 2, 1)])
+            assert await old.write(key, 0, 2, (4, 4, 2, 1)) == 16
+            assert old.loop is not None
+            with pytest.raises(OwnershipLost):
+                await old.loop
+            with pytest.raises(OwnershipLost):
+                await old.coordinator.ping()
+            await new.coordinator.ping()
+            assert held(await new.read(key)) == (0, [(3, 3, 2, 1)])
+
+
+async def test_a_takeover_waits_for_the_write_under_way(module_database: str) -> None:
+    key = new_key()
+    async with session(module_database) as admin, running(module_database) as old:
+        await old.init(key)
+        entry = old.coordinator._entries[key]
+        assert entry.key_id is not None
+        transaction = admin.transaction()
+        await transaction.start()
+        assert await store.append(
+            admin, old.coordinator.owner_epoch, [(entry.key_id, Row(kind=UPDATE, start_offset=7))]
+        )
+        takeover = asyncio.create_task(enter(running(module_database)))
+        await lock_waiter(module_database)
+        assert not takeover.done()
+        await transaction.commit()
+        context, new = await takeover
+        try:
+            assert (await new.read(key)).start_offset == 7
+        finally:
+            await context.__aexit__(None, None, None)
+
+
+async def enter(context: Any) -> tuple[Any, Running]:
+    return context, await context.__aenter__()
+
+
+async def lock_waiter(database_url: str) -> None:
+    """Wait until somebody waits for a lock in this database."""
+    query = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+    async with session(database_url) as admin:
+        while True:
+            if await admin.fetchval(query):
+                return
+            await asyncio.sleep(0.01)
+
+
+# Lost outcomes
+
+
+async def rows_of(connection: Any, key: SharePartitionKey, wanted: int) -> None:
+    while True:
+        if len(await kinds(connection, key)) == wanted:
+            return
+        await asyncio.sleep(0.01)
+
+
+async def test_a_commit_whose_answer_was_lost_answers_15_and_is_read_again(module_database: str) -> None:
+    key, other = new_key(), new_key()
+    async with (
+        session(module_database) as admin,
+        LossyProxy(module_database).running() as proxy,
+        running(proxy.url) as coordinator,
+    ):
+        for k in (key, other):
+            await coordinator.init(k)
+        proxy.lose_answers = True
+        task = asyncio.create_task(coordinator.write(key, 0, 1, (5, 5, 2, 1)))
+        await rows_of(admin, key, 2)
+        proxy.cut()
+        assert await task == 15
+        assert held(await coordinator.read(key)) == (0, [(5, 5, 2, 1)])
+        assert held(await coordinator.read(other)) == (0, [])
+        assert await coordinator.write(key, 0, 2, (6, 6, 2, 1)) == 0
+
+
+async def test_a_write_that_did_not_happen_answers_15_and_is_not_there(module_database: str) -> None:
+    key = new_key()
+    async with session(module_database) as admin, running(module_database) as coordinator:
+        await coordinator.init(key)
+        async with admin.transaction():
+            await admin.execute("LOCK TABLE share_state.share_records IN EXCLUSIVE MODE")
+            task = asyncio.create_task(coordinator.write(key, 0, 1, (5, 5, 2, 1)))
+            await lock_waiter(module_database)
+            await admin.execute(
+                """SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+                   AND application_name = 'share-coordinator-test' AND wait_event_type = 'Lock'"""
+            )
+            assert await task == 15
+        assert held(await coordinator.read(key)) == (0, [])
+        assert await coordinator.write(key, 0, 1, (6, 6, 2, 1)) == 0
+
+
+async def test_a_lost_write_that_arrives_late_changes_nothing_anymore(module_database: str) -> None:
+    """It answered 15 and the state was read again: a late arrival would turn what was decided since."""
+    key = new_key()
+    async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
+        await coordinator.init(key)
+        await coordinator.write(key, 0, 0, (4, 4, 0, 1))
+        proxy.hold_requests = True
+        task = asyncio.create_task(coordinator.write(key, 0, 1, (5, 5, 3, 1)))
+        await proxy.held.wait()
+        proxy.cut()
+        assert await task == 15
+        assert held(await coordinator.read(key)) == (0, [(4, 4, 0, 1)])
+        assert await coordinator.write(key, 0, 1, (5, 5, 2, 1)) == 0
+        await proxy.deliver()
+        served = held(await coordinator.read(key))
+        assert served == (0, [(4, 4, 0, 1), (5, 5, 2, 1)])
+    async with running(module_database) as again:
+        assert held(await again.read(key)) == served
+
+
+async def test_sc_035_without_a_database_every_partition_answers_15(database_url: str) -> None:
+    key = new_key()
+    name = database_url.rsplit("/", 1)[1]
+    async with session(database_url.rsplit("/", 1)[0] + "/sharequeue") as admin, running(database_url) as coordinator:
+        await coordinator.init(key)
+        await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+        assert await coordinator.write(key, 0, 1) == 15
+        assert (await coordinator.read(key)).error_code == 15
+        assert await coordinator.init(new_key()) == 15
+        await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        assert await coordinator.write(key, 0, 1, (1, 1, 2, 1)) == 0
+        assert held(await coordinator.read(key)) == (0, [(1, 1, 2, 1)])
+
+
+# Memory
+
+
+async def test_only_so_many_states_stay_in_memory(module_database: str) -> None:
+    keys = [new_key(partition=number) for number in range(30)]
+    async with running(module_database, max_cached=5) as coordinator:
+        for number, key in enumerate(keys):
+            await coordinator.init(key, 0, number)
+            await coordinator.write(key, number, 1, (number + 3, number + 3, 2, 1))
+        assert len(coordinator.coordinator._entries) == 5
+        for number, key in enumerate(keys):
+            assert held(await coordinator.read(key)) == (number, [(number + 3, number + 3, 2, 1)])
+        await asyncio.gather(*(coordinator.write(key, 0, 1) for key in keys))
+        assert len(coordinator.coordinator._entries) == 5
+
+
+# Housekeeping
+
+
+async def test_sc_041_a_deleted_topic_leaves_tombstones_for_its_keys_alone(module_database: str) -> None:
+    topic = new_topic()
+    keys = [SharePartitionKey(group, topic, partition) for group in ("a", "b") for partition in range(3)]
+    other = new_key()
+    async with session(module_database) as admin, running(module_database, max_cached=2) as coordinator:
+        for key in (*keys, other):
+            await coordinator.init(key)
+            await coordinator.write(key, 0, 1, (4, 4, 2, 1))
+        await coordinator.coordinator.delete_topic(topic)
+        await coordinator.coordinator.delete_topic(topic)
+        for key in keys:
+            assert (await coordinator.read(key)).error_code == 42
+            assert await kinds(admin, key) == [SNAPSHOT, UPDATE, TOMBSTONE]
+        assert held(await coordinator.read(other)) == (0, [(4, 4, 2, 1)])
+    async with running(module_database) as again:
+        assert (await again.read(keys[0])).error_code == 42
+
+
+async def test_a_topic_is_deleted_with_what_is_being_initialised(module_database: str) -> None:
+    key = new_key()
+    async with running(module_database) as coordinator:
+        initialising = asyncio.create_task(coordinator.init(key))
+        await asyncio.sleep(0)
+        await coordinator.coordinator.delete_topic(key.topic_id)
+        assert await initialising == 0
+        assert (await coordinator.read(key)).error_code == 42
+
+
+async def test_pruning_removes_what_a_snapshot_covers_and_nothing_else(module_database: str) -> None:
+    keys = [new_key() for _ in range(3)]
+    async with session(module_database) as admin:
+        async with running(module_database, limit=2) as coordinator:
+            for key in keys:
+                await coordinator.init(key)
+            for count in range(1, 5):
+                await coordinator.write(keys[0], 0, count, (2 * count, 2 * count, 2, 1))
+            await coordinator.write(keys[1], 0, 1, (3, 3, 2, 1))
+            await coordinator.delete(keys[2])
+            before = [await coordinator.state(key) for key in keys]
+            await store.prune(admin)
+            assert [await kinds(admin, key) for key in keys] == [[SNAPSHOT, UPDATE], [SNAPSHOT, UPDATE], []]
+            assert await coordinator.init(keys[2], 0, 8) == 0
+        async with running(module_database, limit=2) as again:
+            after = [await again.state(key) for key in keys[:2]]
+            assert [state and state.state_batches for state in after] == [
+                state and state.state_batches for state in before[:2]
+            ]
+            assert (await again.read(keys[2])).start_offset == 8
+
+
+Rows = Sequence[tuple[int, int, int]]
+
+
+@pytest.mark.parametrize(
+    ("steps", "redundant"),
+    [
+        pytest.param([(1, 10, 0), (1, 11, 0), (1, 15, 0)], [10, 11, 15], id="SC-047"),
+        pytest.param(
+            [
+                *((1, 10, 0), (2, 11, 0), (3, 15, 0), (2, 18, 0), (3, 20, 0)),
+                *((2, 22, 0), (3, 25, 0), (2, 27, 0), (3, 28, 0), (1, 30, 0)),
+            ],
+            [10] * 9 + [27],
+            id="SC-045",
+        ),
+        pytest.param(
+            [(1, 10, 0), (2, 11, 0), (2, 12, 2), (1, 16, 0)], [10, 10, 10, 16], id="a tombstone counts no more"
+        ),
+    ],
+)
+async def test_sc_045_sc_047_the_last_pruned_offset(database_url: str, steps: Rows, redundant: Sequence[int]) -> None:
+    found = []
+    async with session(database_url) as admin:
+        await store.make_keys(admin, [new_key() for _ in range(3)])
+        for key_id, seq, kind in steps:
+            await admin.execute(
+                """INSERT INTO share_state.share_records (key_id, seq, kind, record) OVERRIDING SYSTEM VALUE
+                   VALUES ($1, $2, $3, $4)""",
+                key_id,
+                seq,
+                kind,
+                store.encode_row(Row(kind=kind)),
+            )
+            found.append((await store.prune(admin))[1])
+    assert found == redundant
+
+
+async def test_sc_039_cold_keys_get_a_snapshot_and_their_updates_go(database_url: str) -> None:
+    key = new_key()
+    async with session(database_url) as admin, running(database_url, cold_ms=50, prune_ms=20) as coordinator:
+        await coordinator.init(key, 2, 5)
+        await coordinator.write(key, 5, 1, (9, 9, 2, 1))
+        await coordinator.read(key, 3)
+        while True:
+            if await kinds(admin, key) == [SNAPSHOT]:
+                break
+            await asyncio.sleep(0.01)
+        state = await coordinator.state(key)
+        assert state is not None
+        assert (state.start_offset, state.recorded_leader_epoch, state.rows) == (5, 3, 0)
+        assert held(await coordinator.read(key, 3)) == (5, [(9, 9, 2, 1)])
+        await coordinator.write(key, 5, 2, (11, 11, 2, 1), leader=3)
+    async with running(database_url) as again:
+        assert (await again.read(key, 2)).error_code == 74
+        assert held(await again.read(key, 3)) == (5, [(9, 9, 2, 1), (11, 11, 2, 1)])
+
+
+async def test_sc_037_keys_that_are_written_are_not_cold(database_url: str) -> None:
+    key, idle = new_key(), new_key()
+    async with session(database_url) as admin, running(database_url) as coordinator:
+        for k in (key, idle):
+            await coordinator.init(k)
+            await coordinator.write(k, 0, 1)
+        await admin.execute("UPDATE share_state.share_records SET written_at = written_at - interval '1 hour'")
+        await coordinator.write(key, 0, 2)
+        assert await store.cold_keys(admin, 60_000, 100) == [idle]
+        await store.prune(admin)
+        assert await store.cold_keys(admin, 10**9, 100) == []
+        assert await store.cold_keys(admin, 60_000, 0) == []
