@@ -79,6 +79,7 @@ DELAYED_FETCHES_EXPIRED = Counter(
     "Waiting fetches that ended without records (DelayedShareFetch ExpiresPerSec).",
 )
 WAITING_FETCHES = Gauge("sharequeue_waiting_fetches", "Fetches that wait for records.")
+LED_SHARE_PARTITIONS = Gauge("sharequeue_led_share_partitions", "Share-partitions this gateway has loaded.")
 SHARE_SESSIONS = Gauge("sharequeue_share_sessions", "Open share sessions (ShareSessionsCount).")
 SHARE_SESSION_PARTITIONS = Gauge(
     "sharequeue_share_session_partitions", "Partitions in open share sessions (SharePartitionsCount)."
@@ -137,6 +138,7 @@ def watch(leds: "Callable[[], Iterable[LedSharePartition]]", fetcher: "Fetcher")
     """Have the gauges read what they show."""
     REGISTRY.register(InFlightCollector(leds))
     WAITING_FETCHES.set_function(lambda: fetcher.waiting)
+    LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
 
 
 def observe_fetch_lock(led: "LedSharePartition", since_s: float) -> None:
