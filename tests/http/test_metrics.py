@@ -49,6 +49,7 @@ def test_every_metric_of_the_protocol_is_there(gateway: Gateway, name: str) -> N
         "sharequeue_share_acknowledgement_requests_total": "counter",
         "sharequeue_failed_share_acknowledgement_requests_total": "counter",
         "sharequeue_waiting_fetches": "gauge",
+        "sharequeue_led_share_partitions": "gauge",
         "sharequeue_lock_timers_degraded": "gauge",
         "sharequeue_http_request_seconds": "histogram",
     }

@@ -1,0 +1,82 @@
+"""Kafka's defaults and bounds of group settings, and its in-flight limit that counts the span (rows IF), over HTTP.
+
+Kafka takes a limit of record locks from 100 on, so the rows are scaled by ten.
+"""
+
+import pytest
+
+from tests.http.calls import Gateway, good, problem
+
+BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    return {f"SHAREQUEUE_{service}_KAFKA_DEFAULTS": "true" for service in ("GATEWAY", "COORDINATOR")}
+
+
+def test_settings_have_kafkas_defaults(own_gateway: Gateway, name: str) -> None:
+    config = good(own_gateway.http.get(f"/v1/share-groups/{name}/config"))
+    changed = {
+        "share.auto.offset.reset": "latest",
+        "errors.deadletterqueue.topic.name": "",
+        "errors.deadletterqueue.copy.record.enable": "false",
+    }
+    assert {setting: config[setting] for setting in changed} == changed
+
+
+@pytest.mark.parametrize(
+    ("setting", "low", "high"),
+    [
+        ("share.record.lock.duration.ms", 15_000, 60_000),
+        ("share.delivery.count.limit", 2, 10),
+        ("share.partition.max.record.locks", 100, 4000),
+        ("share.session.timeout.ms", 45_000, 60_000),
+        ("share.heartbeat.interval.ms", 5000, 15_000),
+        ("share.assignment.interval.ms", 0, 15_000),
+    ],
+)
+def test_settings_have_kafkas_bounds(own_gateway: Gateway, name: str, setting: str, low: int, high: int) -> None:
+    path = f"/v1/share-groups/{name}/config"
+    for value in (low, high):
+        assert good(own_gateway.http.patch(path, json={setting: value}))[setting] == str(value)
+    for value in (low - 1, high + 1):
+        problem(own_gateway.http.patch(path, json={setting: value}), 400, "INVALID_CONFIG", 40)
+
+
+@pytest.fixture
+def group(own_gateway: Gateway, name: str) -> str:
+    """A group that begins at the start, with 200 record locks."""
+    own_gateway.configure(name, share_auto_offset_reset="earliest", share_partition_max_record_locks=200)
+    return name
+
+
+def test_if_001_if_003_the_limit_counts_the_span(own_gateway: Gateway, group: str) -> None:
+    gateway = own_gateway
+    gateway.produce_batches(group, 100)
+    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == ["0-99×1"]
+    gateway.produce_batches(group, 50, 100, 50, 20)
+    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == ["100-249×1"]
+    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == []
+    assert gateway.settle(group, group, 150, 199, "release") == "applied"
+    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == ["150-199×2"]
+    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == []
+
+
+def test_if_007_what_is_finished_behind_an_unfinished_head_still_counts(own_gateway: Gateway, group: str) -> None:
+    gateway = own_gateway
+    gateway.produce_batches(group, 150, 150, 50)
+    assert gateway.acquire(group, group, max_records=300, **BATCH_OPTIMIZED) == ["0-299×1"]
+    assert gateway.settle(group, group, 100, 149, "reject") == "applied"
+    assert gateway.acquire(group, group) == []
+    assert gateway.settle(group, group, 0, 99, "accept") == "applied"
+    assert gateway.window(group, group)[0] == 150
+    assert gateway.acquire(group, group) == ["300-349×1"]
+
+
+def test_without_a_dead_letter_queue_rejected_records_are_archived(own_gateway: Gateway, group: str) -> None:
+    own_gateway.produce_batches(group, 3)
+    own_gateway.acquire(group, group)
+    assert own_gateway.settle(group, group, 0, 2, "reject") == "applied"
+    assert own_gateway.window(group, group) == (3, [])
+    problem(own_gateway.http.get(f"/v1/topics/dlq.{group}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)

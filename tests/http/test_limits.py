@@ -1,0 +1,273 @@
+"""Limits and dependencies that are away, over HTTP, on a stack with small limits: 429 and 503 with Retry-After."""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, good, outcomes, problem, wait_until
+
+SETTINGS = {
+    "SHAREQUEUE_GATEWAY_AUTO_CREATE_TOPICS": "false",
+    "SHAREQUEUE_GATEWAY_AUTO_CREATE_DEAD_LETTER_TOPICS": "false",
+    "SHAREQUEUE_GATEWAY_MAX_REQUEST_BYTES": "4096",
+    "SHAREQUEUE_GATEWAY_MAX_SHARE_SESSIONS": "2",
+    "SHAREQUEUE_GATEWAY_MAX_WAITING_FETCHES": "1",
+    "SHAREQUEUE_GATEWAY_RETENTION_INTERVAL_MS": "200",
+    "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "500",
+    "SHAREQUEUE_GATEWAY_SHARE_SESSION_IDLE_MS": "1500",
+    "SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "1000",
+    "SHAREQUEUE_COORDINATOR_MAX_PARTITIONS_PER_TOPIC": "3",
+}
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("small-stack")
+
+
+@pytest.fixture(scope="module")
+def stack(logs: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
+    stack = Stack(logs, postgres_url=new_database(), redis_url=new_redis(), settings=SETTINGS)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+
+
+def refused(response: httpx.Response, status: int, code: str, number: int) -> None:
+    """A refusal that says when to try again."""
+    assert problem(response, status, code, number)["retriable"]
+    assert int(response.headers["retry-after"]) >= 1
+
+
+def open_session(gateway: Gateway, name: str, member: str, **fields: int) -> httpx.Response:
+    return gateway.try_fetch(name, name, member=member, share_session_epoch=0, **fields)
+
+
+def close_session(gateway: Gateway, name: str, member: str) -> None:
+    good(gateway.try_fetch(name, member=member, share_session_epoch=-1))
+
+
+def test_a_latest_group_that_asks_rarely_misses_nothing(own_gateway: Gateway, name: str) -> None:
+    """The start that the first load resolved is kept although the idle share-partition is unloaded in between."""
+    gateway = own_gateway
+    gateway.configure(name, share_auto_offset_reset="latest")
+    gateway.create_topic(name)
+    gateway.produce_batches(name, 2)
+    assert gateway.acquire(name, name) == []
+    assert gateway.metrics()["sharequeue_led_share_partitions"] == 1
+    gateway.produce_batches(name, 3)
+    wait_until(lambda: gateway.metrics()["sharequeue_led_share_partitions"] == 0)
+    assert gateway.acquire(name, name) == ["2-4×1"]
+
+
+def test_ss_017_the_refusal_of_a_session_is_held_back(own_gateway: Gateway, name: str) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name)
+    for member in ("m1", "m2"):
+        good(open_session(gateway, name, member))
+    started = time.monotonic()
+    response = open_session(gateway, name, "m3", max_wait_ms=700)
+    refused(response, 429, "SHARE_SESSION_LIMIT_REACHED", 133)
+    assert response.json()["limit"] == 2
+    assert 0.69 < time.monotonic() - started < 10
+    good(open_session(gateway, name, "m1"))
+    close_session(gateway, name, "m1")
+    good(open_session(gateway, name, "m3"))
+    for member in ("m2", "m3"):
+        close_session(gateway, name, member)
+
+
+def test_ss_019_idle_sessions_make_room_and_release_nothing(own_gateway: Gateway, name: str) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name)
+    gateway.produce_batches(name, 2)
+    assert good(open_session(gateway, name, "m1"))["batches"]
+    good(open_session(gateway, name, "m2"))
+    refused(open_session(gateway, name, "m3"), 429, "SHARE_SESSION_LIMIT_REACHED", 133)
+    wait_until(lambda: gateway.metrics()["sharequeue_share_sessions"] == 0)
+    assert gateway.metrics()["sharequeue_share_session_evictions_total"] == 2
+    good(open_session(gateway, name, "m3"))
+    problem(gateway.try_fetch(name, share_session_epoch=1), 404, "SHARE_SESSION_NOT_FOUND", 122)
+    assert gateway.window(name, name) == (0, ["0-1 ACQUIRED×1"])
+    assert gateway.settle(name, name, 0, 1, "accept") == "applied"
+    close_session(gateway, name, "m3")
+
+
+def test_only_so_many_fetches_may_wait(own_gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name)
+    gateway.acquire(name, name)
+    waiting = background.submit(gateway.acquire, name, name, max_wait_ms=20_000)
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+    response = gateway.try_fetch(name, name, member="m2", max_wait_ms=20_000)
+    refused(response, 429, "THROTTLING_QUOTA_EXCEEDED", 89)
+    assert response.json()["limit"] == 1
+    gateway.produce_batches(name, 1)
+    assert waiting.result(12) == ["0-0×1"]
+
+
+def test_the_request_limit_is_a_setting(own_gateway: Gateway, name: str) -> None:
+    own_gateway.create_topic(name)
+    body = {"records": [{"value": "x" * 4096}]}
+    document = problem(own_gateway.http.post(f"/v1/topics/{name}/records", json=body), 413, "MESSAGE_TOO_LARGE", 10)
+    assert document["limit"] == 4096
+    assert own_gateway.log_ends(name) == [0]
+
+
+def test_topics_are_not_made_when_that_is_off(own_gateway: Gateway, name: str) -> None:
+    body = {"records": [{"value": 1}]}
+    for path in ("records", "records/raw"):
+        response = own_gateway.http.post(f"/v1/topics/{name}/{path}", json=body)
+        problem(response, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    problem(own_gateway.http.get(f"/v1/topics/{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+
+
+def test_the_limit_of_partitions_is_a_setting(own_gateway: Gateway, name: str) -> None:
+    response = own_gateway.http.post("/v1/topics", json={"name": name, "partitions": 4})
+    assert problem(response, 400, "INVALID_PARTITIONS", 37)["limit"] == 3
+
+
+def test_dq_009_without_a_topic_and_not_making_one_dead_letters_are_parked(own_gateway: Gateway, name: str) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name)
+    gateway.produce_batches(name, 3)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 2, "reject") == "applied"
+    wait_until(lambda: gateway.window(name, name) == (3, []))
+    assert gateway.in_flight(name)[0]["parked_dead_letters"] == 3
+    problem(gateway.http.get(f"/v1/topics/dlq.{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert gateway.acquire(name, name) == []
+
+
+def test_retention_by_age_and_by_bytes(own_gateway: Gateway, name: str) -> None:
+    gateway = own_gateway
+    aged, sized = f"{name}-aged", f"{name}-sized"
+    hour = 3_600_000
+    gateway.create_topic(aged, retention_ms=hour)
+    gateway.produce(aged, "old", "old", timestamp_ms=int(time.time() * 1000) - 2 * hour)
+    gateway.produce(aged, "young")
+    gateway.create_topic(sized, retention_bytes=2500)
+    for _ in range(5):
+        gateway.produce(sized, "x" * 1000)
+
+    def start(topic: str) -> int:
+        return int(gateway.describe_topic(topic)["partitions"][0]["log_start_offset"])
+
+    wait_until(lambda: (start(aged), start(sized)) == (2, 3))
+    assert [record["value"] for record in gateway.read(aged, offset=2)["records"]] == ["young"]
+    assert sorted(gateway.acquire(name, topics=[aged, sized])) == ["2-2×1", "3-4×1"]
+    gateway.create_topic(name, retention_ms=0)
+    gateway.produce_batches(name, 3)
+    wait_until(lambda: start(name) == 3)
+    assert gateway.produce(name, "next") == [3]
+
+
+# Dependencies that are away: last, because they stop services
+
+
+def test_retention_goes_over_topics_that_nobody_used_since_the_start(
+    own_gateway: Gateway, stack: Stack, logs: Path, name: str
+) -> None:
+    gateway = own_gateway
+    topic_id = gateway.create_topic(name)["topic_id"]
+    gateway.produce(name, "old", timestamp_ms=5)
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": None}}))
+    service = stack.service("gateway")
+    service.stop()
+    token = (logs / "cluster.token").read_text()
+    url = f"{stack.service('group coordinator').url}/v1/topics/{name}"
+    good(httpx.patch(url, json={"config": {"retention.ms": 1000}}, headers={"Authorization": f"Bearer {token}"}))
+    service.start()
+
+    def moved() -> bool:
+        lines = map(json.loads, (logs / "logs" / "gateway.log").read_text().splitlines())
+        return any(line.get("topic_id") == topic_id and line.get("log_start_offset") == 1 for line in lines)
+
+    wait_until(moved)
+
+
+def test_a_share_coordinator_that_is_away_is_503_and_nothing_is_lost(
+    own_gateway: Gateway, stack: Stack, name: str
+) -> None:
+    gateway = own_gateway
+    wait_until(stack.service("gateway").ready)
+    gateway.create_topic(name)
+    gateway.produce_batches(name, 4)
+    gateway.acquire(name, name, max_records=2)
+    service = stack.service("share coordinator")
+    service.kill()
+    accept = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 1, "delivery_count": 1, "type": "accept"}
+    response = gateway.try_acknowledge(name, [accept])
+    refused(response, 503, "COORDINATOR_NOT_AVAILABLE", 15)
+    assert [result["status"] for result in response.json()["results"]] == ["failed"]
+    readiness = gateway.http.get("/readyz")
+    assert (readiness.status_code, readiness.json()["status"]) == (503, "unavailable")
+    assert "share coordinator" in readiness.json()["dependencies"]
+    assert gateway.produce(name, "more") == [4]
+    assert gateway.acquire(name, name, member="m2", max_records=1) == ["2-2×1"]
+    service.start()
+    wait_until(service.ready)
+    assert outcomes(gateway.try_acknowledge(name, [accept])) == ["applied"]
+    assert gateway.settle(name, name, 2, 2, "accept", member="m2") == "applied"
+    assert good(gateway.http.get("/readyz"))["status"] == "ready"
+
+
+def test_an_outcome_that_is_not_known_is_told_so_and_a_repeat_learns_it(
+    own_gateway: Gateway, stack: Stack, name: str
+) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name)
+    gateway.produce_batches(name, 2)
+    gateway.acquire(name, name)
+    accept = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 0, "delivery_count": 1, "type": "accept"}
+    process = stack.service("share coordinator").process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    try:
+        response = gateway.try_acknowledge(name, [accept])
+    finally:
+        process.send_signal(signal.SIGCONT)
+    refused(response, 503, "REQUEST_TIMED_OUT", 7)
+    assert not response.json()["definite"]
+    assert [result["status"] for result in response.json()["results"]] == ["unknown"]
+    learned = wait_until(lambda: gateway.settle(name, name, 0, 0, "accept", delivery_count=1) in ("applied", "ignored"))
+    assert learned
+    assert gateway.settle(name, name, 1, 1, "accept", delivery_count=1) == "applied"
+    assert gateway.window(name, name) == (2, [])
+
+
+def test_without_the_group_coordinator_what_is_known_goes_on(own_gateway: Gateway, stack: Stack, name: str) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name)
+    gateway.produce_batches(name, 2)
+    gateway.acquire(name, name, max_records=1)
+    service = stack.service("group coordinator")
+    service.kill()
+    readiness = wait_until(lambda: (found := good(gateway.http.get("/readyz")))["status"] == "degraded" and found)
+    assert "does not answer" in readiness["dependencies"]["group coordinator"]
+    assert gateway.produce(name, "more") == [2]
+    assert gateway.acquire(name, name, member="m2") == ["1-1×1", "2-2×1"]
+    assert gateway.settle(name, name, 0, 0, "accept") == "applied"
+    assert [record["offset"] for record in gateway.read(name)["records"]] == [0, 1, 2]
+    service.start()
+    wait_until(lambda: good(gateway.http.get("/readyz"))["status"] == "ready")
+    assert gateway.create_topic(f"{name}-2")["partitions"] == 1
+
+
+@pytest.mark.soak
+def test_a_group_coordinator_that_is_away_is_503_at_the_deadline(own_gateway: Gateway, stack: Stack, name: str) -> None:
+    service = stack.service("group coordinator")
+    service.kill()
+    refused(own_gateway.http.post("/v1/topics", json={"name": name}), 503, "COORDINATOR_NOT_AVAILABLE", 15)
+    refused(own_gateway.http.get(f"/v1/share-groups/{name}/offsets"), 503, "COORDINATOR_NOT_AVAILABLE", 15)
+    service.start()
+    wait_until(service.ready)
