@@ -19,6 +19,12 @@ from sharequeue.client import Record, ShareConsumer
 Word = Literal["accept", "release", "reject"]
 ANSWERS: Final[dict[str, Word]] = {"a": "accept", "r": "release", "x": "reject"}
 QUIT: Final = "q"
+SAID: Final[dict[Word | None, str]] = {
+    None: "settled",
+    "accept": "accepted",
+    "release": "released",
+    "reject": "rejected",
+}
 
 
 def json_line(record: Record) -> bytes:
@@ -257,7 +263,7 @@ async def consume(
             await consumption.release()
     finally:
         printer.close()
-    say(f"{consumption.count} record{'' if consumption.count == 1 else 's'} {'settled' if explicit else f'{word}ed'}")
+    say(f"{consumption.count} record{'' if consumption.count == 1 else 's'} {SAID[word]}")
 
 
 @contextlib.contextmanager
