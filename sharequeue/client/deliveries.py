@@ -165,6 +165,7 @@ class Delivery:
         "first_offset",
         "in_flight",
         "last_offset",
+        "lost",
         "partition",
         "records",
         "renew_at",
@@ -184,6 +185,8 @@ class Delivery:
         self.records = {message.offset: Record(message, self) for message in batch.records or ()}
         self.unsaid = set(self.records)
         self.chosen: dict[int, Outcome] = {}
+        self.lost: set[int] = set()
+        """Offsets whose lock is known to be over."""
         if len(self.records) <= self.last_offset - self.first_offset:
             self.chosen = {
                 offset: GAP for offset in range(self.first_offset, self.last_offset + 1) if offset not in self.records
@@ -214,14 +217,23 @@ class Delivery:
         return taken
 
     def held_runs(self) -> list[tuple[int, int]]:
-        """The runs of offsets the consumer still has to work with."""
-        return list(_runs(sorted(self.unsaid | set(self.chosen))))
+        """The runs of offsets whose locks the consumer still needs."""
+        return list(_runs(sorted((self.unsaid | set(self.chosen)) - self.lost)))
 
     def hand_out_again(self, first_offset: int, last_offset: int) -> list[Record]:
         """Records whose lock was renewed by the user: they wait for another word."""
         again = [self.records[offset] for offset in range(first_offset, last_offset + 1) if offset in self.records]
         self.unsaid.update(record.offset for record in again)
         return again
+
+
+def releases(held: Iterable[Delivery]) -> list["Pending"]:
+    """Acknowledgements that give back everything nothing was said of."""
+    taken = []
+    for delivery in held:
+        delivery.choose_all(RELEASE)
+        taken += delivery.take_chosen()
+    return taken
 
 
 class Pending:

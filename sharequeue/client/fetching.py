@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from sharequeue.client.deliveries import Pending
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, InvalidShareSessionEpoch, ShareSessionNotFound
-from sharequeue.protocol.messages import FetchRequest, FetchResponse
+from sharequeue.protocol.errors import BY_CODE, ApiError, InvalidShareSessionEpoch, ShareSessionNotFound
+from sharequeue.protocol.messages import FetchRequest, FetchResponse, PartitionError
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
 from sharequeue.wire import Client
 
@@ -45,6 +45,12 @@ class Fetched(NamedTuple):
     response: FetchResponse
     acknowledgements: list[Pending]
     repeated: bool
+
+
+def fault_of(error: PartitionError) -> ApiError:
+    """The exception for a partition that failed."""
+    where = error.topic if error.partition < 0 else f"{error.topic}-{error.partition}"
+    return ApiError(f"{where}: {error.detail}", error=BY_CODE.get(error.code, BY_CODE["UNKNOWN_SERVER_ERROR"]))
 
 
 class _Unanswered:

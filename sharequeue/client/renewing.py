@@ -138,30 +138,26 @@ class Renewing:
                     delivery.renew_at = time.monotonic() + RETRY_S
                 return
             results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
-        lost: set[Delivery] = set()
+        again_at: dict[Delivery, float] = {}
         for renewal, result in zip(renewals, results, strict=True):
             if result.status not in APPLIED:
-                lost.add(renewal.delivery)
-                self._not_renewed(renewal, result)
+                again_at[renewal.delivery] = self._not_renewed(renewal, result)
         for delivery in due:
-            if delivery not in lost and lock_timeout_ms is not None:
+            if lock_timeout_ms is not None and delivery not in again_at:
                 delivery.deadline = asked_at + lock_timeout_ms / 1000
                 delivery.renew_at = asked_at + lock_timeout_ms / 2000
+            elif delivery.held_runs():
+                delivery.renew_at = again_at.get(delivery, time.monotonic() + RETRY_S)
 
     @staticmethod
-    def _not_renewed(renewal: Pending, result: AcknowledgementResult) -> None:
+    def _not_renewed(renewal: Pending, result: AcknowledgementResult) -> float:
+        """Returns: when to try again what is left of the delivery."""
         delivery = renewal.delivery
         if result.retriable or result.status == "unknown":
-            delivery.renew_at = time.monotonic() + RETRY_S
-        elif (renewal.first_offset, renewal.last_offset) not in delivery.held_runs():
-            if not delivery.settled:  # a part was acknowledged meanwhile: try again with what is left
-                delivery.renew_at = time.monotonic()
-        else:
-            log.warning(
-                "the lock of %s-%d offsets %d to %d was lost: %s",
-                delivery.topic,
-                delivery.partition,
-                renewal.first_offset,
-                renewal.last_offset,
-                result.detail,
-            )
+            return time.monotonic() + RETRY_S
+        first, last = renewal.first_offset, renewal.last_offset
+        if (first, last) in delivery.held_runs():  # else a part of it was acknowledged meanwhile
+            delivery.lost.update(range(first, last + 1))
+            place = f"{delivery.topic}-{delivery.partition} offsets {first} to {last}"
+            log.warning("the lock of %s was lost: %s", place, result.detail)
+        return time.monotonic()

@@ -13,18 +13,17 @@ from sharequeue.client.acknowledging import Acknowledging, Settled
 from sharequeue.client.deliveries import (
     ACCEPT,
     PLAIN,
-    RELEASE,
     AcknowledgementError,
     Delivery,
     IllegalState,
     Outcome,
     Pending,
     Record,
+    releases,
 )
-from sharequeue.client.fetching import MISSING_TOPIC_REFRESH_S, SESSION_LOST, Fetched, Fetching, FetchLimits
+from sharequeue.client.fetching import MISSING_TOPIC_REFRESH_S, SESSION_LOST, Fetched, Fetching, FetchLimits, fault_of
 from sharequeue.client.renewing import Renewing
-from sharequeue.protocol.errors import BY_CODE, ApiError, UnknownTopicOrPartition
-from sharequeue.protocol.messages import PartitionError
+from sharequeue.protocol.errors import ApiError, UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue.wire import Client
 
@@ -289,7 +288,7 @@ class ShareConsumer:
         if not response.errors:
             return None
         self._fetching.name_topics_soon(MISSING_TOPIC_REFRESH_S)
-        faults = [_fault(error) for error in response.errors]
+        faults = [fault_of(error) for error in response.errors]
         for fault in faults:
             log.warning("cannot fetch: %s", fault.detail)
             if not fault.error.retriable and fault.error is not UnknownTopicOrPartition.error and not self._ready:
@@ -400,12 +399,8 @@ class ShareConsumer:
         if not self._fetching.opened:
             return
         deadline_s = CLOSE_DEADLINE_S if self._failing_since is None else FAILING_CLOSE_DEADLINE_S
-        releases = []
-        for delivery in self._held:
-            delivery.choose_all(RELEASE)
-            releases += delivery.take_chosen()
         try:
-            await self._acknowledging.send(releases, Settled(), deadline_s)
+            await self._acknowledging.send(releases(self._held), Settled(), deadline_s)
             await self._fetching.close(deadline_s)
         except ApiError as error:
             log.warning("what %s holds is released when its locks end: %s", self.member_id, error.detail)
@@ -413,8 +408,3 @@ class ShareConsumer:
     def _check_open(self) -> None:
         if self._closed:
             raise IllegalState("the consumer is closed")
-
-
-def _fault(error: PartitionError) -> ApiError:
-    where = error.topic if error.partition < 0 else f"{error.topic}-{error.partition}"
-    return ApiError(f"{where}: {error.detail}", error=BY_CODE.get(error.code, BY_CODE["UNKNOWN_SERVER_ERROR"]))
