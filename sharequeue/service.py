@@ -18,13 +18,12 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from sharequeue.http_protocol import HttpProtocol
 from sharequeue.log import fields
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages import Empty, Readiness
-from sharequeue.wire import Answer, Call, encode, problem_answer, request_id_from, serve
+from sharequeue.wire import Answer, Call, encode, serve
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +123,8 @@ async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) 
 async def _serve(service: Service, listener: socket.socket) -> None:
     config = uvicorn.Config(
         service.app,
-        http=_HttpProtocol,
+        http=HttpProtocol,
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -170,20 +170,3 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own signature
         yield
-
-
-class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's, but bytes that are not HTTP are refused with a problem document too."""
-
-    def send_400_response(self, msg: str) -> None:
-        request_id = request_id_from(None)
-        answer = problem_answer(InvalidRequest(f"{msg} A header or the framing of the body is malformed."), request_id)
-        headers = (
-            *answer.headers,
-            (b"content-length", b"%d" % len(answer.body)),
-            (b"x-request-id", request_id.encode()),
-            (b"connection", b"close"),
-        )
-        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + lines + b"\r\n" + answer.body)
-        self.transport.close()

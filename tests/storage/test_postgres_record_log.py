@@ -193,7 +193,7 @@ async def test_keys_of_a_day_ago_are_known_and_older_ones_are_dropped(database_u
 
 def dead_letter(topic_id: str, offset: int, count: int = 5, group_id: str = "g") -> DeadLetterRow:
     source = SharePartitionKey(group_id, topic_id, 0)
-    return DeadLetterRow(source, offset, count, tail([group_id, offset, count]), 7, "rejected by client")
+    return DeadLetterRow(source, 0, offset, count, tail([group_id, offset, count]), 7, "rejected by client")
 
 
 async def test_a_dead_letter_is_written_once_however_often_it_is_asked_for(module_database: str) -> None:
@@ -225,6 +225,20 @@ async def test_a_dead_letter_that_was_refused_can_be_written_later(module_databa
             await log.append_dead_letters(gone, 0, [dead_letter(source, 0)])
         await log.append_dead_letters(target, 0, [dead_letter(source, 0)])
         assert await read_all(log, target) == [["g", 0, 5]]
+
+
+async def test_a_dead_letter_that_is_forgotten_can_be_written_again(module_database: str) -> None:
+    """A record that is delivered anew after a reset of the group's offsets may die anew."""
+    source, target = new_topic(), new_topic()
+    key = dead_letter(source, 0).source
+    async with PostgresRecordLogs(module_database).open() as log:
+        rows = [dead_letter(source, offset) for offset in range(3)]
+        await log.append_dead_letters(target, 0, rows)
+        await log.forget_dead_letters(key, 0, 1, 1)
+        await log.append_dead_letters(target, 0, rows)
+        assert await read_all(log, target) == [["g", offset, 5] for offset in (0, 1, 2, 1)]
+        await log.append_dead_letters(target, 0, [row._replace(state_epoch=1) for row in rows[:1]])
+        assert await read_all(log, target, offset=4) == [["g", 0, 5]]
 
 
 async def test_parked_dead_letters_are_kept_once_and_counted(module_database: str) -> None:

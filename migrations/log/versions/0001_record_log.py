@@ -54,9 +54,10 @@ def upgrade() -> None:
             group_id text NOT NULL,
             topic_id uuid NOT NULL,
             partition int NOT NULL,
+            state_epoch int NOT NULL,
             record_offset bigint NOT NULL,
             delivery_count int NOT NULL,
-            PRIMARY KEY (group_id, topic_id, partition, record_offset, delivery_count)
+            PRIMARY KEY (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
         )
     """)
     op.execute("""

@@ -14,7 +14,7 @@ import msgspec
 
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, TooLarge, UnknownTopicOrPartition
-from sharequeue.protocol.types import topic_name_fault
+from sharequeue.protocol.types import SharePartitionKey, topic_name_fault
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
 from sharequeue_gateway.leader import Leader
@@ -83,14 +83,16 @@ class DeadLetterQueue:
         self._clock = clock
         self._auto_create_topics = auto_create_topics
         self._retry_max_ms = retry_max_ms
-        self._pending: list[PendingLetters] = []
+        self._pending: dict[PendingLetters, None] = {}
+        self._archived: list[tuple[SharePartitionKey, int, DeadLetter]] = []
+        """Ranges whose dead letters are written and whose ARCHIVED is durable: their keys are of no more use."""
         self._wake = asyncio.Event()
         leader.on_dead_letters = self.enqueue
         metrics.DEAD_LETTERS_PENDING.set_function(lambda: sum(map(_size, self._pending)))
 
     def enqueue(self, led: LedSharePartition, letters: Sequence[DeadLetter]) -> None:
         """Take ranges that have just become ARCHIVING, or were found so at load."""
-        self._pending.extend(PendingLetters(led, letter) for letter in letters)
+        self._pending.update((PendingLetters(led, letter), None) for letter in letters)
         self._wake.set()
 
     def stuck(self) -> bool:
@@ -103,7 +105,8 @@ class DeadLetterQueue:
     async def run(self) -> None:
         """Write what is due, for ever."""
         while True:
-            self._pending = [pending for pending in self._pending if not pending.led.fenced]
+            await self._forget_archived()
+            self._pending = {pending: None for pending in self._pending if not pending.led.fenced}
             now_ms = self._clock.now_ms()
             due = [pending for pending in self._pending if pending.next_attempt_at_ms <= now_ms]
             if due:
@@ -194,12 +197,28 @@ class DeadLetterQueue:
                 "dead letters parked",
                 extra=fields(group_id=led.key.group_id, topic=led.topic_name, cause=destination.reason),
             )
-        self._pending.remove(pending)
+        del self._pending[pending]
         if led.fenced:
             return
+        state_epoch = led.machine.state_epoch
         write = led.machine.complete_dead_letter(letter.first_offset, letter.last_offset, self._clock.now_ms())
-        if write is not None:
-            self._leader.persist(led, write)
+        if write is None:
+            return
+
+        def persisted(outcome: asyncio.Future[ApiError | None]) -> None:
+            if outcome.result() is None:
+                self._archived.append((led.key, state_epoch, letter))
+                self._wake.set()
+
+        self._leader.persist(led, write).add_done_callback(persisted)
+
+    async def _forget_archived(self) -> None:
+        archived, self._archived = self._archived, []
+        for source, state_epoch, letter in archived:
+            try:
+                await self._record_log.forget_dead_letters(source, state_epoch, letter.first_offset, letter.last_offset)
+            except ApiError as error:
+                log.info("keys of dead letters stay behind", extra=fields(group_id=source.group_id, cause=error.detail))
 
     async def _sources(self, led: LedSharePartition, first_offset: int, last_offset: int) -> dict[int, SourceRecord]:
         """The source records that are still in the log, by offset."""
@@ -245,7 +264,8 @@ class DeadLetterQueue:
             tail = _tail(now_ms, None, headers)
             if len(tail) > limit:
                 raise TooLarge(f"a dead letter's headers alone exceed the {limit} bytes its topic takes", limit=limit)
-        return DeadLetterRow(led.key, offset, letter.delivery_count, tail, now_ms, letter.cause)
+        state_epoch = led.machine.state_epoch
+        return DeadLetterRow(led.key, state_epoch, offset, letter.delivery_count, tail, now_ms, letter.cause)
 
 
 def _tail(now_ms: int, source: SourceRecord | None, headers: dict[str, str]) -> bytes:

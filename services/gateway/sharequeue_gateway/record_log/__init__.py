@@ -71,15 +71,29 @@ class Offsets(NamedTuple):
     log_end_offset: int
 
 
+class DeadLetterKey(NamedTuple):
+    """What makes a dead letter the same after a crash."""
+
+    source: SharePartitionKey
+    state_epoch: int
+    offset: int
+    delivery_count: int
+
+
 class DeadLetterRow(NamedTuple):
     """One dead letter: where its record stands, and the record to write (as in PartitionAppend.tails)."""
 
     source: SharePartitionKey
+    state_epoch: int
     offset: int
     delivery_count: int
     tail: bytes
     timestamp_ms: int
     cause: str
+
+    @property
+    def key(self) -> "DeadLetterKey":
+        return DeadLetterKey(self.source, self.state_epoch, self.offset, self.delivery_count)
 
 
 class RecordLog(Protocol):
@@ -120,6 +134,11 @@ class RecordLog(Protocol):
     async def append_dead_letters(self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow]) -> None:
         """Append dead letters, each once however often it is asked for."""
 
+    async def forget_dead_letters(
+        self, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
+    ) -> None:
+        """Records of this range are ARCHIVED for good: the keys that keep their dead letters single may go."""
+
     async def park_dead_letters(self, rows: Sequence[DeadLetterRow]) -> None:
         """Keep dead letters whose topic refuses them, each once."""
 
@@ -137,6 +156,7 @@ class RecordLog(Protocol):
 
 __all__ = [
     "AppendResult",
+    "DeadLetterKey",
     "DeadLetterRow",
     "IdempotencyKey",
     "OffsetOutOfRange",

@@ -297,10 +297,8 @@ class Appender:
         append_id = uuid.uuid4()
         place = (topic_id, partition)
         async with self._pool.acquire() as connection, connection.transaction():
-            new = await store.take_dead_letter_keys(
-                connection, [(row.source, row.offset, row.delivery_count) for row in rows]
-            )
-            wanted = [row for row in rows if (row.source, row.offset, row.delivery_count) in new]
+            new = await store.take_dead_letter_keys(connection, [row.key for row in rows])
+            wanted = [row for row in rows if row.key in new]
             if not wanted:
                 return
             timestamp_ms = max(row.timestamp_ms for row in wanted)

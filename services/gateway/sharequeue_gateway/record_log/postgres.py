@@ -11,6 +11,7 @@ import msgspec
 
 from sharequeue.log import fields
 from sharequeue.protocol.errors import StorageError
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log import (
     AppendResult,
     DeadLetterRow,
@@ -97,6 +98,11 @@ class PostgresRecordLog:
             await self._appender.append_dead_letters(topic_id, partition, rows)
         except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
             raise StorageError(f"dead letters cannot be written: {fault!r}") from fault
+
+    async def forget_dead_letters(
+        self, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
+    ) -> None:
+        await self._query(store.forget_dead_letter_keys, source, state_epoch, first_offset, last_offset)
 
     async def park_dead_letters(self, rows: Sequence[DeadLetterRow]) -> None:
         values = [

@@ -9,6 +9,7 @@ from uuid import UUID
 import asyncpg
 
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.record_log import DeadLetterKey
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
@@ -301,21 +302,40 @@ async def keep_key(
 # Dead letters
 
 
-async def take_dead_letter_keys(
-    connection: Connection, keys: Sequence[tuple[SharePartitionKey, int, int]]
-) -> set[tuple[SharePartitionKey, int, int]]:
+async def take_dead_letter_keys(connection: Connection, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
     """Keep the keys of dead letters. Returns: those that were not there before."""
     rows = await connection.fetch(
-        """INSERT INTO log.dead_letter_keys (group_id, topic_id, partition, record_offset, delivery_count)
-           SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::int[])
-           ON CONFLICT DO NOTHING RETURNING group_id, topic_id, partition, record_offset, delivery_count""",
-        [key.group_id for key, _, _ in keys],
-        [key.topic_id for key, _, _ in keys],
-        [key.partition for key, _, _ in keys],
-        [offset for _, offset, _ in keys],
-        [count for _, _, count in keys],
+        """INSERT INTO log.dead_letter_keys
+             (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
+           SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
+           ON CONFLICT DO NOTHING
+           RETURNING group_id, topic_id, partition, state_epoch, record_offset, delivery_count""",
+        [key.source.group_id for key in keys],
+        [key.source.topic_id for key in keys],
+        [key.source.partition for key in keys],
+        [key.state_epoch for key in keys],
+        [key.offset for key in keys],
+        [key.delivery_count for key in keys],
     )
-    return {(SharePartitionKey(row[0], str(row[1]), row[2]), row[3], row[4]) for row in rows}
+    return {
+        DeadLetterKey(SharePartitionKey(group_id, str(topic_id), partition), *rest)
+        for group_id, topic_id, partition, *rest in rows
+    }
+
+
+async def forget_dead_letter_keys(
+    connection: Connection, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
+) -> None:
+    """Remove the keys of a range, those of earlier state epochs too."""
+    await connection.execute(
+        """DELETE FROM log.dead_letter_keys
+           WHERE group_id = $1 AND topic_id = $2 AND partition = $3 AND state_epoch <= $4
+             AND record_offset BETWEEN $5 AND $6""",
+        *source,
+        state_epoch,
+        first_offset,
+        last_offset,
+    )
 
 
 async def park(connection: Connection, rows: Sequence[tuple[str, str, int, int, int, str, bytes]]) -> None:
