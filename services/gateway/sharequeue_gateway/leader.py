@@ -45,6 +45,8 @@ class Leader:
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._by_place: dict[tuple[str, int], dict[LedSharePartition, None]] = {}
         self._loading: dict[SharePartitionKey, asyncio.Future[Loaded]] = {}
+        self._loading_known: set[SharePartitionKey] = set()
+        """Loads under way that do not initialise."""
         self._reloading: dict[SharePartitionKey, LedSharePartition] = {}
         """Given up because a write's outcome is not known; their locks are taken over by the load that follows."""
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
@@ -84,9 +86,12 @@ class Leader:
         if missing:
             self._start_loading(group_id, missing, initialize)
         futures = [self._loading.get(key) for key in keys]
+        joined = self._loading_known.intersection(keys) if initialize else ()
         for index, future in enumerate(futures):
             if answers[index] is None:
                 answers[index] = await asyncio.shield(future) if future else self._led[keys[index]]
+            if keys[index] in joined and isinstance(answers[index], ApiError):
+                (answers[index],) = await self.get(group_id, [partitions[index]])
         return answers  # type: ignore[return-value]
 
     def _start_loading(
@@ -95,6 +100,8 @@ class Leader:
         loop = asyncio.get_running_loop()
         for key, _ in missing:
             self._loading[key] = loop.create_future()
+            if not initialize:
+                self._loading_known.add(key)
         self._spawn(self._load(group_id, missing, initialize))
 
     async def _load(self, group_id: str, missing: Sequence[tuple[SharePartitionKey, Topic]], initialize: bool) -> None:
@@ -126,6 +133,7 @@ class Leader:
                 self._by_place.setdefault((key.topic_id, key.partition), {})[answer] = None
                 if dead_letters:
                     self.on_dead_letters(answer, dead_letters)
+            self._loading_known.discard(key)
             self._loading.pop(key).set_result(answer)
 
     def unload(self, led: LedSharePartition) -> None:
