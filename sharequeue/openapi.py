@@ -4,6 +4,7 @@ Made for code generators: explicit operation ids, one tag and one named success 
 schema for every error, and no `null` beside optional fields: they are absent.
 """
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -22,6 +23,8 @@ OPENAPI_3_0: Final = Api("openapi30", "GET", "/openapi-3.0.json", "The document 
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _INTEGER_PARAMETERS: Final = frozenset({"partition"})
+_NULLABLE: Final = frozenset({("Record", "key")})
+"""The one optional field that is null rather than absent; `value` is any JSON anyway."""
 
 
 def serve_openapi(app: FastAPI, description: str) -> None:
@@ -44,7 +47,8 @@ def serve_openapi(app: FastAPI, description: str) -> None:
 
 def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the calls."""
-    types = [part for api in calls for part in (api.request, api.response) if part is not None]
+    bodies = [api.request for api in calls if not api.query_parameters]
+    types = [part for part in (*bodies, *(api.response for api in calls)) if part is not None]
     types = list({repr(part): part for part in (*types, Problem)}.values())
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
     named: dict[str, dict[str, Any]] = dict(components)
@@ -64,7 +68,7 @@ def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, An
         "servers": [{"url": "/"}],
         "tags": [{"name": tag} for tag in dict.fromkeys(api.tag for api in calls)],
         "paths": paths,
-        "components": {"schemas": {name: _without_null(schema) for name, schema in sorted(named.items())}},
+        "components": {"schemas": {name: _readable(schema) for name, schema in sorted(named.items())}},
     }
 
 
@@ -91,7 +95,7 @@ def _operation(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, 
                 "name": name,
                 "in": "query",
                 "required": name in schema.get("required", []),
-                "schema": _without_null(schema["properties"][name]),
+                "schema": _optional(schema["properties"][name]),
             }
             for name in api.query_parameters
         ]
@@ -120,6 +124,7 @@ def _responses(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, 
         codes.setdefault(BY_CODE[code].status, []).append(code)
     return {
         str(api.status): success,
+        **{str(status): success for status in api.also},
         **{
             str(status): {"description": ", ".join(names), "content": problem}
             for status, names in sorted(codes.items())
@@ -128,18 +133,31 @@ def _responses(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, 
     }
 
 
-def _without_null(schema: Any) -> Any:
+def _readable(schema: dict[str, Any]) -> dict[str, Any]:
+    """A component as code generators like it: no null beside optional fields, no empty lists, types beside enums."""
+    readable = dict(schema)
+    if "description" in readable:
+        readable["description"] = inspect.cleandoc(readable["description"])
+    if "enum" in readable:
+        readable["type"] = "string"
+    if not readable.get("required", True):
+        del readable["required"]
+    if "properties" in readable:
+        readable["properties"] = {
+            name: {"anyOf": field["anyOf"]} if (schema["title"], name) in _NULLABLE else _optional(field)
+            for name, field in readable["properties"].items()
+        }
+    return readable
+
+
+def _optional(field: dict[str, Any]) -> dict[str, Any]:
     """Optional fields are absent, not null: `anyOf: [X, null]` becomes X."""
-    if isinstance(schema, list):
-        return [_without_null(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    choices = schema.get("anyOf")
-    if isinstance(choices, list) and {"type": "null"} in choices:
-        kept = [choice for choice in choices if choice != {"type": "null"}]
-        rest = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
-        return _without_null({**kept[0], **rest} if len(kept) == 1 else {"anyOf": kept, **rest})
-    return {name: _without_null(value) for name, value in schema.items() if not (name == "default" and value is None)}
+    rest = {name: value for name, value in field.items() if name != "default" or value is not None}
+    choices = rest.pop("anyOf", None)
+    if choices is None:
+        return rest
+    kept = [choice for choice in choices if choice != {"type": "null"}]
+    return {**kept[0], **rest} if len(kept) == 1 else {"anyOf": kept, **rest}
 
 
 def to_3_0(current: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,6 +173,11 @@ def _to_3_0(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     converted = {name: _to_3_0(item) for name, item in value.items()}
+    choices = converted.get("anyOf")
+    if isinstance(choices, list) and {"type": "null"} in choices:
+        kept = [choice for choice in choices if choice != {"type": "null"}]
+        del converted["anyOf"]
+        converted.update({"nullable": True}, **(kept[0] if len(kept) == 1 else {"anyOf": kept}))
     if "const" in converted:
         converted["enum"] = [converted.pop("const")]
     if "$ref" in converted and len(converted) > 1:

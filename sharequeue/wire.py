@@ -475,7 +475,7 @@ def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
         text = body[:200].decode("utf-8", "replace")
         return ApiError(f"unexpected answer {status}: {text}", status=502, definite=False)
     pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]
-    known = {*Problem.__struct_fields__}
+    known = {*Problem.__struct_fields__} - {"results", "failed_count"}
     answered = exception_type(error)(
         detail,
         error=error,

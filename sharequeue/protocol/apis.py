@@ -32,6 +32,8 @@ class Api:
     """The body is bytes of any content type, not JSON."""
     headers: tuple[tuple[str, str], ...] = ()
     """Request headers this call understands, as (name, meaning)."""
+    also: tuple[int, ...] = ()
+    """Further statuses that answer `response`, not a problem."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
@@ -45,7 +47,7 @@ class Api:
 
 
 class ListTopicsQuery(Request):
-    page_size: int = 1000
+    page_size: messages.Count = 1000
     page_token: str | None = None
 
 
@@ -238,6 +240,7 @@ READYZ = Api(
     response=messages.Readiness,
     tag="Operations",
     idempotent=True,
+    also=(503,),
 )
 
 METRICS = Api("metrics", "GET", "/metrics", "Metrics in Prometheus text form.", tag="Operations", idempotent=True)

@@ -24,6 +24,8 @@ PartitionIndex = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"for
 TimestampMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
 NonNegative = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format": "int32"})]
 Count = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
+AnyInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
+"""An int64 that is checked with the rest of an acknowledgement, or that may be −1."""
 MemberId = Annotated[str, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
 FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
 ConfigValue = str | int | float | bool
@@ -60,6 +62,9 @@ class Problem(Response):
     errors: list[PointedDetail] = []
     limit: int | None = None
     current_leader: str | None = None
+    results: list["AcknowledgementResult"] = []
+    """Of acknowledgements that all failed: what became of each."""
+    failed_count: int = 0
 
 
 class Empty(Response):
@@ -190,12 +195,12 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     """
 
     topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
+    partition: Count
+    first_offset: AnyInt64
+    last_offset: AnyInt64
     type: str | None = None
     types: list[str] | None = None
-    delivery_count: int | None = None
+    delivery_count: Count | None = None
     reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)] = 0
 
@@ -286,13 +291,6 @@ class AcknowledgeResponse(Response):
     acquisition_lock_timeout_ms: int
 
 
-class AcknowledgeProblem(Problem):
-    """Every acknowledgement of the call failed: the first one's error, and all results."""
-
-    results: list[AcknowledgementResult] = []
-    failed_count: int = 0
-
-
 class ReadRecordsResponse(Response):
     records: list[Record]
     next_offset: Offset
@@ -319,10 +317,10 @@ class GroupPartitionOffset(Response):
     """−1 is unknown: initialised but never loaded, or the state could not be read."""
 
     partition: PartitionIndex
-    start_offset: int
-    log_end_offset: int
-    leader_epoch: int
-    lag: int
+    start_offset: AnyInt64
+    log_end_offset: AnyInt64
+    leader_epoch: Count
+    lag: AnyInt64
 
 
 class GroupTopicOffsets(Response):
@@ -365,7 +363,7 @@ class InFlightPartition(Response):
     topic: str
     partition: PartitionIndex
     start_offset: Offset
-    end_offset: int
+    end_offset: AnyInt64
     batches: list[InFlightBatch]
     dead_letters: list[DeadLetterStatus] = []
     parked_dead_letters: int = 0
