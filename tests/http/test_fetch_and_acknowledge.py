@@ -208,3 +208,14 @@ def test_a_fetch_of_nothing_but_unknown_topics_fails_at_once(gateway: Gateway, n
     response = gateway.try_fetch(name, "no-such-topic", max_wait_ms=20_000)
     problem(response, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     assert time.monotonic() - started < 10
+
+
+def test_an_acknowledgement_of_the_unknown_does_not_spoil_the_first_fetch(gateway: Gateway, name: str) -> None:
+    """Both load the share-partition at once, and only the fetch may bring the group's state into being."""
+    gateway.create_topic(name, partitions=2)
+    gateway.produce_batches(name, 2)
+    accept = [acknowledge_range(name, 0, 1, "accept"), acknowledge_range(name, 0, 1, "accept", partition=1)]
+    answer = gateway.fetch(name, name, acknowledgements=accept)
+    assert answer["errors"] == []
+    assert [result["kafka_code"] for result in answer["acknowledgement_results"]] == [121, 121]
+    assert ranges(answer) == ["0-1×1"]

@@ -1,0 +1,225 @@
+"""The OpenAPI documents: valid, complete, fit for code generators, as the snapshot has them, and true.
+
+After a change that is meant: `RENEW_OPENAPI=1 .venv/bin/pytest tests/http/test_openapi.py`, and commit openapi.json.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV30SpecValidator, OpenAPIV31SpecValidator
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+from tests.http.calls import Gateway, Json, acknowledge_range, good
+
+SNAPSHOT = Path(__file__).parent / "openapi.json"
+PUBLIC = [value for value in vars(apis).values() if isinstance(value, Api) and not value.internal]
+PROBLEM = {"$ref": "#/components/schemas/Problem"}
+METHODS = ("get", "post", "put", "patch", "delete")
+
+
+@pytest.fixture
+def document(gateway: Gateway) -> Json:
+    return dict(good(gateway.http.get("/openapi.json")))
+
+
+@pytest.fixture
+def older(gateway: Gateway) -> Json:
+    return dict(good(gateway.http.get("/openapi-3.0.json")))
+
+
+def operations(document: Json) -> Iterator[tuple[str, str, Json]]:
+    for path, methods in document["paths"].items():
+        for method in METHODS:
+            if method in methods:
+                yield path, method, methods[method]
+
+
+def test_the_documents_are_valid(document: Json, older: Json) -> None:
+    assert (document["openapi"], older["openapi"]) == ("3.1.0", "3.0.3")
+    assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
+    assert list(OpenAPIV30SpecValidator(older).iter_errors()) == []
+
+
+def test_every_public_call_is_there_and_no_internal_one(document: Json) -> None:
+    told = {(path, method, operation["operationId"]) for path, method, operation in operations(document)}
+    assert told == {(api.path, api.method.lower(), api.operation_id) for api in PUBLIC}
+
+
+def test_operations_have_what_code_generators_need(document: Json) -> None:
+    ids = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(ids) == len(set(ids))
+    tags = {tag["name"] for tag in document["tags"]}
+    for path, method, operation in operations(document):
+        where = f"{method} {path}"
+        assert re.fullmatch(r"[a-z][a-zA-Z0-9]*", operation["operationId"]), where
+        assert len(operation["tags"]) == 1, where
+        assert operation["tags"][0] in tags, where
+        assert operation["summary"], where
+        in_path = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+        assert in_path == set(re.findall(r"{(\w+)}", path)), where
+        body = operation.get("requestBody", {}).get("content", {})
+        assert body.keys() <= {"application/json", "*/*"}, where
+        if "application/json" in body:
+            assert body["application/json"]["schema"].keys() == {"$ref"}, where
+
+
+def test_success_has_a_named_schema_and_every_error_is_a_problem(document: Json) -> None:
+    for api in PUBLIC:
+        responses = document["paths"][api.path][api.method.lower()]["responses"]
+        for status, response in responses.items():
+            content = response.get("content", {})
+            if status == str(api.status) or status in map(str, api.also):
+                if api.response is not None:
+                    assert content["application/json"]["schema"].keys() == {"$ref"}, api.operation_id
+                else:
+                    assert content.keys() <= {"text/plain"}, api.operation_id
+            else:
+                assert content == {"application/problem+json": {"schema": PROBLEM}}, (api.operation_id, status)
+        assert "default" in responses
+
+
+def test_schemas_are_used_named_and_without_null(document: Json, older: Json) -> None:
+    """Null stands where it means something: a record's key, and a setting that goes back to its default."""
+    schemas = document["components"]["schemas"]
+    used = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert used == set(schemas)
+    assert all(schema["title"] == name for name, schema in schemas.items())
+
+    def with_null(value: Any, place: str) -> Iterator[str]:
+        if value == {"type": "null"}:
+            yield place
+        if isinstance(value, dict):
+            for name, item in value.items():
+                yield from with_null(item, f"{place}/{name}" if name != "anyOf" else place)
+        if isinstance(value, list):
+            for item in value:
+                yield from with_null(item, place)
+
+    assert set(with_null(schemas, "")) == {
+        "/Record/properties/key",
+        "/UpdateShareGroupConfigRequest/additionalProperties",
+        "/UpdateTopicRequest/properties/config/additionalProperties",
+    }
+    text = json.dumps(older)
+    assert '"null"' not in text
+    assert '"const"' not in text
+
+
+def test_offsets_are_int64(document: Json) -> None:
+    for name, schema in document["components"]["schemas"].items():
+        for field, kind in schema.get("properties", {}).items():
+            if field.endswith(("_offset", "_at_ms")) or field in ("offset", "lag"):
+                assert (kind["type"], kind["format"]) == ("integer", "int64"), f"{name}.{field}"
+
+
+def test_requests_refuse_unknown_fields(document: Json) -> None:
+    for name, schema in document["components"]["schemas"].items():
+        if name.endswith("Request") and "properties" in schema:
+            assert schema["additionalProperties"] is False, name
+
+
+def test_the_document_is_as_the_snapshot_has_it(document: Json) -> None:
+    text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    if os.environ.get("RENEW_OPENAPI"):
+        SNAPSHOT.write_text(text)
+    assert SNAPSHOT.read_text() == text, (
+        "The contract that clients generate code from has changed. If that is meant, renew the snapshot: "
+        "RENEW_OPENAPI=1 .venv/bin/pytest tests/http/test_openapi.py"
+    )
+
+
+class Tour:
+    """Makes calls and checks each answer against the schema that the document has for it, all fields known."""
+
+    def __init__(self, http: httpx.Client, document: Json) -> None:
+        self._http = http
+        self._document = document
+        self.seen: set[str] = set()
+
+    def call(self, api: Api, status: int, *, query: Json | None = None, body: Any = None, **path: Any) -> Any:
+        raw = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
+        response = self._http.request(api.method, apis.path_of(api, **path), params=query, **raw)
+        assert response.status_code == status, response.text
+        responses = self._document["paths"][api.path][api.method.lower()]["responses"]
+        content = responses.get(str(status), responses["default"]).get("content", {})
+        self.seen.add(api.operation_id)
+        if not content:
+            assert response.content == b""
+            return None
+        media_type = response.headers["content-type"].split(";")[0]
+        assert media_type in content
+        if media_type == "text/plain":
+            return response.text
+        answer = response.json()
+        self._check(content[media_type]["schema"], answer)
+        return answer
+
+    def _check(self, schema: Json, answer: Any) -> None:
+        components = {name: closed(part) for name, part in self._document["components"]["schemas"].items()}
+        whole = {**schema, "components": {"schemas": components}}
+        faults = list(Draft202012Validator(whole).iter_errors(answer))
+        assert not faults, faults[0]
+
+
+def closed(schema: Json) -> Json:
+    """The schema, refusing fields that it does not name: what an answer holds must be told."""
+    return {"additionalProperties": False, **schema} if "properties" in schema else schema
+
+
+def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json, name: str) -> None:
+    tour = Tour(gateway.http, document)
+    call, topic, group = tour.call, {"topic": name}, {"group": name}
+    call(apis.CREATE_TOPIC, 201, body={"name": name, "partitions": 2, "config": {"retention.ms": 1_000_000}})
+    call(apis.CREATE_TOPIC, 409, body={"name": name})
+    call(apis.CREATE_TOPIC, 422, body={"nam": name})
+    call(apis.UPDATE_TOPIC, 200, **topic, body={"partitions": 3, "config": {"retention.ms": None}})
+    call(apis.DESCRIBE_TOPIC, 200, **topic)
+    call(apis.DESCRIBE_TOPIC, 404, topic="no-such-topic")
+    call(apis.LIST_TOPICS, 200, query={"page_size": 1})
+    records = [
+        {"key": "k", "value": {"a": [1, None]}, "headers": {"h": "x"}, "partition": 0},
+        {"value_base64": "AQ==", "partition": 0},
+        {"key_base64": "AQ==", "value": None, "partition": 0},
+        {"tombstone": True, "partition": 0, "timestamp_ms": 5},
+    ]
+    call(apis.PRODUCE_RECORDS, 200, **topic, body={"records": records})
+    call(apis.PRODUCE_RECORDS, 413, **topic, body={"records": [{"value": "x" * 1_100_000}]})
+    call(apis.PRODUCE_RAW_RECORD, 200, **topic, body=b"\xff")
+    assert len(call(apis.READ_RECORDS, 200, **topic, partition=0, query={"offset": 0})["records"]) >= 4
+    call(apis.READ_RECORDS, 400, **topic, partition=0, query={"offset": 99})
+    call(apis.UPDATE_SHARE_GROUP_CONFIG, 200, **group, body={"share.delivery.count.limit": 3, "reset": []})
+    call(apis.UPDATE_SHARE_GROUP_CONFIG, 400, **group, body={"share.delivery.count.limit": 0})
+    call(apis.GET_SHARE_GROUP_CONFIG, 200, **group)
+    call(apis.LIST_SHARE_GROUP_OFFSETS, 404, group=f"{name}-no")
+    wrong = [acknowledge_range(name, 0, 0, "accept")]
+    fetch = {"topics": [name, "no-such-topic"], "member_id": "m1", "max_wait_ms": 0, "acknowledgements": wrong}
+    fetched = call(apis.FETCH_RECORDS, 200, **group, body=fetch)
+    assert (fetched["failed_count"], len(fetched["errors"])) == (1, 1)
+    assert fetched["batches"]
+    call(apis.FETCH_RECORDS, 200, **group, body={"topics": [name], "with_records": False, "max_wait_ms": 0})
+    acknowledgements = [
+        acknowledge_range(name, 0, 0, "release", delay_ms=60_000, reason="later"),
+        acknowledge_range(name, 1, 1, "accept"),
+        acknowledge_range(name, 1, 1, "accept"),
+    ]
+    acknowledged = {"member_id": "m1", "acknowledgements": acknowledgements}
+    assert call(apis.ACKNOWLEDGE_RECORDS, 200, **group, body=acknowledged)["failed_count"] == 1
+    refused = call(apis.ACKNOWLEDGE_RECORDS, 409, **group, body={**acknowledged, "member_id": "m2"})
+    assert refused["failed_count"] == 3
+    in_flight = call(apis.LIST_IN_FLIGHT_RECORDS, 200, **group, query={"topic": name})["partitions"]
+    assert any(batch.get("available_at_ms") for partition in in_flight for batch in partition["batches"])
+    call(apis.LIST_SHARE_GROUP_OFFSETS, 200, **group)
+    call(apis.DELETE_RECORDS, 200, **topic, body={"partitions": [{"partition": 0, "before_offset": 1}]})
+    call(apis.DELETE_TOPIC, 204, **topic)
+    call(apis.DELETE_TOPIC, 404, **topic)
+    for api in (apis.LIVEZ, apis.READYZ, apis.METRICS):
+        call(api, 200)
+    assert tour.seen == {api.operation_id for api in PUBLIC}
