@@ -1,0 +1,136 @@
+"""What README.md tells a newcomer to paste works, and answers what it shows."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sharequeue.stack import Stack
+
+README = Path(__file__).parents[2] / "README.md"
+PRINTED_URL = "http://127.0.0.1:8080"
+DEAD_LETTERS = "dlq.billing"
+SEPARATOR = "\x1e"
+DIFFERS = "…"
+
+# The one filter the tour gives to jq, for machines that have none.
+JQ = f"""#!{sys.executable}
+import json, sys
+(filter,) = sys.argv[1:]
+assert filter == '{{member_id, acknowledgements: [.batches[] | del(.records) + {{type:"accept"}}]}}', filter
+fetched = json.load(sys.stdin)
+for batch in fetched["batches"]:
+    del batch["records"]
+    batch["type"] = "accept"
+json.dump({{"member_id": fetched["member_id"], "acknowledgements": fetched["batches"]}}, sys.stdout)
+"""
+
+
+def section(title: str) -> str:
+    """The text below a heading of the second level."""
+    return README.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """The fenced blocks as (language, content), in order."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def tour() -> tuple[list[str], list[str]]:
+    """The tour's shell blocks, and the answer that is shown below each; the first one answers nothing."""
+    found = blocks(section("A tour with curl"))
+    commands = [content for language, content in found if language == "sh"]
+    answers = [content for language, content in found if language == "json"]
+    assert [language for language, _ in found] == ["sh"] + ["sh", "json"] * len(answers)
+    return commands, answers
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether an answer is the one that is shown: it may be broken into lines there, and `…` stands for anything."""
+    parts = "".join(line.strip() for line in shown.splitlines()).split(DIFFERS)
+    return re.fullmatch(".*".join(map(re.escape, parts)), printed.strip()) is not None
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PATH with jq on it."""
+    if shutil.which("jq") is None:
+        jq = tmp_path / "jq"
+        jq.write_text(JQ)
+        jq.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+
+def wait_for_dead_letter(url: str) -> None:
+    """It is written behind the answer to the reject; who reads the tour has not seen so much by then."""
+    deadline = time.monotonic() + 20
+    while httpx.get(f"{url}/v1/topics/{DEAD_LETTERS}/partitions/0/records").json().get("log_end_offset", 0) < 1:
+        assert time.monotonic() < deadline, "the dead letter was not written"
+        time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("path")
+def test_the_tour_answers_what_it_shows(stack: Stack) -> None:
+    assert shutil.which("curl"), "the tour needs curl: install it to run this test"
+    commands, answers = tour()
+    assert len(answers) > 8
+    script = f"printf '{SEPARATOR}'\n".join(commands).replace(PRINTED_URL, stack.url)
+    shell = subprocess.Popen(["bash", "-e"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert shell.stdin is not None
+    before, after = split_before(script, DEAD_LETTERS)
+    shell.stdin.write(before)
+    shell.stdin.flush()
+    wait_for_dead_letter(stack.url)
+    printed, _ = shell.communicate(after, timeout=60)
+    assert shell.returncode == 0
+    nothing, *outputs = printed.split(SEPARATOR)
+    assert not nothing
+    for command, shown, output in zip(commands[1:], answers, outputs, strict=True):
+        assert matches(shown, output), f"{command}answered\n{output}\nand not\n{shown}"
+
+
+def split_before(script: str, text: str) -> tuple[str, str]:
+    """The script in two, at the beginning of the line that names `text`."""
+    at = script.rindex("\n", 0, script.index(text)) + 1
+    return script[:at], script[at:]
+
+
+def test_the_client_example_prints_what_it_says(stack: Stack) -> None:
+    ((language, content),) = blocks(section("The Python client"))
+    assert language == "python"
+    done = subprocess.run(
+        [sys.executable, "-c", content.replace(PRINTED_URL, stack.url)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines() == ["Produced(topic='jobs', partition=0, offset=0)", "1 1", "{('jobs', 0): 1}"]
+    for line in (done.stdout.splitlines()[0], done.stdout.splitlines()[-1]):
+        assert f"# {line}" in content
+
+
+def test_an_answer_that_differs_is_noticed() -> None:
+    shown = '{"a":1,\n "b":…,\n "c":[…]}\n'
+    assert matches(shown, '{"a":1,"b":17,"c":[]}')
+    assert not matches(shown, '{"a":2,"b":17,"c":[]}')
+    assert not matches(shown, '{"a":1,"b":17,"c":[]}{"title":"Unknown topic"}')
+
+
+def test_links_lead_somewhere() -> None:
+    """Relative links of the documents name files that are there."""
+    root = README.parent
+    documents = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("services/*/README.md")]
+    assert len(documents) > 10
+    broken = [
+        f"{document.relative_to(root)}: {target}"
+        for document in documents
+        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", document.read_text())
+        if not (document.parent / target).exists()
+    ]
+    assert not broken
