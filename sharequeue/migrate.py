@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import asyncpg
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection
@@ -27,7 +28,8 @@ def upgrade(database_url: str, chains: Sequence[str] = CHAINS) -> None:
 
 async def upgrade_async(database_url: str, chains: Sequence[str] = CHAINS) -> None:
     """As `upgrade`, from a running event loop."""
-    engine = create_async_engine(database_url.replace("postgresql://", "postgresql+asyncpg://", 1))
+    # asyncpg reads the URL, as in the services: SQLAlchemy knows fewer options of it.
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(database_url))
     try:
         for chain in chains:
             async with engine.connect() as connection:

@@ -1,5 +1,7 @@
 """The stack of one machine: the stores, the migrations and the three services as processes, as compose runs them."""
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -11,14 +13,19 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from sharequeue.embedded import EmbeddedError, Postgres, Redis, die_with_parent, free_port
-from sharequeue.migrate import upgrade
+from sharequeue.embedded import EmbeddedError, Postgres, Redis, die_with_parent
 
 READY_SECONDS: Final = 60
 STOP_SECONDS: Final = 15
+EARLIER_SECONDS: Final = 30
+"""How long the processes of a stack that was killed may take to end."""
+
+open_url: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+"""As `urllib.request.urlopen`, but never through a proxy that the environment names."""
 
 
 class StackError(Exception):
@@ -26,25 +33,35 @@ class StackError(Exception):
 
 
 class ServiceProcess:
-    """One service as a process; its log is a file."""
+    """One service as a process; its log is a file. It inherits the open files `inherited`."""
 
-    def __init__(self, name: str, module: str, port: int, environment: dict[str, str], log_file: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        port: int,
+        environment: dict[str, str],
+        log_file: Path,
+        inherited: Sequence[int] = (),
+    ) -> None:
         self.name = name
         self.url = f"http://127.0.0.1:{port}"
         self._module = module
         self._environment = environment
         self._log_file = log_file
+        self._inherited = tuple(inherited)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self._log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self._module],
+                [sys.executable, "-P", "-m", self._module],  # -P: nothing is imported from the current directory
                 env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                pass_fds=self._inherited,
                 preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - before any thread starts
             )
 
@@ -69,7 +86,7 @@ class ServiceProcess:
     def ready(self) -> bool:
         """Whether `/readyz` is green."""
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=3) as response:
+            with open_url(f"{self.url}/readyz", timeout=3) as response:
                 return bool(json.load(response)["status"] == "ready")
         except (OSError, urllib.error.HTTPError, ValueError):
             return False
@@ -104,7 +121,7 @@ class Stack:
         self._postgres_url = postgres_url
         self._redis_url = redis_url
         self._settings = settings or {}
-        self._lock: IO[str] | None = None
+        self._locks: list[IO[str]] = []
         self.postgres: Postgres | None = None
         self.redis: Redis | None = None
         self.services: list[ServiceProcess] = []
@@ -112,59 +129,100 @@ class Stack:
 
     def start(self) -> str:
         """Start everything and wait until it is ready. Returns: the gateway's URL. Raises: StackError."""
-        self._data_dir.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
-        self._check_ports()
         try:
-            postgres_url, redis_url = self._start_stores()
-            upgrade(postgres_url)
-            self._make_services(postgres_url, redis_url)
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+            inherited = self._take_locks()
+        except OSError as fault:
+            raise StackError(f"cannot use the --data-dir {self._data_dir}: {fault}") from fault
+        try:
+            self._choose_ports()
+            postgres_url, redis_url = self._start_stores(inherited)
+            self._make_services(postgres_url, redis_url, inherited)
             for service in self.services:
                 service.start()
             self._wait_until_ready()
-        except EmbeddedError as fault:
+        except (EmbeddedError, OSError) as fault:
             raise StackError(str(fault)) from fault
         return self.url
 
-    def _take_lock(self) -> None:
-        self._lock = (self._data_dir / "lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StackError(f"another stack runs on {self._data_dir}; stop it or give another --data-dir") from None
+    def _take_locks(self) -> list[int]:
+        """Take the data directory for this stack, once the processes of an earlier one that was killed have ended.
 
-    def _check_ports(self) -> None:
-        for option, port in self._ports.items():
-            if port == 0:
-                self._ports[option] = free_port()
-                continue
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        Returns: the open files that every process of this stack inherits: the second lock lasts as long as any runs.
+        """
+        own = (self._data_dir / "lock").open("a+")
+        self._locks.append(own)
+        if not _locked(own):
+            own.seek(0)
+            process = own.read().strip() or "unknown"
+            raise StackError(
+                f"another stack (process {process}) runs on {self._data_dir}; stop it or give another --data-dir"
+            )
+        own.truncate(0)
+        own.write(f"{os.getpid()}\n")
+        own.flush()
+        processes = (self._data_dir / "processes.lock").open("a")
+        self._locks.append(processes)
+        deadline = time.monotonic() + EARLIER_SECONDS
+        while not _locked(processes):
+            if time.monotonic() > deadline:
+                raise StackError(f"processes of an earlier stack on {self._data_dir} still run; end them first")
+            time.sleep(0.05)
+        return [processes.fileno()]
+
+    def _choose_ports(self) -> None:
+        """Check the ports that were asked for, and find free ones for the others. Raises: StackError."""
+        with contextlib.ExitStack() as probes:
+            for option, port in sorted(self._ports.items(), key=lambda entry: entry[1] == 0):
+                if port and port in [other for name, other in self._ports.items() if name != option]:
+                    raise StackError(f"port {port} is asked for twice; give another {option} (0 takes a free one)")
+                probe = probes.enter_context(socket.socket())
+                if port:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     probe.bind(("127.0.0.1", port))
-                except OSError:
-                    raise StackError(f"port {port} is taken; give another {option} (0 takes a free one)") from None
+                except OSError as fault:
+                    why = "taken" if fault.errno == errno.EADDRINUSE else f"out of reach ({fault.strerror})"
+                    raise StackError(f"port {port} is {why}; give another {option} (0 takes a free one)") from None
+                self._ports[option] = probe.getsockname()[1]
 
-    def _start_stores(self) -> tuple[str, str]:
-        postgres_url, redis_url = self._postgres_url, self._redis_url
-        if postgres_url is None:
-            self.postgres = Postgres(self._data_dir)
-            postgres_url = self.postgres.start()
-        if redis_url is None:
-            self.redis = Redis(self._data_dir)
-            redis_url = self.redis.start()
+    def _start_stores(self, inherited: Sequence[int]) -> tuple[str, str]:
+        """Start the stores that were not given, and bring the schemas up to date. Returns: both URLs."""
+        if self._redis_url is None:
+            self.redis = Redis(self._data_dir, password=self._secret("redis.password"), inherited=inherited)
+            self.redis.launch()
+        if self._postgres_url is None:
+            self.postgres = Postgres(self._data_dir, inherited=inherited)
+            self.postgres.launch()
+        from sharequeue import stores  # noqa: PLC0415 - takes as long to import as the stores to start
+
+        redis_url = self.redis.wait() if self.redis is not None else self._redis_url
+        postgres_url = self.postgres.wait() if self.postgres is not None else self._postgres_url
+        assert postgres_url is not None
+        assert redis_url is not None
+        try:
+            if self.redis is None:
+                stores.check_redis(redis_url, "--redis-url")
+            if self.postgres is None:
+                stores.check_postgres(postgres_url, "--postgres-url")
+            stores.migrate(postgres_url)
+        except stores.StoreError as fault:
+            raise StackError(str(fault)) from fault
         return postgres_url, redis_url
 
-    def _token(self) -> str:
-        file = self._data_dir / "cluster.token"
+    def _secret(self, name: str) -> str:
+        """A secret of this stack, kept in the file `name`; made when it is missing."""
+        file = self._data_dir / name
         if not file.exists():
-            with open(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as opened:
+            partial = file.with_suffix(".partial")
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
                 opened.write(secrets.token_hex(24))
+            partial.rename(file)
         return file.read_text().strip()
 
-    def _make_services(self, postgres_url: str, redis_url: str) -> None:
+    def _make_services(self, postgres_url: str, redis_url: str, inherited: Sequence[int]) -> None:
         gateway, coordinator, share_coordinator = self._ports.values()
-        token = self._token()
+        token = self._secret("cluster.token")
         coordinator_url = f"http://127.0.0.1:{coordinator}"
         share_coordinator_url = f"http://127.0.0.1:{share_coordinator}"
         logs = self._data_dir / "logs"
@@ -199,7 +257,7 @@ class Stack:
             environment = {f"SHAREQUEUE_{prefix}_{setting}": value for setting, value in settings.items()}
             own = {key: value for key, value in self._settings.items() if key.startswith(f"SHAREQUEUE_{prefix}_")}
             log_file = logs / f"{name.replace(' ', '-')}.log"
-            self.services.append(ServiceProcess(name, module, port, {**environment, **own}, log_file))
+            self.services.append(ServiceProcess(name, module, port, {**environment, **own}, log_file, inherited))
         self.url = f"http://127.0.0.1:{gateway}"
 
     def _wait_until_ready(self) -> None:
@@ -215,12 +273,12 @@ class Stack:
 
     def check(self) -> None:
         """Raises: StackError: something that must run died."""
-        for service in self.services:
-            if service.process is not None and not service.alive():
-                raise service.died()
         for name, store in (("PostgreSQL", self.postgres), ("Redis", self.redis)):
             if store is not None and not store.running():
                 raise StackError(f"{name} died; the end of its log:\n{store.log_tail()}")
+        for service in self.services:
+            if service.process is not None and not service.alive():
+                raise service.died()
 
     def service(self, name: str) -> ServiceProcess:
         """The service called `gateway`, `group coordinator` or `share coordinator`."""
@@ -233,6 +291,15 @@ class Stack:
         for store in (self.redis, self.postgres):
             if store is not None:
                 store.stop()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        for lock in self._locks:
+            lock.close()
+        self._locks.clear()
+
+
+def _locked(file: IO[str]) -> bool:
+    """Lock a file for as long as it is open in any process. Returns: whether nobody else has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

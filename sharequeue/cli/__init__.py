@@ -13,7 +13,7 @@ MODULES: Final = {
     "consume": "consuming",
     "topics": "topics",
     "groups": "groups",
-    "migrate": "operate",
+    "migrate": "migrating",
     "healthcheck": "operate",
 }
 

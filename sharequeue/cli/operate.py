@@ -1,25 +1,26 @@
-"""Commands that run things: the stack, the migrations, a health check."""
+"""Commands that run things: the stack, a health check."""
 
+import http.client
 import signal
 import sys
 import time
 import urllib.error
-import urllib.request
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import click
 
-from sharequeue.migrate import CHAINS
-from sharequeue.migrate import upgrade as upgrade_schemas
-from sharequeue.stack import Stack, StackError
+from sharequeue.stack import Stack, StackError, open_url
+
+PORT: Final = click.IntRange(0, 65535)
 
 
 @click.command()
 @click.option("--data-dir", type=click.Path(path_type=Path), default=Path(".sharequeue"), show_default=True)
-@click.option("--gateway-port", type=int, default=8080, show_default=True, help="0 takes a free port")
-@click.option("--coordinator-port", type=int, default=8081, show_default=True, help="0 takes a free port")
-@click.option("--share-coordinator-port", type=int, default=8082, show_default=True, help="0 takes a free port")
+@click.option("--gateway-port", type=PORT, default=8080, show_default=True, help="0 takes a free port")
+@click.option("--coordinator-port", type=PORT, default=8081, show_default=True, help="0 takes a free port")
+@click.option("--share-coordinator-port", type=PORT, default=8082, show_default=True, help="0 takes a free port")
 @click.option("--postgres-url", help="your PostgreSQL in the place of the embedded one: postgresql://…")
 @click.option("--redis-url", help="your Redis in the place of the embedded one: redis://…")
 def up(
@@ -30,7 +31,10 @@ def up(
     postgres_url: str | None,
     redis_url: str | None,
 ) -> None:
-    """Run the whole stack on this machine until Ctrl-C. Data stays in --data-dir."""
+    """Run the whole stack on this machine until Ctrl-C. Data stays in --data-dir.
+
+    Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start or one of its processes died.
+    """
     stack = Stack(
         data_dir,
         gateway_port=gateway_port,
@@ -43,8 +47,11 @@ def up(
     def interrupt(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGINT, interrupt)
+    ends = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup asks to outlive the terminal
+        ends.append(signal.SIGHUP)
+    for number in ends:
+        signal.signal(number, interrupt)
     try:
         url = stack.start()
         if stack.postgres is not None and data_dir.absolute() not in stack.postgres.home.parents:
@@ -60,30 +67,21 @@ def up(
     except KeyboardInterrupt:
         click.echo("stopping", err=True)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in ends:
+            signal.signal(number, signal.SIG_IGN)
         stack.stop()
-
-
-@click.command()
-@click.option("--url", "database_url", required=True, help="postgresql://user:password@host:port/database")
-@click.option("--chain", "chains", multiple=True, type=click.Choice(CHAINS), help="only this schema; repeatable")
-def migrate(database_url: str, chains: tuple[str, ...]) -> None:
-    """Bring the database schemas up to date."""
-    upgrade_schemas(database_url, chains or CHAINS)
-    click.echo("schemas are up to date")
 
 
 @click.command()
 @click.argument("url")
 def healthcheck(url: str) -> None:
-    """Exit 0 if URL (a service's /readyz) answers that it can work, 1 otherwise."""
+    """Exit 0 if URL (a service's /readyz) answers that it can work, be it degraded; 1 otherwise."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            click.echo(response.read().decode())
+        with open_url(url, timeout=5) as response:
+            click.echo(response.read().decode(errors="replace"))
     except urllib.error.HTTPError as fault:
-        click.echo(fault.read().decode(), err=True)
+        click.echo(fault.read().decode(errors="replace"), err=True)
         sys.exit(1)
-    except OSError as fault:
+    except (OSError, ValueError, http.client.HTTPException) as fault:
         click.echo(f"{url}: {fault}", err=True)
         sys.exit(1)

@@ -1,0 +1,22 @@
+"""`sharequeue migrate`. A module of its own: what it imports takes long."""
+
+import sys
+
+import click
+
+from sharequeue import stores
+from sharequeue.migrate import CHAINS
+
+
+@click.command()
+@click.option("--url", "database_url", required=True, help="postgresql://user:password@host:port/database")
+@click.option("--chain", "chains", multiple=True, type=click.Choice(CHAINS), help="only this schema; repeatable")
+def migrate(database_url: str, chains: tuple[str, ...]) -> None:
+    """Bring the database schemas up to date. Exits 1 when they cannot be."""
+    try:
+        stores.check_postgres(database_url, "--url")
+        stores.migrate(database_url, chains or CHAINS)
+    except stores.StoreError as fault:
+        click.echo(f"sharequeue migrate: {fault}", err=True)
+        sys.exit(1)
+    click.echo("schemas are up to date")
