@@ -6,13 +6,15 @@ timer is harmless. A script refuses a leader epoch below the stored one: a zombi
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from sharequeue.log import fields
 from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
@@ -30,8 +32,10 @@ LOAD_TIMEOUT_S: Final = 2.0  # a load waits longer than a fetch: what it misses 
 # KEYS: lock hash, due set. ARGV: leader epoch, share-partition, next deadline, hash ttl, fields to delete, field/value pairs.
 _WRITE_SCRIPT: Final = """
 if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return 0 end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1], unpack(ARGV, 6 + ARGV[5]))
-if tonumber(ARGV[5]) > 0 then redis.call('HDEL', KEYS[1], unpack(ARGV, 6, 5 + ARGV[5])) end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
+local last = 5 + tonumber(ARGV[5])
+for i = 6, last, 1000 do redis.call('HDEL', KEYS[1], unpack(ARGV, i, math.min(i + 999, last))) end
+for i = last + 1, #ARGV, 1000 do redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 if ARGV[3] == '' then redis.call('ZREM', KEYS[2], ARGV[2]) else redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2]) end
 return 1
@@ -76,6 +80,11 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(LockEntry).decode
 
 
+@cache
+def _sha1(script: str) -> str:
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
 def lock_hash(key: SharePartitionKey) -> str:
     return f"sharequeue:locks:{key.topic_id}:{key.partition}:{key.group_id}"
 
@@ -92,10 +101,9 @@ class LockTimers:
         self._clock = clock
         self._due_set = f"sharequeue:due:{node_id}"
         self._timeout_s = timeout_ms / 1000
-        self._write_script = redis.register_script(_WRITE_SCRIPT)
-        self._load_script = redis.register_script(_LOAD_SCRIPT)
         self._gathered: list[_Waiting] = []
         self._wake = asyncio.Event()
+        self._while_writing_back: list[LockWrite] | None = None
         self.degraded = False
         self.all_locks: Callable[[], list[LockWrite]] = list
         """All locks this gateway leads, to write them back when Redis answers again."""
@@ -105,6 +113,8 @@ class LockTimers:
         """Write locks with the next pipeline. Returns: False if a higher leader epoch is known: hand out nothing."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if self.degraded:
+            if self._while_writing_back is not None:
+                self._while_writing_back.append(write)
             done.set_result(True)
         else:
             self._gathered.append(_Waiting(write, done))
@@ -130,9 +140,14 @@ class LockTimers:
                         waiting.done.set_result(answer != 0)
 
     async def _send(self, writes: Sequence[LockWrite]) -> list[Any]:
-        pipeline = self._redis.pipeline(transaction=False)
+        commands: list[list[Any]] = []
         for write in writes:
-            arguments: list[Any] = [
+            command: list[Any] = [
+                "EVALSHA",
+                _sha1(_WRITE_SCRIPT),
+                2,
+                lock_hash(write.key),
+                self._due_set,
                 write.leader_epoch,
                 _encode(write.key),
                 "" if write.next_deadline_ms is None else write.next_deadline_ms,
@@ -141,13 +156,30 @@ class LockTimers:
                 *write.over,
             ]
             for first_offset, entry in write.entries.items():
-                arguments += (first_offset, _encode(entry))
-            await self._write_script(keys=(lock_hash(write.key), self._due_set), args=arguments, client=pipeline)
+                command += (first_offset, _encode(entry))
+            commands.append(command)
         fetches = [write.fetch for write in writes if write.fetch is not None]
-        for name, value, ttl_ms in fetches:
-            pipeline.set(f"sharequeue:fetch:{name}", value, px=ttl_ms)
-        answers: list[Any] = await pipeline.execute()
+        commands += [["SET", f"sharequeue:fetch:{name}", value, "PX", ttl_ms] for name, value, ttl_ms in fetches]
+        answers = await self._execute(commands)
         return answers[: len(writes)]
+
+    async def _execute(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Run commands in one round trip; a Redis that lost the scripts is given them again."""
+        try:
+            return await self._execute_once(commands)
+        except NoScriptError:
+            await self._redis.script_load(_WRITE_SCRIPT)
+            await self._redis.script_load(_LOAD_SCRIPT)
+            return await self._execute_once(commands)
+
+    async def _execute_once(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        if len(commands) == 1:
+            return [await self._redis.execute_command(*commands[0])]  # type: ignore[no-untyped-call]
+        pipeline = self._redis.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        answers: list[Any] = await pipeline.execute()
+        return answers
 
     async def load(self, epochs: Sequence[tuple[SharePartitionKey, int, int]]) -> list[list[RestoredLock] | None]:
         """Raise leader epochs and read the locks.
@@ -159,14 +191,9 @@ class LockTimers:
         if self.degraded or not epochs:
             return [[] for _ in epochs]
 
-        async def send() -> list[Any]:
-            pipeline = self._redis.pipeline(transaction=False)
-            for key, leader_epoch, _ in epochs:
-                await self._load_script(keys=(lock_hash(key),), args=(leader_epoch, HASH_TTL_MS), client=pipeline)
-            answers: list[Any] = await pipeline.execute()
-            return answers
-
-        answers = await self._guard(send(), LOAD_TIMEOUT_S)
+        sha1 = _sha1(_LOAD_SCRIPT)
+        commands = [["EVALSHA", sha1, 1, lock_hash(key), epoch, HASH_TTL_MS] for key, epoch, _ in epochs]
+        answers = await self._guard(self._execute(commands), LOAD_TIMEOUT_S)
         if answers is None:
             return [[] for _ in epochs]
         return [
@@ -185,12 +212,14 @@ class LockTimers:
         """Await a call of Redis; if it fails or is late go on without Redis and return None."""
         try:
             async with asyncio.timeout(timeout_s or self._timeout_s):
-                return await call
+                answer = await call
         except (RedisError, OSError, TimeoutError) as fault:
             if not self.degraded:
                 self.degraded = True
                 log.warning("Redis does not answer: locks end by the sweep", extra=fields(cause=repr(fault)))
-            return None
+            answer = None
+        _heed_cancellation()
+        return answer
 
     async def remind(self) -> None:
         """Name share-partitions with a lock that is due; while degraded probe until Redis is back. For ever."""
@@ -209,18 +238,33 @@ class LockTimers:
             self.on_due(SharePartitionKey(*msgspec.json.decode(member)))
 
     async def _recover(self) -> None:
-        """Write every lock back; only then is Redis used again."""
+        """Write every lock back, and those that are taken meanwhile; only then is Redis used again."""
         try:
             async with asyncio.timeout(5):
                 await self._redis.ping()
                 locks = self.all_locks()
+                self._while_writing_back = []
                 for start in range(0, len(locks), DUE_BATCH):
                     await self._send(locks[start : start + DUE_BATCH])
+                while self._while_writing_back:
+                    taken, self._while_writing_back = self._while_writing_back, []
+                    await self._send(taken)
         except (RedisError, OSError, TimeoutError) as fault:
             log.info("Redis is still away", extra=fields(cause=repr(fault)))
+            _heed_cancellation()
             return
+        finally:
+            self._while_writing_back = None
         self.degraded = False
+        _heed_cancellation()
         log.warning("Redis is back", extra=fields(share_partitions=len(locks)))
+
+
+def _heed_cancellation() -> None:
+    """Before Python 3.12 `asyncio.wait_for`, which redis-py sends with, may swallow a cancellation."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _restored(answer: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
