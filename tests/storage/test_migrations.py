@@ -1,0 +1,101 @@
+"""Migrations: from nothing, again, several at once, each chain on its own."""
+
+import asyncio
+import itertools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from sharequeue.embedded import Postgres
+from sharequeue.migrate import CHAINS, upgrade_async
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def empty_database(postgres: Postgres) -> str:
+    """A database without schemas."""
+    name = f"empty_{next(_numbers)}"
+
+    async def create() -> None:
+        connection = await asyncpg.connect(postgres.url)
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        await connection.close()
+
+    asyncio.run(create())
+    return postgres.url.rsplit("/", 1)[0] + f"/{name}"
+
+
+async def query(database_url: str, sql: str) -> list[Any]:
+    connection = await asyncpg.connect(database_url)
+    try:
+        return [tuple(row) for row in await connection.fetch(sql)]
+    finally:
+        await connection.close()
+
+
+async def tables(database_url: str) -> list[Any]:
+    """Every column of every table of ours."""
+    return await query(
+        database_url,
+        """SELECT table_schema, table_name, column_name, data_type, is_nullable, column_default
+           FROM information_schema.columns WHERE table_schema IN ('groups', 'share_state', 'log')
+           ORDER BY 1, 2, ordinal_position""",
+    )
+
+
+async def schemas(database_url: str) -> set[str]:
+    return {row[0] for row in await tables(database_url)}
+
+
+async def test_from_nothing_and_once_more(empty_database: str, new_database: Callable[[], str]) -> None:
+    await upgrade_async(empty_database)
+    after = await tables(empty_database)
+    assert {"record_batches", "share_records", "topics"} <= {row[1] for row in after}
+    await upgrade_async(empty_database)
+    assert await tables(empty_database) == after
+    for chain in CHAINS:
+        assert len(await query(empty_database, f"SELECT version_num FROM {chain}.schema_version")) == 1
+
+
+async def test_data_stays(database_url: str) -> None:
+    insert = "INSERT INTO log.partitions (topic_id, partition, end_floor) VALUES (gen_random_uuid(), 3, 7) RETURNING 1"
+    assert await query(database_url, insert) == [(1,)]
+    await upgrade_async(database_url)
+    assert await query(database_url, "SELECT partition, end_floor FROM log.partitions") == [(3, 7)]
+
+
+async def test_several_at_once_do_it_once(empty_database: str) -> None:
+    code = f"from sharequeue.migrate import upgrade; upgrade({empty_database!r})"
+    processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", code) for _ in range(3)]
+    assert await asyncio.gather(*(process.wait() for process in processes)) == [0, 0, 0]
+    for chain in CHAINS:
+        assert len(await query(empty_database, f"SELECT version_num FROM {chain}.schema_version")) == 1
+    assert await schemas(empty_database) == set(CHAINS)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+async def test_each_chain_stands_alone(empty_database: str, chain: str) -> None:
+    await upgrade_async(empty_database, [chain])
+    assert await schemas(empty_database) == {chain}
+
+
+async def test_no_lock_is_left_behind(empty_database: str) -> None:
+    await upgrade_async(empty_database)
+    locks = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE l.locktype = 'advisory'"
+    assert await query(empty_database, f"{locks} AND d.datname = current_database()") == [(0,)]
+
+
+async def test_a_failed_revision_leaves_nothing(empty_database: str) -> None:
+    """A table is in the way: the revision fails as a whole, and goes through once the table is gone."""
+    await query(empty_database, "CREATE SCHEMA log")
+    await query(empty_database, "CREATE TABLE log.parked_dead_letters (mine int)")
+    with pytest.raises(Exception, match="already exists"):
+        await upgrade_async(empty_database, ["log"])
+    assert {row[1] for row in await tables(empty_database)} <= {"parked_dead_letters", "schema_version"}
+    await query(empty_database, "DROP TABLE log.parked_dead_letters")
+    await upgrade_async(empty_database, ["log"])
+    assert "record_batches" in {row[1] for row in await tables(empty_database)}
