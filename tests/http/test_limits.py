@@ -48,6 +48,13 @@ def refused(response: httpx.Response, status: int, code: str, number: int) -> No
     assert int(response.headers["retry-after"]) >= 1
 
 
+def listening(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/livez").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def open_session(gateway: Gateway, name: str, member: str, **fields: int) -> httpx.Response:
     return gateway.try_fetch(name, name, member=member, share_session_epoch=0, **fields)
 
@@ -172,6 +179,33 @@ def test_retention_by_age_and_by_bytes(own_gateway: Gateway, name: str) -> None:
 
 
 # Dependencies that are away: last, because they stop services
+
+
+def test_dead_letters_on_their_way_are_resumed_after_a_crash(own_gateway: Gateway, stack: Stack, name: str) -> None:
+    """With cause and reason, once each, although the topic did not take them before the gateway was killed."""
+    gateway = own_gateway
+    dead = f"dlq.{name}"
+    gateway.create_topic(dead, errors_deadletterqueue_group_enable=True, max_message_bytes=10)
+    gateway.configure(name, share_delivery_count_limit=1)
+    gateway.create_topic(name)
+    gateway.produce(name, "used up", "rejected", "open")
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 1, 1, "reject", reason="bad") == "applied"
+    assert gateway.settle(name, name, 0, 0, "release", reason="not today") == "applied"
+    wait_until(lambda: len(gateway.in_flight(name)[0].get("dead_letters", ())) == 2)
+    service = stack.service("gateway")
+    service.kill()
+    service.start()
+    wait_until(lambda: listening(service.url))
+    (partition,) = gateway.in_flight(name)
+    states = [(batch["first_offset"], batch["delivery_state"]) for batch in partition["batches"]]
+    assert states == [(0, "ARCHIVING"), (1, "ARCHIVING"), (2, "ACQUIRED")]
+    good(gateway.http.patch(f"/v1/topics/{dead}", json={"reset": ["max.message.bytes"]}))
+    wait_until(lambda: gateway.window(name, name)[0] == 2)
+    letters = gateway.read(dead)["records"]
+    told = [(letter["value"], letter["headers"]["__dlq.errors.reason"]) for letter in letters]
+    assert sorted(told) == [("rejected", "bad"), ("used up", "not today")]
+    assert gateway.settle(name, name, 2, 2, "accept", delivery_count=1) == "applied"
 
 
 def test_retention_goes_over_topics_that_nobody_used_since_the_start(
