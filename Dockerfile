@@ -7,22 +7,23 @@ ARG PIP_TRUSTED_HOST
 ARG PIP_PROXY
 ARG PIP_DEFAULT_TIMEOUT
 ENV PIP_CONSTRAINT=/src/constraints.txt \
-    PIP_BUILD_CONSTRAINT=/src/constraints.txt \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /src
-RUN python -m venv --without-pip /opt/sharequeue
+RUN python -m venv /opt/build && python -m venv --without-pip /opt/sharequeue
 
-# The dependencies alone: a layer that stands until one of these two files changes.
+# What builds it and what it depends on: a layer that stands until one of these two files changes.
 COPY pyproject.toml constraints.txt ./
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /tmp/requirements.txt \
-    && pip --python /opt/sharequeue/bin/python install --requirement /tmp/requirements.txt
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" > /tmp/build.txt \
+    && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /tmp/run.txt \
+    && /opt/build/bin/pip install --requirement /tmp/build.txt \
+    && /opt/build/bin/pip --python /opt/sharequeue/bin/python install --requirement /tmp/run.txt
 
 COPY migrations migrations
 COPY services services
 COPY sharequeue sharequeue
-RUN pip wheel --no-deps --wheel-dir /tmp/wheels . \
-    && pip --python /opt/sharequeue/bin/python install --no-deps /tmp/wheels/*.whl
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/wheels . \
+    && /opt/build/bin/pip --python /opt/sharequeue/bin/python install --no-deps /tmp/wheels/*.whl
 
 FROM python:3.11-slim-bookworm
 RUN useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin sharequeue

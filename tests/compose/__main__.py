@@ -91,7 +91,7 @@ class Project:
 
     def up(self) -> None:
         """Returns when all services are healthy. Raises: EngineError."""
-        self.do("up", "--build", "--detach")
+        self.do("up", "--detach")
         for service in SERVICES:
             self.wait(f"{service} is healthy", lambda service=service: self.health(service) == "healthy")  # type: ignore[misc]
 
@@ -188,7 +188,8 @@ def run(home: Path) -> None:
 
 def use_and_break(stack: Project, home: Path) -> None:
     check_refusal_without_secrets(stack, home)
-    say("up")
+    say("build and up")
+    stack.do("build")
     stack.up()
     check_containers(stack)
     with httpx.Client(base_url=stack.url, timeout=40) as client:
