@@ -1,6 +1,7 @@
 """The basic cycle over HTTP: the scenario family FA, and what an answer looks like."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.http.calls import Gateway, Json, acknowledge_range, good, offsets, outcomes, problem, ranges
 
@@ -219,3 +220,42 @@ def test_an_acknowledgement_of_the_unknown_does_not_spoil_the_first_fetch(gatewa
     assert answer["errors"] == []
     assert [result["kafka_code"] for result in answer["acknowledgement_results"]] == [121, 121]
     assert ranges(answer) == ["0-1×1"]
+
+
+def test_ee_001_ee_003_several_members_of_two_groups_share_the_records(
+    gateway: Gateway, name: str, background: ThreadPoolExecutor
+) -> None:
+    """Two members of each group at once, 2000 records: each group sees each record once, at its first delivery."""
+    total = 2000
+    gateway.produce_batches(name, *[100] * (total // 100))
+
+    def consume(group: str, member: str) -> list[int]:
+        seen: list[int] = []
+        accept: list[Json] = []
+        while True:
+            answer = gateway.fetch(group, name, member=member, max_records=70, acknowledgements=accept, max_wait_ms=300)
+            assert answer["failed_count"] == 0
+            if not answer["batches"]:
+                return seen
+            assert {batch["delivery_count"] for batch in answer["batches"]} == {1}
+            seen += offsets(answer)
+            accept = [
+                acknowledge_range(name, batch["first_offset"], batch["last_offset"], "accept", delivery_count=1)
+                for batch in answer["batches"]
+            ]
+
+    groups = [f"{name}-{group}" for group in (1, 2)]
+    consuming = {group: [background.submit(consume, group, member) for member in ("m1", "m2")] for group in groups}
+    for group in groups:
+        seen = [offset for member in consuming[group] for offset in member.result(60)]
+        assert sorted(seen) == list(range(total))
+        assert gateway.window(group, name) == (total, [])
+
+
+def test_ee_005_a_record_larger_than_the_byte_limit_is_delivered(gateway: Gateway, name: str) -> None:
+    gateway.produce(name, "small")
+    gateway.produce(name, "x" * 10_000)
+    seen: list[int] = []
+    while len(seen) < 2:
+        seen += offsets(gateway.fetch(name, name, max_bytes=1000, max_wait_ms=5000))
+    assert seen == [0, 1]
