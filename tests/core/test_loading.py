@@ -187,6 +187,32 @@ def test_ld_031_small_log_batches() -> None:
         assert d.where()[2] == next_fetch_offset
 
 
+def test_the_start_offset_goes_on_past_where_a_limit_ended_the_first_read() -> None:
+    d = Driver(locks=[lock(4, 8, 1)])
+    assert d.fetch("[0-3]", max=3) == "0-3×1"
+    d.ack("0-7 Acc")
+    assert d.where()[0] == 8
+    d.ack("8 Acc")
+    assert d.where() == (9, 9, 9, 0)
+
+
+def test_a_natural_hole_behind_what_was_loaded_is_passed() -> None:
+    d = Driver(locks=[lock(4, 8, 1)])
+    assert d.fetch("[0-3]", max=3) == "0-3×1"
+    assert d.fetch("[9-9]") == "9-9×1"
+    assert d.fetch("[12-12]", at=12) == "12-12×1"
+    d.ack("0-9 Acc")
+    assert d.where() == (12, 12, 13, 0)
+
+
+def test_the_start_offset_stops_where_reading_goes_on() -> None:
+    d = Driver([(4, 4, 0, 1), (9, 9, 2, 1)])
+    assert d.fetch("[0-4]") == "0-3×1, 4-4×2"
+    assert d.fetch("[7-7]", at=5) == "7-7×1"
+    d.ack("0-4 Acc")
+    assert d.where() == (7, 9, 8, 1)
+
+
 @pytest.mark.parametrize(
     ("start", "state"),
     [

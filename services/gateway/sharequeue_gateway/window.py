@@ -88,6 +88,8 @@ class Window:
     def insert(self, run: Run) -> None:
         self.runs.insert(self.index_of(run.first) + 1, run)
         self.end_offset = max(self.end_offset, run.last)
+        if self.gap_active and run.last > self.gap_end:
+            self.gap_start = self.gap_end = -1
         if run.held:
             self.held_count += run.size
 
@@ -176,6 +178,7 @@ class Window:
                     self.held_count -= part.size
                 part.write = None
                 part.available_at_ms = 0
+                part.unlock()
                 part.become(ARCHIVED)
                 self.count_terminal(part, 1)
 
@@ -192,6 +195,7 @@ class Window:
         expected = first.first
         for run in runs:
             if run.first > expected and self.gap_active and self.gap_start < run.first:
+                expected = max(expected, self.gap_start)
                 break
             if not run.finished:
                 expected = run.first
@@ -207,6 +211,7 @@ class Window:
             self.delivery_complete_count = 0
         else:
             self.start_offset = max(start_offset, expected)
+            self.move_gap(self.start_offset)
         del runs[:count]
         return self.start_offset != start_offset
 

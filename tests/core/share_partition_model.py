@@ -1,0 +1,487 @@
+"""A share-partition record by record: slow, plain, and written from the protocol alone. What the real machine is held against.
+
+One dict entry per offset; every count is counted when asked for. Source: KIP-932, KIP-1191, KIP-1206, KIP-1222.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.types import AcknowledgeType, DeliveryState
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = DeliveryState
+FINAL = (ACKNOWLEDGED, ARCHIVED)
+REJECTED, LIMIT_EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
+INVALID_REQUEST, INVALID_RECORD_STATE = 42, 121
+
+Range = tuple[int, int]
+
+
+class Refused(Exception):
+    """An acknowledgement that is refused, by Kafka's number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@dataclass
+class Record:
+    """`batch`: the in-flight batch it belongs to. `write`: the change on its way. `delayed_to_ms`: 0 without a delay."""
+
+    state: DeliveryState
+    count: int
+    batch: Range
+    member: str | None = None
+    lock_ends_ms: int = 0
+    delayed_to_ms: int = 0
+    write: "Write | None" = None
+    reason: str | None = None
+    cause: str | None = None
+
+    @property
+    def takeable(self) -> bool:
+        return self.state is AVAILABLE and self.write is None and not self.delayed_to_ms
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINAL and self.write is None
+
+    @property
+    def held(self) -> bool:
+        return self.state in (ACQUIRED, ARCHIVING) or self.write is not None or self.delayed_to_ms > 0
+
+
+@dataclass(eq=False)
+class Write:
+    """What goes to the share coordinator. `moved`: offsets that wait for its outcome; none when it is best effort."""
+
+    start: int = 0
+    finished: int = 0
+    batches: dict[int, tuple[int, DeliveryState]] = field(default_factory=dict)
+    notes: dict[int, tuple[int | None, str | None]] = field(default_factory=dict)
+    moved: list[int] = field(default_factory=list)
+
+
+DeadLetters = dict[int, tuple[int, str | None, str | None]]
+
+
+class Model:
+    """One share-partition. Methods are the events of the real machine."""
+
+    def __init__(self, config: ShareGroupConfig, start: int) -> None:
+        self.config = config
+        self.start = start
+        self.end = start
+        self.records: dict[int, Record] = {}
+        self.unread: set[int] = set()
+        """Holes that an earlier leader may have read: after a load nothing is known of them."""
+
+    @classmethod
+    def load(
+        cls,
+        config: ShareGroupConfig,
+        start: int,
+        persisted: Sequence[tuple[int, int, int, int]],
+        notes: dict[int, tuple[int, int | None, str | None]],
+        locks: Sequence[tuple[int, int, str, int, int]],
+        now_ms: int,
+    ) -> tuple["Model", DeadLetters]:
+        """From (first, last, state, count), notes (count, delay, reason) by offset, locks (first, last, member, count, end)."""
+        model = cls(config, start)
+        state = {o: batch for batch in persisted for o in range(batch[0], batch[1] + 1)}
+        cuts = {edge for first, last, *_ in [*persisted, *locks] for edge in (first, last + 1)} | {start}
+        live: dict[int, tuple[int, int, str]] = {}
+        for first, last, member, count, end_ms in locks:
+            for offset in range(max(first, start), last + 1):
+                live[offset] = max(live.get(offset, (0, 0, "")), (count, end_ms, member))
+        for offset in sorted({*state, *live}):
+            if offset in state:
+                first, last, number, count = state[offset]
+                record = Record(DeliveryState(number), count, (first, last))
+            else:
+                piece = max(cut for cut in cuts if cut <= offset), min(cut for cut in cuts if cut > offset) - 1
+                record = Record(AVAILABLE, 0, piece)
+            count, end_ms, member = live.get(offset, (0, 0, ""))
+            if record.state is AVAILABLE and count > record.count:
+                record.count = count
+                end_ms = min(end_ms, now_ms + config.record_lock_duration_ms)
+                if end_ms > now_ms:
+                    record.state, record.member, record.lock_ends_ms = ACQUIRED, member, end_ms
+            count, delayed_to_ms, reason = notes.get(offset, (-1, None, None))
+            if count == record.count and record.state is not ACQUIRED:
+                record.reason = reason
+                if record.state is AVAILABLE and (delayed_to_ms or 0) > now_ms:
+                    record.delayed_to_ms = delayed_to_ms or 0
+            record.cause = LIMIT_EXCEEDED if record.count >= config.delivery_count_limit else REJECTED
+            model.records[offset] = record
+        model.end = max(model.records, default=start)
+        model.unread = set(range(start, model.end)) - set(model.records)
+        model.advance()
+        return model, model.dead_letters(model.records)
+
+    # Where things stand
+
+    def between(self, first: int, last: int) -> list[int]:
+        return [offset for offset in sorted(self.records) if first <= offset <= last]
+
+    @property
+    def finished_count(self) -> int:
+        return sum(record.state in FINAL for offset, record in self.records.items() if offset >= self.start)
+
+    @property
+    def held_count(self) -> int:
+        return sum(record.held for record in self.records.values())
+
+    @property
+    def span(self) -> int:
+        return self.end - self.start + 1 if any(offset >= self.start for offset in self.records) else 0
+
+    def next_fetch_offset(self) -> int:
+        if not self.span:
+            return self.end
+        wanted = [o for o in self.unread if o >= self.start]
+        wanted += [o for o, record in self.records.items() if record.takeable and o >= self.start]
+        return min(wanted, default=self.end + 1)
+
+    def advance(self) -> bool:
+        """Move the start over finished records; a hole nobody read stops it, any other hole is passed."""
+        if not self.records:
+            return False
+        before, reached = self.start, min(self.records)
+        if any(hole < reached for hole in self.unread) or not self.records[reached].finished:
+            return False
+        for offset in sorted(self.records):
+            unread = [hole for hole in self.unread if reached <= hole < offset]
+            if unread or not self.records[offset].finished:
+                self.start = max(self.start, min(unread, default=offset))
+                break
+            reached = offset + 1
+        else:
+            self.start = self.end = max(reached, self.start)
+            self.unread.clear()
+        for offset in self.between(0, reached - 1):
+            del self.records[offset]
+        return self.start != before
+
+    def _gone(self, offsets: Iterable[int]) -> None:
+        """AVAILABLE records that left the log are archived; a write of theirs has nothing to commit any more."""
+        for offset in offsets:
+            record = self.records[offset]
+            if record.state is AVAILABLE:
+                record.state, record.write, record.delayed_to_ms = ARCHIVED, None, 0
+                record.member, record.lock_ends_ms = None, 0
+
+    # Fetching
+
+    def room(self, fetch_offset: int) -> tuple[int, bool]:
+        """How many records may be acquired, and whether any behind the end."""
+        locks = self.config.partition_max_record_locks
+        if not self.config.count_span:
+            return locks - self.held_count, self.span < self.config.max_span
+        if locks > self.span:
+            return locks - self.span, True
+        return self.end - fetch_offset + 1, False
+
+    def acquire(
+        self,
+        member: str,
+        now_ms: int,
+        *,
+        record_limit: bool,
+        max_records: int,
+        batch_size: int,
+        fetch_offset: int,
+        log: Sequence[Range],
+        absent: Sequence[Range],
+    ) -> dict[int, int]:
+        """Returns: delivery count by offset of what the member now holds."""
+        if max_records <= 0 or not log or log[-1][1] < self.start:
+            return {}
+        room, behind_end = self.room(fetch_offset)
+        if room <= 0:
+            return {}
+        base, last = log[0][0], log[-1][1]
+        if self.records and base > fetch_offset:
+            self._gone(self.between(fetch_offset, base - 1))
+            self.unread = {hole for hole in self.unread if hole >= base}
+        base = max(base, self.start) if self.records else max(base, self.end)
+        if not behind_end:
+            last = min(last, self.end)
+        call = Call(self, member, now_ms, record_limit, batch_size, log, min(max_records, room))
+        call.walk(base, last)
+        if absent:
+            for offset in [o for first, final in absent for o in self.between(first, final)]:
+                record = self.records[offset]
+                if record.state is ACQUIRED or record.takeable:
+                    record.state, record.member, record.lock_ends_ms = ARCHIVED, None, 0
+                    call.taken.pop(offset, None)
+            self.advance()
+        return call.taken
+
+    # Acknowledging
+
+    def acknowledge(
+        self,
+        member: str,
+        batches: Sequence[tuple[int, int, Sequence[AcknowledgeType], int | None, str | None, int]],
+        now_ms: int,
+    ) -> tuple[Write, list[Write], bool, set[int]]:
+        """(first, last, types, count, reason, delay) each. Returns: its write, those it joins, ignored, renewed."""
+        write, joined, ignored = Write(), [], True
+        renewed: set[int] = set()
+        try:
+            for first, last, types, count, reason, delay_ms in batches:
+                if last < self.start:
+                    continue
+                ignored = False
+                known = self.between(0, last)
+                if not known or (first < known[0] and not first < self.start <= last):
+                    raise Refused(INVALID_RECORD_STATE)
+                if known[-1] < last:
+                    raise Refused(INVALID_REQUEST)
+                for offset in self.between(max(first, self.start), last):
+                    kind = types[0] if len(types) == 1 else types[offset - first]
+                    other = self._acknowledge_one(member, offset, kind, count, write, now_ms, reason, delay_ms)
+                    if other is not None and other not in joined:
+                        joined.append(other)
+                    if kind is AcknowledgeType.RENEW:
+                        renewed.add(offset)
+        except Refused:
+            self._roll_back(write, now_ms)
+            raise
+        self._persist(write, write.moved)
+        return write, joined, ignored, renewed
+
+    def _acknowledge_one(
+        self,
+        member: str,
+        offset: int,
+        kind: AcknowledgeType,
+        count: int | None,
+        write: Write,
+        now_ms: int,
+        reason: str | None,
+        delay_ms: int,
+    ) -> Write | None:
+        record = self.records[offset]
+        target = self._target(kind, offset)
+        settled = (target, ARCHIVED) if target is ARCHIVING else (target,)
+        if count is not None and count == record.count and target is not None and record.state in settled:
+            if record.write is write:
+                raise Refused(INVALID_RECORD_STATE)
+            return record.write
+        holds = record.state is ACQUIRED and record.write is None and record.member == member
+        if not holds or count not in (None, record.count):
+            raise Refused(INVALID_RECORD_STATE)
+        if target is None:
+            record.lock_ends_ms = now_ms + self.config.record_lock_duration_ms
+            return None
+        record.reason = reason
+        record.cause = REJECTED if kind is AcknowledgeType.REJECT else LIMIT_EXCEEDED
+        record.delayed_to_ms = now_ms + delay_ms if delay_ms and target is AVAILABLE else 0
+        self._begin(offset, target, write)
+        return None
+
+    def _target(self, kind: AcknowledgeType, offset: int) -> DeliveryState | None:
+        if kind is AcknowledgeType.RENEW:
+            if not self.config.renew_acknowledge_enable:
+                raise Refused(INVALID_RECORD_STATE)
+            return None
+        if kind is AcknowledgeType.RELEASE:
+            return self._released(offset)
+        if kind is AcknowledgeType.REJECT and self.config.dead_letter_enabled:
+            return ARCHIVING
+        return ACKNOWLEDGED if kind is AcknowledgeType.ACCEPT else ARCHIVED
+
+    def _released(self, offset: int) -> DeliveryState:
+        if offset >= self.start and self.records[offset].count < self.config.delivery_count_limit:
+            return AVAILABLE
+        return ARCHIVING if offset >= self.start and self.config.dead_letter_enabled else ARCHIVED
+
+    # Writing
+
+    def _begin(self, offset: int, state: DeliveryState, write: Write) -> None:
+        record = self.records[offset]
+        record.state, record.write = state, write
+        write.moved.append(offset)
+
+    def _persist(self, write: Write, offsets: Iterable[int]) -> Write:
+        write.start, write.finished = self.start, self.finished_count
+        for offset in offsets:
+            record = self.records[offset]
+            if offset >= self.start:
+                write.batches[offset] = (record.count, record.state)
+                if record.reason is not None or record.delayed_to_ms:
+                    write.notes[offset] = (record.delayed_to_ms or None, record.reason)
+        return write
+
+    def complete_write(self, write: Write, ok: bool, now_ms: int) -> tuple[bool, bool, DeadLetters]:
+        """Returns: whether something can be acquired again, whether the start moved, dead letters that are due."""
+        mine = [o for o in write.moved if o in self.records and self.records[o].write is write]
+        if ok:
+            for offset in mine:
+                record = self.records[offset]
+                record.write, record.member, record.lock_ends_ms = None, None, 0
+        else:
+            self._roll_back(write, now_ms)
+        available = any(self.records[offset].takeable for offset in mine)
+        due = self.dead_letters(mine) if ok else {}
+        return available, self.advance(), due
+
+    def _roll_back(self, write: Write, now_ms: int) -> None:
+        for offset in write.moved:
+            record = self.records.get(offset)
+            if record is None or record.write is not write:
+                continue
+            record.write, record.delayed_to_ms, record.reason, record.cause = None, 0, None, None
+            record.state = ACQUIRED
+            if record.lock_ends_ms <= now_ms:
+                record.member, record.lock_ends_ms = None, 0
+                usable = offset >= self.start and record.count < self.config.delivery_count_limit
+                record.state = AVAILABLE if usable else ARCHIVED
+
+    def dead_letters(self, offsets: Iterable[int]) -> DeadLetters:
+        found = ((offset, self.records[offset]) for offset in offsets)
+        return {offset: (r.count, r.cause, r.reason) for offset, r in found if r.state is ARCHIVING}
+
+    def complete_dead_letter(self, first: int, last: int) -> Write | None:
+        done = [
+            o for o in self.between(first, last) if self.records[o].state is ARCHIVING and not self.records[o].write
+        ]
+        for offset in done:
+            self.records[offset].state = ARCHIVED
+        return self._persist(Write(), done) if done else None
+
+    # Time, members, the log
+
+    def expire(self, now_ms: int) -> tuple[Write | None, int, bool, DeadLetters]:
+        idle = [(offset, record) for offset, record in self.records.items() if record.write is None]
+        ended = [o for o, record in idle if record.state is ACQUIRED and record.lock_ends_ms <= now_ms]
+        over = [record for _, record in idle if 0 < record.delayed_to_ms <= now_ms]
+        for record in over:
+            record.delayed_to_ms = 0
+        for offset in ended:
+            record = self.records[offset]
+            record.state, record.member, record.lock_ends_ms = self._released(offset), None, 0
+            record.cause = LIMIT_EXCEEDED
+        available = bool(over) or any(self.records[offset].takeable for offset in ended)
+        return self._persist(Write(), ended) if ended else None, len(ended), available, self.dead_letters(ended)
+
+    def release_member(self, member: str) -> Write | None:
+        write = Write()
+        for offset, record in self.records.items():
+            if record.state is ACQUIRED and record.write is None and record.member == member:
+                record.cause = LIMIT_EXCEEDED
+                self._begin(offset, self._released(offset), write)
+        return self._persist(write, write.moved) if write.moved else None
+
+    def move_log_start(self, log_start: int) -> bool:
+        if log_start <= self.start:
+            return False
+        self._gone(self.between(self.start, log_start - 1))
+        self.start, self.end = log_start, max(self.end, log_start)
+        self.unread = {hole for hole in self.unread if hole >= log_start}
+        self.advance()
+        return True
+
+
+class Call:
+    """One acquire: what was taken so far, and how much may still be."""
+
+    def __init__(
+        self,
+        model: Model,
+        member: str,
+        now_ms: int,
+        record_limit: bool,
+        batch_size: int,
+        log: Sequence[Range],
+        most: int,
+    ) -> None:
+        self.model = model
+        self.holder = {"member": member, "lock_ends_ms": now_ms + model.config.record_lock_duration_ms}
+        self.record_limit, self.batch_size, self.log, self.most = record_limit, batch_size, log, most
+        self.taken: dict[int, int] = {}
+        self.alone = False
+
+    @property
+    def left(self) -> int:
+        return self.most - len(self.taken)
+
+    @property
+    def over(self) -> bool:
+        return self.alone or self.left <= 0
+
+    def walk(self, first: int, last: int) -> None:
+        """Redeliver batch by batch; fill holes that nobody read; go on behind the window."""
+        records, unread = self.model.records, self.model.unread
+        overlap, end, offset = self.model.between(first, last), max(records, default=-1), first
+        while offset <= last and not self.over:
+            if offset in records:
+                batch = records[offset].batch
+                same = [o for o in self.model.between(*batch) if records[o].batch == batch]
+                self.redeliver([o for o in same if first <= o <= last and records[o].takeable], batch)
+                offset = same[-1] + 1
+                continue
+            hole_end = min([o - 1 for o in records if o > offset] + [last])
+            fillable = [o for o in unread if offset <= o <= hole_end]
+            if offset > end or not overlap:
+                self.add(offset, hole_end)
+            elif fillable:
+                self.add(min(fillable), hole_end)
+            offset = hole_end + 1
+        read_to = max(self.taken, default=-1) if self.over else last
+        self.model.unread = {hole for hole in unread if hole > read_to and hole not in records}
+
+    def redeliver(self, offsets: Sequence[int], batch: Range) -> None:
+        """Of one batch: all of it in batch_optimized, what is left in record_limit, less when it failed often."""
+        records, limit = self.model.records, self.model.config.delivery_count_limit
+        often = max(2, (limit + 1) // 2)
+        most = self.left if self.record_limit else len(offsets)
+        if all(records[o].count < often for o in offsets):
+            for offset in offsets[:most]:
+                self.take(offset)
+            return
+        alone, self.alone = not self.taken, True
+        if not alone:
+            return
+        portion = most
+        for taken, offset in enumerate(offsets):
+            count = records[offset].count
+            if count >= often and portion == most:
+                portion = min(most, max(1, (batch[1] - batch[0] + 1) >> (count - often + 1)))
+            last_delivery = limit > 2 and count == limit - 1
+            if taken >= portion or (last_delivery and taken):
+                return
+            self.take(offset)
+            if last_delivery:
+                return
+
+    def take(self, offset: int) -> None:
+        record = self.model.records[offset]
+        self.model.records[offset] = replace(record, state=ACQUIRED, count=record.count + 1, reason=None, **self.holder)
+        self.taken[offset] = record.count + 1
+
+    def add(self, first: int, last: int) -> None:
+        """Records new to the window, cut at the end of the log batch in which the limit is reached."""
+        reach = first + self.left - 1
+        if reach < last:
+            last = min(last, next((final for base, final in self.log if base <= reach <= final), reach))
+        model = self.model
+        if not model.records or first < min(model.records):
+            model.start = first
+        model.end = max(model.end, last)
+        for begin, final in [(first, last)] if self.record_limit else self.entries(first, last):
+            for offset in range(begin, final + 1):
+                model.records[offset] = Record(AVAILABLE, 0, (begin, final))
+                if not self.record_limit or offset <= reach:
+                    self.take(offset)
+
+    def entries(self, first: int, last: int) -> list[Range]:
+        """A new entry begins where a log batch does, once the one before has `batch_size` offsets."""
+        cuts = [first]
+        for base, _ in self.log:
+            if first < base <= last and base - cuts[-1] >= self.batch_size:
+                cuts.append(base)
+        return list(zip(cuts, [cut - 1 for cut in cuts[1:]] + [last], strict=True))

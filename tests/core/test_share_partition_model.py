@@ -1,0 +1,542 @@
+"""Any sequence of events, legal or not: the real machine and the record-by-record model never disagree.
+
+What is durable goes through the share coordinator's own decide-and-replay, in any order, and loads both again.
+"""
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from msgspec import structs
+from sharequeue_gateway.acknowledging import check, check_atomic
+from sharequeue_gateway.acquisition import OffsetRange
+from sharequeue_gateway.share_partition import (
+    AcknowledgementBatch,
+    DeadLetter,
+    RestoredLock,
+    SharePartition,
+    StateWrite,
+)
+from sharequeue_share_coordinator import shard
+
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.internal import PartitionState
+from sharequeue.protocol.messages import Acknowledgement
+from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, AcquireMode, DeliveryState
+from tests.core.share_partition_driver import Batch
+from tests.core.share_partition_model import ACQUIRED, INVALID_REQUEST, Model, Refused, Write
+
+MEMBERS = ("M1", "M2", "M3")
+NAMES = (*ACKNOWLEDGE_TYPES, "accept", "accept", "release", "release", "acquire")
+SIZES = st.integers(1, 5)
+
+configs = st.fixed_dictionaries(
+    {
+        "delivery_count_limit": st.sampled_from((1, 2, 3, 4, 5, 5, 7)),
+        "dead_letter_topic_name": st.sampled_from(("", "dlq")),
+        "renew_acknowledge_enable": st.sampled_from((True, True, False)),
+        "partition_max_record_locks": st.sampled_from((4, 12, 2000, 2000)),
+        "count_span": st.booleans(),
+        "max_span": st.sampled_from((12, 1_000_000)),
+        "record_lock_duration_ms": st.sampled_from((10_000, 30_000)),
+    }
+)
+layouts = st.lists(st.tuples(st.sampled_from((0, 0, 0, 1, 3)), SIZES), min_size=1, max_size=4)
+
+jitters = st.sampled_from((0, 0, 0, 0, -2, 2, 4))
+acknowledge_names = st.sampled_from(("accept", "accept", "release", "release", "reject", "renew", "gap"))
+calls = st.fixed_dictionaries(
+    {
+        "member": st.sampled_from(MEMBERS),
+        "record_limit": st.booleans(),
+        "max_records": st.sampled_from((0, 1, 2, 3, 5, 8, 500)),
+        "batch_size": st.integers(1, 8),
+        "absent": st.sampled_from(([], [], [], [(0, 0)], [(2, 1)], [(1, 0), (1, 2)])),
+        "ask": st.booleans(),
+    }
+)
+
+WEIGHTS = {
+    "fetch": 8,
+    "read_log": 1,
+    "settle": 6,
+    "settle_all": 1,
+    "acknowledge": 5,
+    "complete_write": 6,
+    "complete_dead_letter": 2,
+    "pass_time": 3,
+    "expire": 1,
+    "release_member": 2,
+    "move_log_start": 2,
+    "configure": 1,
+    "change_leader": 1,
+}
+"""One rule draws from these: with a rule each, Hypothesis turns most of them off in most examples."""
+EVENTS = [event for event, weight in WEIGHTS.items() for _ in range(weight)]
+
+
+def legal(acknowledgement: Acknowledgement) -> bool:
+    """Whether the form of an acknowledgement is right. Source: KIP-932, protocol checks 1 to 5."""
+    first, last, types = acknowledgement.first_offset, acknowledgement.last_offset, acknowledgement.types
+    if types is None:
+        return 0 <= first <= last and acknowledgement.type in ACKNOWLEDGE_TYPES
+    return 0 <= first <= last and len(types) in (1, last - first + 1) and set(types) <= set(ACKNOWLEDGE_TYPES)
+
+
+def spread(ranges: Sequence[tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
+    """(first, last, …) ranges as one entry per offset; an offset twice is an error."""
+    entries: dict[int, tuple[Any, ...]] = {}
+    for first, last, *rest in ranges:
+        for offset in range(first, last + 1):
+            assert offset not in entries, f"offset {offset} is in two ranges"
+            entries[offset] = tuple(rest)
+    return entries
+
+
+class SharePartitions(RuleBasedStateMachine):
+    """The machine, the model, one clock, the writes that are pending, and what is durable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_000_000
+        self.pending: list[tuple[StateWrite, Write]] = []
+        self.locks: list[RestoredLock] = []
+        self.read: tuple[int, list[tuple[int, int]]] | None = None
+
+    @initialize(config=configs, start=st.integers(0, 3))
+    def begin(self, config: dict[str, Any], start: int) -> None:
+        self.config = ShareGroupConfig(**config)
+        self.machine = SharePartition(self.config, start, 1, 1)
+        self.model = Model(self.config, start)
+        request = PartitionState(partition=0, state_epoch=1, start_offset=start)
+        row = shard.initialize(None, request, None, self.now_ms).row
+        assert row is not None
+        self.durable = shard.replay(None, row, 3)
+        self.committed: dict[int, tuple[int, int]] = {}
+        self.notes: dict[int, tuple[int, int | None, str | None]] = {}
+
+    @rule(event=st.sampled_from(EVENTS), data=st.data())
+    def step(self, event: str, data: st.DataObject) -> None:
+        getattr(self, event)(data)
+
+    # Fetching
+
+    def read_log(self, data: st.DataObject) -> None:
+        """A read of the log whose records are acquired only later, when other events have come between."""
+        jitter, layout = data.draw(jitters), data.draw(layouts)
+        fetch_offset = self.machine.next_fetch_offset()
+        base = max(0, fetch_offset + jitter)
+        log: list[tuple[int, int]] = []
+        for hole, size in layout:
+            first = base + (hole if log else 0)
+            last = max(first + size - 1, fetch_offset if not log else 0)
+            log.append((first, last))
+            base = last + 1
+        self.read = fetch_offset, log
+
+    def fetch(self, data: st.DataObject) -> None:
+        if self.read is None:
+            self.read_log(data)
+        assert self.read is not None
+        self.acquire(*self.read, **data.draw(calls))
+
+    def acquire(
+        self,
+        fetch_offset: int,
+        log: list[tuple[int, int]],
+        *,
+        member: str,
+        record_limit: bool,
+        max_records: int,
+        batch_size: int,
+        absent: list[tuple[int, int]],
+        ask: bool,
+    ) -> None:
+        self.read = None
+        if ask:
+            self.ask()
+        gone, position = [], log[0][0]
+        for skip, more in absent:
+            gone.append((position + skip, position + skip + more))
+            position += skip + more + 1
+        taken = self.model.acquire(
+            member,
+            self.now_ms,
+            record_limit=record_limit,
+            max_records=max_records,
+            batch_size=batch_size,
+            fetch_offset=fetch_offset,
+            log=log,
+            absent=gone,
+        )
+        ranges = self.machine.acquire(
+            member,
+            max_records=max_records,
+            batches=[Batch(*extent) for extent in log],
+            now_ms=self.now_ms,
+            fetch_offset=fetch_offset,
+            acquire_mode=AcquireMode.RECORD_LIMIT if record_limit else AcquireMode.BATCH_OPTIMIZED,
+            batch_size=batch_size,
+            absent=[OffsetRange(*extent) for extent in gone],
+        )
+        assert list(ranges) == sorted(ranges)
+        limit = "record_limit" if record_limit else "batch_optimized"
+        note(f"{member} acquires {max_records} of {log} from {fetch_offset}, {limit}, {batch_size=}, {gone=}: {ranges}")
+        ends_ms = self.now_ms + self.config.record_lock_duration_ms
+        assert spread(ranges) == {offset: (count, ends_ms) for offset, count in taken.items()}
+        if record_limit:
+            assert len(taken) <= max_records
+        self.locks += [RestoredLock(first, last, member, count, end) for first, last, count, end in ranges]
+
+    def ask(self) -> None:
+        """Whether a fetch may take anything. Delays of the first delayed records may end for it, of no others."""
+        machine, model = self.machine, self.model
+        answer = machine.can_acquire(self.now_ms)
+        delayed = [
+            offset for offset, record in sorted(model.records.items()) if record.delayed_to_ms and not record.write
+        ]
+        held = {run.first: run for run in machine.in_flight()}
+        ended = [o for o in delayed if any(r.first <= o <= r.last and not r.available_at_ms for r in held.values())]
+        if ended:
+            room, behind_end = model.room(model.end + 1)
+            assert not self.config.count_span
+            assert room <= 0 or not behind_end
+            assert ended == delayed[: len(ended)]
+            assert room <= 0 or all(model.records[o].finished for o in model.between(0, ended[0] - 1))
+        for offset in ended:
+            model.records[offset].delayed_to_ms = 0
+        room, behind_end = model.room(model.next_fetch_offset())
+        assert answer == (room > 0 and (behind_end or model.next_fetch_offset() <= model.end))
+
+    # Acknowledging
+
+    def acknowledge(self, data: st.DataObject) -> None:
+        """Anything, however wrong."""
+        member, atomic = data.draw(st.sampled_from(MEMBERS)), data.draw(st.booleans())
+        known = sorted(self.model.records) or [self.model.start]
+        wanted = []
+        for _ in range(data.draw(st.sampled_from((1, 1, 2, 3)))):
+            first = data.draw(st.sampled_from(known)) + data.draw(st.sampled_from((0, 0, 0, -1, 1, -40, 40)))
+            last = first + data.draw(st.sampled_from((0, 0, 1, 2, 4, 9, -1)))
+            each = data.draw(st.sampled_from((False, False, True)))
+            size = max(1, last - first + 1 + data.draw(st.sampled_from((0, 0, 0, 0, 1, -1)))) if each else 1
+            names = data.draw(st.lists(st.sampled_from(NAMES), min_size=size, max_size=size))
+            record = self.model.records.get(first)
+            count = data.draw(st.sampled_from((None, None, record.count if record else 1, 1, 2)))
+            alters = {"release", "reject"} & set(names)
+            wanted.append(
+                Acknowledgement(
+                    topic="t",
+                    partition=0,
+                    first_offset=first,
+                    last_offset=last,
+                    type=None if each else names[0],
+                    types=names if each else None,
+                    delivery_count=count,
+                    reason=data.draw(st.sampled_from((None, None, "why"))) if alters else None,
+                    delay_ms=data.draw(st.sampled_from((0, 0, 5_000))) if "release" in names else 0,
+                )
+            )
+        for unit in [wanted] if atomic else [[one] for one in wanted]:
+            self.apply(member, unit, atomic)
+
+    def settle(self, data: st.DataObject) -> None:
+        """A holder acknowledges a part of what it holds, as most clients do."""
+        name = data.draw(acknowledge_names)
+        held = [(o, r) for o, r in sorted(self.model.records.items()) if r.state is ACQUIRED and o >= self.model.start]
+        if held:
+            position = data.draw(st.integers(0, len(held) - 1))
+            first, record = held[position]
+            more = data.draw(st.sampled_from((0, 0, 1, 3, 100)))
+            last = first
+            while more and (last + 1, record.member) in {(o, r.member) for o, r in held}:
+                last, more = last + 1, more - 1
+            one = Acknowledgement(topic="t", partition=0, first_offset=first, last_offset=last, type=name)
+            if name == "release":
+                one.delay_ms = data.draw(st.sampled_from((0, 0, 5_000)))
+            self.apply(record.member or "", [one], False)
+
+    def settle_all(self, data: st.DataObject) -> None:
+        """Each holder acknowledges all it holds, and all writes succeed in their order."""
+        name = data.draw(acknowledge_names)
+        for offset, record in sorted(self.model.records.items()):
+            if record.state is ACQUIRED and offset >= self.model.start:
+                one = Acknowledgement(topic="t", partition=0, first_offset=offset, last_offset=offset, type=name)
+                self.apply(record.member or "", [one], False)
+        while self.pending:
+            self.complete(0, True)
+
+    def apply(self, member: str, unit: list[Acknowledgement], atomic: bool) -> None:
+        note(f"{member} acknowledges {unit}, {atomic=}")
+        try:
+            batches = self.checked(unit, atomic)
+            model_write, joined, ignored, renewed = self.model.acknowledge(member, batches, self.now_ms)
+        except Refused as refused:
+            with pytest.raises(ApiError) as raised:
+                self.apply_to_machine(member, unit, atomic)
+            assert raised.value.error.kafka_code == refused.number
+            return
+        result = self.apply_to_machine(member, unit, atomic)
+        assert result.ignored == ignored
+        assert set(spread([lock[:2] for lock in set(result.renewed)])) == renewed
+        self.locks += [RestoredLock(first, last, member, count, end) for first, last, count, end in result.renewed]
+        known = {id(write): mine for write, mine in self.pending}
+        new = [write for write in result.writes if id(write) not in known]
+        assert [known[id(write)] for write in result.writes if id(write) in known] == joined
+        assert len(new) == bool(model_write.moved)
+        if new:
+            self.sent(new[0], model_write)
+
+    @staticmethod
+    def checked(unit: list[Acknowledgement], atomic: bool) -> list[Any]:
+        for one in unit:
+            if not legal(one):
+                raise Refused(INVALID_REQUEST)
+        if atomic and any(left.last_offset >= right.first_offset for left, right in itertools.pairwise(unit)):
+            raise Refused(INVALID_REQUEST)
+        return [
+            (
+                one.first_offset,
+                one.last_offset,
+                [ACKNOWLEDGE_TYPES[name] for name in one.types or [one.type or ""]],
+                one.delivery_count,
+                one.reason,
+                one.delay_ms,
+            )
+            for one in unit
+        ]
+
+    def apply_to_machine(self, member: str, unit: list[Acknowledgement], atomic: bool) -> Any:
+        batches: list[AcknowledgementBatch] = [check(one) for one in unit]
+        if atomic:
+            check_atomic(batches)
+        return self.machine.acknowledge(member, batches, self.now_ms)
+
+    # Writing
+
+    def sent(self, write: StateWrite, mine: Write) -> None:
+        assert (write.start_offset, write.delivery_complete_count) == (mine.start, mine.finished)
+        batches = spread(
+            [(b.first_offset, b.last_offset, b.delivery_count, b.delivery_state) for b in write.state_batches]
+        )
+        assert batches == mine.batches
+        notes = spread([(n.first_offset, n.last_offset, n.available_at_ms, n.reason) for n in write.annotations])
+        assert notes == mine.notes
+        self.pending.append((write, mine))
+
+    def complete_write(self, data: st.DataObject) -> None:
+        """Any of the pending writes succeeds or fails."""
+        if self.pending:
+            self.complete(data.draw(st.integers(0, len(self.pending) - 1)), data.draw(st.integers(0, 3)) > 0)
+
+    def complete(self, index: int, ok: bool) -> None:
+        write, mine = self.pending.pop(index)
+        note(f"{ok=} for the write of {mine.batches}")
+        if ok:
+            self.persist(write, mine)
+        completed = self.machine.complete_write(write, ok=ok, now_ms=self.now_ms)
+        available, moved, dead_letters = self.model.complete_write(mine, ok, self.now_ms)
+        assert completed[:2] == (available, moved), (
+            completed,
+            available,
+            moved,
+            self.machine.start_offset,
+            self.model.start,
+        )
+        self.check_dead_letters(completed.dead_letters, dead_letters)
+
+    def persist(self, write: StateWrite, mine: Write) -> None:
+        """Through the share coordinator; beside it per offset, the higher (count, state) wins."""
+        assert self.durable is not None
+        request = PartitionState(
+            partition=0,
+            state_epoch=1,
+            leader_epoch=1,
+            start_offset=write.start_offset,
+            delivery_complete_count=write.delivery_complete_count,
+            state_batches=write.state_batches,
+            annotations=write.annotations,
+        )
+        decision = shard.write(self.durable, request, None, 3, self.now_ms)
+        assert decision.row is not None
+        self.durable = shard.replay(self.durable, decision.row, 3)
+        assert self.durable is not None
+        start = self.durable.start_offset
+        for offset, (count, state) in mine.batches.items():
+            if (count, state) >= self.committed.get(offset, (-1, 0)):
+                self.committed[offset] = count, state
+                if offset in mine.notes:
+                    self.notes[offset] = count, *mine.notes[offset]
+        self.committed = {offset: value for offset, value in self.committed.items() if offset >= start}
+        self.notes = {o: note for o, note in self.notes.items() if self.committed.get(o, (-1, 0))[0] == note[0]}
+        durable = [
+            (b.first_offset, b.last_offset, b.delivery_count, b.delivery_state) for b in self.durable.state_batches
+        ]
+        assert spread(durable) == self.committed
+
+    @staticmethod
+    def check_dead_letters(letters: Sequence[DeadLetter], expected: dict[int, Any]) -> None:
+        assert spread(letters) == expected
+
+    def complete_dead_letter(self, data: st.DataObject) -> None:
+        length = data.draw(st.integers(0, 6))
+        archiving = [o for o, record in sorted(self.model.records.items()) if record.state is DeliveryState.ARCHIVING]
+        first = data.draw(st.sampled_from(archiving)) if archiving else self.model.start
+        write = self.machine.complete_dead_letter(first, first + length, self.now_ms)
+        self.perhaps_sent(write, self.model.complete_dead_letter(first, first + length))
+
+    def perhaps_sent(self, write: StateWrite | None, mine: Write | None) -> None:
+        assert (write is None) == (mine is None)
+        if write is not None and mine is not None:
+            self.sent(write, mine)
+
+    # Time, members, the log, settings, leaders
+
+    def pass_time(self, data: st.DataObject) -> None:
+        """Time passes; what is due is ended at once or, by a late timer, some time."""
+        self.now_ms += data.draw(st.sampled_from((1, 4_999, 10_000, 29_999, 30_000)))
+        if data.draw(st.integers(0, 2)):
+            self.expire(data)
+
+    def expire(self, data: st.DataObject) -> None:
+        expired = self.machine.expire(self.now_ms)
+        note(f"at {self.now_ms} {expired.records} locks end")
+        write, records, available, dead_letters = self.model.expire(self.now_ms)
+        assert (expired.records, expired.made_available) == (records, available)
+        self.check_dead_letters(expired.dead_letters, dead_letters)
+        self.perhaps_sent(expired.write, write)
+
+    def release_member(self, data: st.DataObject) -> None:
+        member = data.draw(st.sampled_from(MEMBERS))
+        self.perhaps_sent(self.machine.release_member(member, self.now_ms), self.model.release_member(member))
+
+    def move_log_start(self, data: st.DataObject) -> None:
+        offset = self.model.start + data.draw(st.sampled_from((-3, 0, 1, 1, 2, 3, 5, 12)))
+        note(f"the log starts at {offset}")
+        assert self.machine.move_log_start(offset, self.now_ms) == self.model.move_log_start(offset)
+
+    def configure(self, data: st.DataObject) -> None:
+        self.config = self.machine.config = self.model.config = ShareGroupConfig(**data.draw(configs))
+
+    def change_leader(self, data: st.DataObject) -> None:
+        """Load what is durable, with every lock there ever was, those that still stand, or none."""
+        keep = data.draw(st.sampled_from(("all", "live", "none")))
+        assert self.durable is not None
+        held = {o: (r.member, r.count, r.lock_ends_ms) for o, r in self.model.records.items() if r.lock_ends_ms}
+        live = [lock for lock in self.locks if any(held.get(o) == lock[2:] for o in range(lock[0], lock[1] + 1))]
+        self.locks = {"all": self.locks, "live": live, "none": []}[keep]
+        self.pending, self.read = [], None
+        note(f"a new leader loads {self.durable}, {self.locks=}")
+        loaded = SharePartition.load(
+            self.config,
+            state_epoch=1,
+            leader_epoch=1,
+            start_offset=self.durable.start_offset,
+            state_batches=self.durable.state_batches,
+            annotations=self.durable.annotations,
+            locks=self.locks,
+            now_ms=self.now_ms,
+        )
+        self.machine = loaded.share_partition
+        batches = [structs.astuple(batch) for batch in self.durable.state_batches]
+        self.model, dead_letters = Model.load(
+            self.config, self.durable.start_offset, batches, self.notes, self.locks, self.now_ms
+        )
+        self.check_dead_letters(loaded.dead_letters, dead_letters)
+
+    # After every step
+
+    @invariant()
+    def they_agree(self) -> None:
+        if not hasattr(self, "machine"):
+            return
+        machine, model = self.machine, self.model
+        runs = list(machine.in_flight())
+        mine = {
+            offset: (
+                record.state,
+                record.count,
+                record.delayed_to_ms,
+                record.write is not None,
+                record.member if record.lock_ends_ms else None,
+                record.lock_ends_ms,
+            )
+            for offset, record in model.records.items()
+        }
+        theirs = spread(
+            [
+                (
+                    r.first,
+                    r.last,
+                    r.state,
+                    r.delivery_count,
+                    r.available_at_ms,
+                    r.write is not None,
+                    r.member_id,
+                    r.lock_expires_at_ms,
+                )
+                for r in runs
+            ]
+        )
+        assert theirs.keys() == mine.keys()
+        for offset, expected in mine.items():
+            got = theirs[offset]
+            assert got == expected, (offset, got, expected)
+        where = machine.start_offset, machine.end_offset, machine.span
+        assert where == (model.start, model.end, model.span), (where, model.start, model.end, model.unread)
+        next_fetch_offset = model.next_fetch_offset()
+        assert machine.next_fetch_offset() == next_fetch_offset, (
+            machine.next_fetch_offset(),
+            next_fetch_offset,
+            model.unread,
+        )
+        assert machine.delivery_complete_count == model.finished_count
+        assert machine.held_count == model.held_count
+        assert machine.window_empty == (not model.records)
+
+    @invariant()
+    def the_window_is_in_order(self) -> None:
+        if not hasattr(self, "machine"):
+            return
+        runs = list(self.machine.in_flight())
+        assert all(run.first <= run.last for run in runs)
+        assert all(left.last < right.first for left, right in itertools.pairwise(runs))
+        for run in runs:
+            assert run.batch_first <= run.first <= run.last <= run.batch_last
+        deadlines = [
+            record.lock_ends_ms or record.delayed_to_ms
+            for record in self.model.records.values()
+            if record.write is None and (record.lock_ends_ms or record.delayed_to_ms)
+        ]
+        if deadlines:
+            next_deadline_ms = self.machine.next_deadline_ms()
+            assert next_deadline_ms is not None
+            assert next_deadline_ms <= min(deadlines)
+
+
+NORMAL = settings(
+    max_examples=300,
+    stateful_step_count=50,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def test_the_machine_agrees_with_the_model() -> None:
+    phases = (Phase.generate,) if os.environ.get("NO_SHRINK") else (Phase.generate, Phase.shrink)
+    run_state_machine_as_test(SharePartitions, settings=settings(NORMAL, phases=phases))
+
+
+@pytest.mark.soak
+def test_the_machine_agrees_with_the_model_for_long() -> None:
+    long = settings(NORMAL, max_examples=20_000, stateful_step_count=60, derandomize=False, print_blob=True)
+    run_state_machine_as_test(SharePartitions, settings=long)
