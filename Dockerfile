@@ -19,6 +19,7 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
     && /opt/build/bin/pip install --requirement /tmp/build.txt \
     && /opt/build/bin/pip --python /opt/sharequeue/bin/python install --requirement /tmp/run.txt
 
+COPY README.md README.md
 COPY migrations migrations
 COPY services services
 COPY sharequeue sharequeue

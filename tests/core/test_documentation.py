@@ -1,0 +1,131 @@
+"""The reference documents name what the code has, and nothing that it has not: settings, metrics, calls."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import sharequeue_coordinator.app
+import sharequeue_coordinator.settings
+import sharequeue_gateway.metrics
+import sharequeue_gateway.settings
+import sharequeue_share_coordinator.metrics
+import sharequeue_share_coordinator.settings
+from msgspec import NODEFAULT, Struct, structs
+from prometheus_client import Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+import sharequeue.wire
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
+
+DOCS = Path(__file__).parents[2] / "docs"
+SETTINGS = {
+    module.PREFIX: module.Settings
+    for module in (
+        sharequeue_gateway.settings,
+        sharequeue_coordinator.settings,
+        sharequeue_share_coordinator.settings,
+    )
+}
+METRIC_MODULES = (
+    sharequeue_gateway.metrics,
+    sharequeue_coordinator.app,
+    sharequeue_share_coordinator.metrics,
+    sharequeue.wire,
+)
+PUBLIC = [api for api in vars(apis).values() if isinstance(api, Api) and not api.internal]
+
+
+def section(document: str, heading: str) -> str:
+    """The text below the heading that begins so, up to the next one."""
+    text = (DOCS / document).read_text()
+    return re.split(r"^## ", text.split(f"\n## {heading}", 1)[1], flags=re.MULTILINE)[0]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of the tables in a text, by their first cell without backquotes."""
+    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
+    return {cells[0].strip().strip("`"): [cell.strip().strip("`") for cell in cells[1:]] for cells in lines}
+
+
+def shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize("prefix", SETTINGS)
+def test_every_setting_is_there_with_its_default(prefix: str) -> None:
+    settings: type[Struct] = SETTINGS[prefix]
+    told = next(
+        rows(section("configuration.md", heading))
+        for heading in ("Gateway: ", "Group coordinator: ", "Share coordinator: ")
+        if f"`{prefix}…`" in (DOCS / "configuration.md").read_text().split(f"\n## {heading}")[1].splitlines()[0]
+    )
+    fields = {
+        field.name: "" if field.default is NODEFAULT else shown(field.default) for field in structs.fields(settings)
+    }
+    assert {name: cells[0] for name, cells in told.items()} == fields
+
+
+def bounds(config: Config, kafka_defaults: bool) -> str:
+    low, high = config.bounds(kafka_defaults)
+    return f"{low}–{high}"
+
+
+def test_every_group_setting_is_there_with_both_defaults_and_bounds() -> None:
+    told = rows(section("configuration.md", "Group settings"))
+    assert told.keys() == GROUP_CONFIGS.keys()
+    for name, config in GROUP_CONFIGS.items():
+        default, within, kafka_default, kafka_within, _ = told[name]
+        assert (default, kafka_default) == (config.default, config.default_for(True) or "empty"), name
+        if config.kind == "int":
+            assert (within, kafka_within) == (bounds(config, False), bounds(config, True)), name
+
+
+def test_every_topic_setting_is_there_with_its_default() -> None:
+    told = rows(section("configuration.md", "Topic settings"))
+    assert {name: cells[0] for name, cells in told.items()} == {
+        name: config.default for name, config in TOPIC_CONFIGS.items()
+    }
+
+
+def metrics_of(module: ModuleType) -> dict[str, MetricWrapperBase]:
+    """The metrics a module defines, by the name they were given."""
+    found = [value for value in vars(module).values() if isinstance(value, MetricWrapperBase)]
+    return {metric._name: metric for metric in found}
+
+
+def test_every_metric_is_there_with_its_kind_and_labels() -> None:
+    told = rows((DOCS / "metrics.md").read_text())
+    defined = {name: metric for module in METRIC_MODULES for name, metric in metrics_of(module).items()}
+    for name, metric in defined.items():
+        assert name in told, f"docs/metrics.md does not name {name}"
+        kind = "histogram" if isinstance(metric, Histogram) else metric._type
+        assert told[name][0] == kind, name
+        if metric._labelnames:
+            assert told[name][1] == ", ".join(metric._labelnames), name
+    families = re.findall(r'GaugeMetricFamily\(\s*"(\w+)"', Path(sharequeue_gateway.metrics.__file__).read_text())
+    assert families
+    assert told.keys() == {*defined, *families}
+
+
+@pytest.mark.parametrize("api", PUBLIC, ids=lambda api: api.operation_id)
+def test_every_call_is_there_with_its_particular_errors(api: Api) -> None:
+    text = (DOCS / "api.md").read_text()
+    (row,) = [
+        line for line in text.splitlines() if line.startswith(f"| `{api.method} {api.path}` {api.operation_id} |")
+    ]
+    if "| the same |" not in row:
+        missing = [code for code in api.errors if not re.search(rf"\b{code}\b", row)]
+        assert not missing
+    for name in getattr(api.request, "__struct_fields__", ()):
+        assert re.search(rf"\b{name}\b", text), f"{name} of {api.operation_id} is not explained"
+    answered_as_another = re.search(r"→ as \w+", row)
+    for name in () if answered_as_another else getattr(api.response, "__struct_fields__", ()):
+        assert re.search(rf"\b{name}\b", row), f"{name} of the answer is not in the row"
+
+
+def test_no_call_is_there_that_does_not_exist() -> None:
+    told = re.findall(r"^\| `([A-Z]+ /\S+)`", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(f"{api.method} {api.path}" for api in PUBLIC)
