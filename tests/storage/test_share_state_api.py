@@ -1,0 +1,292 @@
+"""The state calls over HTTP: who may call, checks in their order, each partition on its own. Scenarios SC."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from sharequeue.stack import Stack
+
+State = dict[str, Any]
+
+
+TOKEN = "a token of the cluster that only its services know"
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    return {f"SHAREQUEUE_{service}_CLUSTER_TOKEN": TOKEN for service in ("GATEWAY", "COORDINATOR", "SHARE_COORDINATOR")}
+
+
+@pytest.fixture(scope="module")
+def state_calls(stack: Stack) -> Iterator[httpx.Client]:
+    """The share coordinator, as the other services call it."""
+    url = stack.service("share coordinator").url
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def topic_id(client: httpx.Client, name: str) -> str:
+    """A topic with three partitions."""
+    created = client.post("/v1/topics", json={"name": name, "partitions": 3})
+    assert created.status_code == 201, created.text
+    topic_id: str = created.json()["topic_id"]
+    return topic_id
+
+
+class Calls:
+    """State calls of one group; each answers the results of its partitions."""
+
+    def __init__(self, client: httpx.Client, group_id: str) -> None:
+        self._client = client
+        self._group_id = group_id
+
+    def send(self, call: str, topics: list[State]) -> httpx.Response:
+        return self._client.post(f"/v1/share-state/{call}", json={"group_id": self._group_id, "topics": topics})
+
+    def __call__(self, call: str, topic_id: str | None, *partitions: State) -> list[State]:
+        topic: State = {"partitions": [{"partition": 0, **partition} for partition in partitions]}
+        if topic_id is not None:
+            topic["topic_id"] = topic_id
+        answer = self.send(call, [topic])
+        assert answer.status_code == 200, answer.text
+        (result,) = answer.json()["results"]
+        found: list[State] = result["partitions"]
+        return found
+
+    def codes(self, call: str, topic_id: str | None, *partitions: State) -> list[int]:
+        return [partition["error_code"] for partition in self(call, topic_id, *partitions)]
+
+
+@pytest.fixture
+def calls(state_calls: httpx.Client, name: str) -> Calls:
+    return Calls(state_calls, f"g:{name}")
+
+
+def batch(first: int, last: int, state: int, count: int) -> State:
+    return {"first_offset": first, "last_offset": last, "delivery_state": state, "delivery_count": count}
+
+
+def written(**more: Any) -> State:
+    return {"state_epoch": 0, "leader_epoch": 0, "start_offset": 0, "delivery_complete_count": 0, **more}
+
+
+ALL = ("initialize", "read", "write", "delete", "read-summary")
+FULL = written(state_batches=[batch(0, 0, 2, 1)])
+FIELDS: dict[str, tuple[str, ...]] = {
+    "initialize": ("state_epoch", "start_offset"),
+    "read": ("leader_epoch",),
+    "write": tuple(FULL),
+    "delete": (),
+    "read-summary": ("leader_epoch",),
+}
+
+
+def request_of(call: str, **more: Any) -> State:
+    return {**{field: FULL[field] for field in FIELDS[call]}, **more}
+
+
+@pytest.mark.parametrize("call", ALL)
+@pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic xyz"])
+def test_only_services_may_call(stack: Stack, call: str, authorization: str | None) -> None:
+    url = f"{stack.service('share coordinator').url}/v1/share-state/{call}"
+    headers = {} if authorization is None else {"Authorization": authorization}
+    answer = httpx.post(url, json={"group_id": "g", "topics": []}, headers=headers)
+    assert (answer.status_code, answer.json()["kafka_code"]) == (403, 31)
+
+
+def test_sc_001_sc_017_initialise_write_read(calls: Calls, topic_id: str) -> None:
+    assert calls.codes("initialize", topic_id, {"state_epoch": 2, "start_offset": -1}) == [0]
+    update = written(state_epoch=2, delivery_complete_count=11, state_batches=[batch(0, 10, 2, 1)])
+    assert calls.codes("write", topic_id, update) == [0]
+    (result,) = calls("read", topic_id, {"leader_epoch": 1})
+    assert (result["state_epoch"], result["start_offset"]) == (2, 0)
+    assert result["state_batches"] == [batch(0, 10, 2, 1)]
+    (summary,) = calls("read-summary", topic_id, {"leader_epoch": 0})
+    assert (summary["state_epoch"], summary["leader_epoch"]) == (2, 1)
+    assert (summary["start_offset"], summary["delivery_complete_count"]) == (0, 11)
+    assert calls.codes("read", topic_id, {"leader_epoch": 0}) == [74]
+
+
+def test_sc_003_nothing_goes_before_initialize(calls: Calls, topic_id: str) -> None:
+    assert calls.codes("write", topic_id, FULL) == [42]
+    assert calls.codes("read", topic_id, {"leader_epoch": 0}) == [42]
+    assert calls.codes("delete", topic_id, {}) == [0]
+    (summary,) = calls("read-summary", topic_id, {"leader_epoch": 0})
+    assert [summary[f] for f in ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")] == [
+        *(0, 0, -1, -1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        *((call, {"partition": -1}) for call in ALL),
+        *((call, {"leader_epoch": -1}) for call in ("read", "write")),
+        *((call, {"state_epoch": -1}) for call in ("initialize", "write")),
+    ],
+)
+def test_sc_005_sc_021_what_is_negative_is_refused(calls: Calls, topic_id: str, call: str, fault: State) -> None:
+    calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
+    assert calls.codes(call, topic_id, request_of(call, **fault)) == [42]
+
+
+@pytest.mark.parametrize("call", ALL)
+def test_sc_005_a_topic_without_id_is_refused(calls: Calls, call: str) -> None:
+    assert calls.codes(call, None, request_of(call)) == [42]
+
+
+@pytest.mark.parametrize("call", ["initialize", "delete", "read-summary"])
+def test_partitions_and_topics_that_do_not_exist(calls: Calls, topic_id: str, call: str) -> None:
+    assert calls.codes(call, topic_id, request_of(call, partition=3)) == [3]
+    assert calls.codes(call, str(uuid.uuid4()), request_of(call)) == [3]
+
+
+@pytest.mark.parametrize("call", ["read", "write"])
+def test_not_initialised_comes_before_unknown(calls: Calls, topic_id: str, call: str) -> None:
+    assert calls.codes(call, topic_id, request_of(call, partition=3)) == [42]
+    assert calls.codes(call, str(uuid.uuid4()), request_of(call)) == [42]
+
+
+@pytest.mark.parametrize("call", ALL)
+@pytest.mark.parametrize("topic_id", ["no-uuid", "", "00000000-0000-0000-0000-00000000000"])
+def test_a_topic_id_that_is_none_harms_nobody(calls: Calls, call: str, topic_id: str) -> None:
+    answer = calls.send(call, [{"topic_id": topic_id, "partitions": [{"partition": 0, **request_of(call)}]}])
+    if answer.status_code == 200:
+        ((result,),) = (topic["partitions"] for topic in answer.json()["results"])
+        assert result["error_code"] in (3, 42, -1)
+    else:
+        assert answer.status_code in (400, 422), answer.text
+
+
+def test_a_grown_topic_is_noticed(client: httpx.Client, calls: Calls, topic_id: str, name: str) -> None:
+    assert calls.codes("initialize", topic_id, {"partition": 3, "state_epoch": 0, "start_offset": 0}) == [3]
+    assert client.patch(f"/v1/topics/{name}", json={"partitions": 4}).status_code == 200
+    wait_for(lambda: calls.codes("initialize", topic_id, {"partition": 3, "state_epoch": 0, "start_offset": 0}) == [0])
+
+
+def test_requests_that_name_nothing_are_answered_with_nothing(
+    state_calls: httpx.Client, calls: Calls, topic_id: str
+) -> None:
+    for call in ALL:
+        assert calls.send(call, []).json() == {"results": []}
+        anybody = state_calls.post(f"/v1/share-state/{call}", json={"group_id": "", "topics": [{"topic_id": topic_id}]})
+        assert anybody.json() == {"results": []}
+    for call in ALL[1:]:
+        full = {"topic_id": topic_id, "partitions": [{"partition": 0, **request_of(call)}]}
+        assert calls.send(call, [full, {"topic_id": topic_id, "partitions": []}]).json() == {"results": []}
+
+
+def test_sc_033_each_partition_fails_on_its_own(calls: Calls, topic_id: str) -> None:
+    assert calls.codes(
+        "initialize", topic_id, *({"partition": n, "state_epoch": 0, "start_offset": 0} for n in (0, 2))
+    ) == [*(0, 0)]
+    assert calls.codes("write", topic_id, *({**FULL, "partition": n} for n in (2, 1, 0))) == [0, 42, 0]
+    results = calls("read", topic_id, *({"partition": n, "leader_epoch": 0} for n in (0, 1, 2)))
+    assert [r.get("state_batches") for r in results] == [[batch(0, 0, 2, 1)], None, [batch(0, 0, 2, 1)]]
+
+
+def test_a_batch_of_writes_answers_in_its_order(state_calls: httpx.Client, topic_id: str, name: str) -> None:
+    groups = [f"{name}-{number}" for number in range(3)]
+    for group in groups[:2]:
+        Calls(state_calls, group)("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
+    wanted = [groups[1], groups[2], groups[0], groups[1]]
+    body = {
+        "groups": [
+            {"group_id": g, "topics": [{"topic_id": topic_id, "partitions": [{**FULL, "partition": 0}]}]}
+            for g in wanted
+        ]
+    }
+    answer = state_calls.post("/v1/share-state/write-batch", json=body)
+    assert answer.status_code == 200, answer.text
+    found = [(g["group_id"], g["results"][0]["partitions"][0]["error_code"]) for g in answer.json()["groups"]]
+    assert found == [(groups[1], 0), (groups[2], 42), (groups[0], 0), (groups[1], 0)]
+
+
+def test_sc_023_sc_025_sc_031_initialise_anew_and_delete(calls: Calls, topic_id: str) -> None:
+    assert calls.codes("initialize", topic_id, {"state_epoch": 5, "start_offset": 10}) == [0]
+    assert calls.codes("initialize", topic_id, {"state_epoch": 4, "start_offset": 0}) == [124]
+    assert calls.codes("write", topic_id, written(state_epoch=4)) == [124]
+    assert calls.codes("initialize", topic_id, {"state_epoch": 5, "start_offset": 20}) == [0]
+    assert calls("read", topic_id, {"leader_epoch": 0})[0]["start_offset"] == 20
+    assert calls.codes("delete", topic_id, {}) == [0]
+    assert calls.codes("read", topic_id, {"leader_epoch": 0}) == [42]
+    assert calls.codes("initialize", topic_id, {"state_epoch": 0, "start_offset": -1}) == [0]
+
+
+def test_mt_009_writes_are_counted(state_calls: httpx.Client, calls: Calls, topic_id: str) -> None:
+    def total() -> float:
+        lines = state_calls.get("/metrics").text.splitlines()
+        return float(
+            next(line for line in lines if line.startswith("sharequeue_share_coordinator_writes_total")).split()[1]
+        )
+
+    calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
+    before = total()
+    for offset in range(3):
+        calls("write", topic_id, written(state_batches=[batch(2 * offset, 2 * offset, 2, 1)]))
+    calls("read", topic_id, {"leader_epoch": 1})
+    calls("read", topic_id, {"leader_epoch": 1})
+    assert total() == before + 4
+
+
+def test_find_coordinator(state_calls: httpx.Client, stack: Stack, topic_id: str) -> None:
+    key = f"a:b:{topic_id}:2"
+    answer = state_calls.get("/v1/coordinators", params={"key_type": "share", "key": key})
+    (found,) = answer.json()["coordinators"]
+    assert (found["key"], found["url"], found["error_code"]) == (key, stack.service("share coordinator").url, 0)
+    for bad in ("a", "a:b", f":{topic_id}:0", f"a:{topic_id}:x", "a:nope:0", f"a:{topic_id}:-1"):
+        refused = state_calls.get("/v1/coordinators", params={"key_type": "share", "key": bad})
+        assert (refused.status_code, refused.json()["kafka_code"]) == (400, 42), bad
+
+
+def test_sc_041_a_deleted_topic_is_forgotten(client: httpx.Client, calls: Calls, topic_id: str, name: str) -> None:
+    calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
+    assert client.delete(f"/v1/topics/{name}").status_code == 204
+    wait_for(lambda: calls.codes("read", topic_id, {"leader_epoch": 0}) == [42])
+    assert calls.codes("initialize", topic_id, {"state_epoch": 0, "start_offset": 0}) == [3]
+    assert calls.codes("read-summary", topic_id, {"leader_epoch": 0}) == [3]
+
+
+def test_sc_049_a_restarted_coordinator_answers_as_before(stack: Stack, calls: Calls, topic_id: str) -> None:
+    calls("initialize", topic_id, {"state_epoch": 3, "start_offset": 7})
+    calls("read", topic_id, {"leader_epoch": 4})
+    calls("write", topic_id, written(state_epoch=3, leader_epoch=4, start_offset=8, state_batches=[batch(9, 9, 2, 1)]))
+    before = calls("read", topic_id, {"leader_epoch": 4})
+    service = stack.service("share coordinator")
+    service.kill()
+    service.start()
+    wait_for(service.ready)
+    assert calls.codes("read", topic_id, {"leader_epoch": 3}) == [74]
+    assert calls.codes("write", topic_id, written(state_epoch=2, leader_epoch=4)) == [124]
+    assert calls("read", topic_id, {"leader_epoch": 4}) == before
+
+
+def test_sc_007_topics_that_cannot_be_asked_for_are_not_called_unknown(
+    stack: Stack, calls: Calls, topic_id: str
+) -> None:
+    """15 where Kafka says 3: it may be tried again, and nobody takes the topic for deleted."""
+    unknown = str(uuid.uuid4())
+    calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
+    service = stack.service("group coordinator")
+    service.kill()
+    try:
+        assert calls.codes("initialize", unknown, {"state_epoch": 0, "start_offset": 0}) == [15]
+        assert calls.codes("write", topic_id, FULL) == [0], "what is known goes on"
+    finally:
+        service.start()
+        wait_for(service.ready)
+    wait_for(lambda: calls.codes("initialize", unknown, {"state_epoch": 0, "start_offset": 0}) == [3])
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        if condition():
+            return
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.05)
