@@ -83,6 +83,12 @@ RENEW: Final = PLAIN["renew"]
 RELEASE: Final = PLAIN["release"]
 
 
+def outcome_of(acknowledge_type: str, reason: str | None, delay_ms: int) -> Outcome:
+    """Raises: ValueError: no such type, or an option that does not go with it."""
+    plain = PLAIN.get(acknowledge_type) if reason is None and not delay_ms else None
+    return plain or Outcome(acknowledge_type, reason, delay_ms)
+
+
 class Record:
     """One record that this consumer holds.
 

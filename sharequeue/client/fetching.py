@@ -4,6 +4,7 @@ A fetch whose answer was lost stays *unanswered*: the next one repeats its id, s
 the first one acquired and counts no delivery twice. Source: KIP-932, the consumer's share session handler.
 """
 
+import logging
 import time
 import uuid
 from collections.abc import Sequence
@@ -13,9 +14,11 @@ from typing import Final, NamedTuple
 from sharequeue.client.deliveries import Pending
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError, InvalidShareSessionEpoch, ShareSessionNotFound
-from sharequeue.protocol.messages import FetchRequest, FetchResponse, PartitionError
+from sharequeue.protocol.messages import FetchRequest, FetchResponse
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
 from sharequeue.wire import Client
+
+log = logging.getLogger(__name__)
 
 OPEN: Final = 0
 CLOSE: Final = -1
@@ -47,12 +50,6 @@ class Fetched(NamedTuple):
     repeated: bool
 
 
-def fault_of(error: PartitionError) -> ApiError:
-    """The exception for a partition that failed."""
-    where = error.topic if error.partition < 0 else f"{error.topic}-{error.partition}"
-    return ApiError(f"{where}: {error.detail}", error=BY_CODE.get(error.code, BY_CODE["UNKNOWN_SERVER_ERROR"]))
-
-
 class _Unanswered:
     __slots__ = ("acknowledgements", "attempts", "fetch_id")
 
@@ -76,6 +73,8 @@ class Fetching:
         self._fetch_prefix = uuid.uuid4().hex[:16]
         self._fetches = 0
         self._unanswered: _Unanswered | None = None
+        self._told: set[tuple[str, str]] = set()
+        """Faults that were logged."""
         self.opened = False
         """Whether the service may hold a session of this member."""
 
@@ -155,6 +154,22 @@ class Fetching:
         if named:
             self._refresh_at = time.monotonic() + METADATA_REFRESH_S
         return Fetched(response, unanswered.acknowledgements, unanswered.attempts > 1)
+
+    def faults(self, response: FetchResponse) -> list[ApiError]:
+        """Why partitions failed, if any did; each is logged once. Their topics are named again soon."""
+        if not response.errors:
+            self._told.clear()
+            return []
+        self.name_topics_soon(MISSING_TOPIC_REFRESH_S)
+        faults = []
+        for error in response.errors:
+            where = error.topic if error.partition < 0 else f"{error.topic}-{error.partition}"
+            row = BY_CODE.get(error.code, BY_CODE["UNKNOWN_SERVER_ERROR"])
+            faults.append(ApiError(f"{where}: {error.detail}", error=row))
+            if (where, error.code) not in self._told:
+                self._told.add((where, error.code))
+                log.warning("cannot fetch %s: %s", where, error.detail)
+        return faults
 
     async def close(self, deadline_s: float) -> None:
         """End the session, if there is one; what an answer that was lost acquired is released by that.

@@ -12,16 +12,15 @@ from typing import Final, Literal, Self
 from sharequeue.client.acknowledging import Acknowledging, Settled
 from sharequeue.client.deliveries import (
     ACCEPT,
-    PLAIN,
     AcknowledgementError,
     Delivery,
     IllegalState,
-    Outcome,
     Pending,
     Record,
+    outcome_of,
     releases,
 )
-from sharequeue.client.fetching import MISSING_TOPIC_REFRESH_S, SESSION_LOST, Fetched, Fetching, FetchLimits, fault_of
+from sharequeue.client.fetching import SESSION_LOST, Fetched, Fetching, FetchLimits
 from sharequeue.client.renewing import Renewing
 from sharequeue.protocol.errors import ApiError, UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
@@ -34,6 +33,7 @@ MAX_CARRIED: Final = 1000
 ITERATION_WAIT_MS: Final = 30_000
 FIRST_PAUSE_S: Final = 0.05
 LAST_PAUSE_S: Final = 1.0
+UNKNOWN_TOPIC: Final = UnknownTopicOrPartition.error
 EARLY_S: Final = 0.02
 CLOSE_DEADLINE_S: Final = 5.0
 FAILING_CLOSE_DEADLINE_S: Final = 1.0
@@ -108,6 +108,7 @@ class ShareConsumer:
         self._current: Record | None = None
         """What the iteration handed out last."""
         self._settled = Settled()
+        """Of acknowledgements whose failure the next poll raises."""
         self._commits: set[asyncio.Task[None]] = set()
         self._polling = False
         self._closed = False
@@ -200,7 +201,7 @@ class ShareConsumer:
             delivery.choose_all(ACCEPT)
         self._returned = []
         current, self._current = self._current, None
-        if current is not None and current.offset in current.delivery.unsaid:
+        if current is not None:
             current.delivery.choose(current.offset, ACCEPT)
 
     def _collect(self) -> bool:
@@ -259,7 +260,7 @@ class ShareConsumer:
             now = time.monotonic()
             if self._ready or self._settled.failures:
                 return
-            if fault is not None and fault.error is not UnknownTopicOrPartition.error:
+            if fault is not None and fault.error is not UNKNOWN_TOPIC:
                 self._failing_since = self._failing_since or asked_at
                 if now - self._failing_since >= self._request_timeout_s:
                     raise fault
@@ -285,15 +286,11 @@ class ShareConsumer:
             self._held[delivery] = None
             self._ready.extend(delivery.records.values())
             self._renewing.held(delivery, received_at, response.acquisition_lock_timeout_ms, urgent=fetched.repeated)
-        if not response.errors:
-            return None
-        self._fetching.name_topics_soon(MISSING_TOPIC_REFRESH_S)
-        faults = [fault_of(error) for error in response.errors]
-        for fault in faults:
-            log.warning("cannot fetch: %s", fault.detail)
-            if not fault.error.retriable and fault.error is not UnknownTopicOrPartition.error and not self._ready:
-                raise fault
-        return faults[0]
+        faults = self._fetching.faults(response)
+        refused = [fault for fault in faults if not fault.error.retriable and fault.error is not UNKNOWN_TOPIC]
+        if refused and not self._ready:
+            raise refused[0]
+        return faults[0] if faults else None
 
     # Acknowledging
 
@@ -317,8 +314,7 @@ class ShareConsumer:
         self._check_open()
         if self._implicit:
             raise IllegalState("this consumer acknowledges implicitly; make it with acknowledgement='explicit'")
-        outcome = PLAIN.get(type) if reason is None and not delay_ms else None
-        record.delivery.choose(record.offset, outcome or Outcome(type, reason, delay_ms))
+        record.delivery.choose(record.offset, outcome_of(type, reason, delay_ms))
         self._renewing.used()
 
     acknowledge.any_thread = True  # type: ignore[attr-defined]  # the sync face calls it without its event loop
