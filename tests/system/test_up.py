@@ -1,0 +1,367 @@
+"""`sharequeue up`: one line when it is ready, its data again after any end, no process left, and clear words otherwise."""
+
+import asyncio
+import contextlib
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+
+from sharequeue.embedded import ROOT_HOME, SYSTEM_USER, Postgres
+from tests.system.up_command import COMMAND, FREE_PORTS, Up, command_for, until
+
+ROOT = os.geteuid() == 0
+PORT_OPTIONS = ("--gateway-port", "--coordinator-port", "--share-coordinator-port")
+SOON_S = 20
+"""What has nothing to wait for ends within seconds, also on a busy machine."""
+
+
+def status(place: Path) -> tuple[int, int, int]:
+    found = place.stat()
+    return found.st_mode, found.st_uid, found.st_gid
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_that_was_there_changes_hands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No mode and no owner of what existed before is changed by all these runs."""
+    base = tmp_path_factory.getbasetemp()
+    ours = [Path(sys.prefix), Path(sys.base_prefix), COMMAND, Path(sysconfig.get_path("purelib")), Path.cwd()]
+    places = {*ours, base, *base.parents, ROOT_HOME.parent, ROOT_HOME, Path(tempfile.gettempdir())}
+    before = {place: status(place) for place in places if place.exists()}
+    yield
+    assert {place: status(place) for place in before} == before
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir(mode=0o750)
+    yield data_dir
+    forget(data_dir)
+
+
+def forget(data_dir: Path) -> None:
+    """Remove what lies outside of a data directory, too."""
+    home = data_dir / "postgresql"
+    if home.is_symlink():
+        shutil.rmtree(home.resolve().parent)
+    shutil.rmtree(data_dir)
+
+
+@pytest.fixture(scope="module")
+def running(
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> Iterator[tuple[Up, Path, str]]:
+    """A stack on stores that were given, with its data directory and PostgreSQL's URL.
+
+    It runs where a careless user might: a proxy in the environment, a module called `redis` in the current directory.
+    """
+    place = tmp_path_factory.mktemp("running")
+    (place / "redis.py").write_text("raise ImportError('this is no Redis client')\n")
+    database_url = new_database()
+    proxy = {"http_proxy": "http://127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""}
+    options = ("--postgres-url", database_url, "--redis-url", new_redis())
+    with Up(place, place / "data", *options, environment=proxy, cwd=place) as up:
+        up.ready()
+        yield up, place / "data", database_url
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that has to end by itself."""
+    return subprocess.run([str(COMMAND), *arguments], capture_output=True, text=True, check=False, timeout=SOON_S)
+
+
+def refused(*options: str, data_dir: Path) -> str:
+    """Run an `up` that must fail with exit code 1 and without a traceback. Returns: what it said, one line."""
+    done = run("up", "--data-dir", str(data_dir), *FREE_PORTS, *options)
+    assert (done.returncode, done.stdout) == (1, ""), done
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("sharequeue up: ")
+    return done.stderr
+
+
+def port_of(url: str) -> int:
+    return int(url.rsplit(":", 1)[1])
+
+
+def is_open(url: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port_of(url))) == 0
+
+
+def held(url: str) -> list[tuple[int, int, str, int]]:
+    """What is acquired: first and last offset, holder, delivery count."""
+    answer = httpx.get(f"{url}/v1/share-groups/g/in-flight", params={"topic": "t"}, timeout=20).json()
+    return [
+        (batch["first_offset"], batch["last_offset"], batch["member_id"], batch["delivery_count"])
+        for partition in answer["partitions"]
+        for batch in partition["batches"]
+        if batch["delivery_state"] == "ACQUIRED"
+    ]
+
+
+def produce_and_hold(url: str) -> None:
+    """Three records; `m1` accepts the first and keeps the others for long."""
+    with httpx.Client(base_url=url, timeout=20) as client:
+        records = {"records": [{"value": number} for number in range(3)]}
+        client.post("/v1/topics/t/records", json=records).raise_for_status()
+        config = {"share.record.lock.duration.ms": 300_000}
+        client.patch("/v1/share-groups/g/config", json=config).raise_for_status()
+        fetch = {"topics": ["t"], "member_id": "m1", "max_wait_ms": 10_000}
+        (batch,) = client.post("/v1/share-groups/g/fetch", json=fetch).raise_for_status().json()["batches"]
+        assert [record["value"] for record in batch["records"]] == [0, 1, 2]
+    assert accept(url, 0) == "applied"
+    assert held(url) == [(1, 2, "m1", 1)]
+
+
+def accept(url: str, offset: int) -> str:
+    word = {"topic": "t", "partition": 0, "first_offset": offset, "last_offset": offset, "delivery_count": 1}
+    request = {"member_id": "m1", "acknowledgements": [{**word, "type": "accept"}]}
+    answer = httpx.post(f"{url}/v1/share-groups/g/acknowledge", json=request, timeout=20).raise_for_status().json()
+    result: str = answer["results"][0]["status"]
+    return result
+
+
+def logged_at(data_dir: Path, service: str, message: str) -> str:
+    """When a service last logged a message."""
+    lines = [json.loads(line) for line in (data_dir / "logs" / f"{service}.log").read_text().splitlines()]
+    times: list[str] = [line["time"] for line in lines if line["message"] == message]
+    return times[-1]
+
+
+# The life of a stack
+
+
+def test_data_and_locks_outlive_every_end(tmp_path: Path, data_dir: Path) -> None:
+    """First start cut off by kill -9; Ctrl-C; a crash of the machine; kill -9; the death of PostgreSQL."""
+    before = status(data_dir)
+    with Up(tmp_path, data_dir, umask=0o077) as up:
+        until(lambda: (data_dir / "postgresql").resolve().with_name("postgresql.partial").exists(), "initdb runs")
+        up.end(signal.SIGKILL)
+
+    with Up(tmp_path, data_dir, umask=0o077) as up:
+        url = up.ready()
+        assert re.fullmatch(r"ready: http://127\.0\.0\.1:\d+\n", up.stdout)
+        produce_and_hold(url)
+        assert up.end(signal.SIGINT) == 0
+        assert up.left() == []
+        assert not is_open(url)
+        assert up.stdout.count("\n") == 1
+    ends = [logged_at(data_dir, name, "stopping") for name in ("gateway", "group-coordinator", "share-coordinator")]
+    assert ends == sorted(ends), "in order"
+
+    with process_with_the_postmasters_number(data_dir), Up(tmp_path, data_dir, umask=0o077) as up:
+        url = up.ready()
+        assert held(url) == [(1, 2, "m1", 1)]
+        assert accept(url, 1) == "applied"
+        assert up.end(signal.SIGKILL) == -signal.SIGKILL
+        with Up(tmp_path, data_dir, umask=0o077) as next_up:  # at once: it has to wait for what still runs
+            url = next_up.ready()
+            assert up.left() == []
+            assert held(url) == [(2, 2, "m1", 1)]
+            assert accept(url, 2) == "applied"
+            next_up.process_of("postgres").kill()
+            assert next_up.exit_code() == 1
+            assert next_up.left() == []
+            assert "PostgreSQL died" in next_up.stderr
+    assert status(data_dir) == before
+
+
+@contextlib.contextmanager
+def process_with_the_postmasters_number(data_dir: Path) -> Iterator[None]:
+    """A process of PostgreSQL's user, which a postmaster.pid left by a crash happens to name."""
+    file = data_dir / "postgresql" / "postmaster.pid"
+    user = file.parent.stat().st_uid
+    with subprocess.Popen(["sleep", "600"], user=user if ROOT else None) as process:
+        file.write_text(f"{process.pid}\n{file.parent.resolve()}\n")
+        file.chmod(0o600)
+        os.chown(file, user, -1)
+        yield
+        process.kill()
+
+
+def test_an_ordinary_user_without_a_home(tmp_path: Path) -> None:
+    """The first start is interrupted; the second is ended by SIGTERM. As root this is the user `nobody`."""
+    place = Path(tempfile.mkdtemp())
+    data_dir = place / "data"
+    try:
+        place.chmod(0o755)
+        data_dir.mkdir()
+        command, environment, process = (str(COMMAND),), {"HOME": "/nonexistent"}, {}
+        if ROOT:
+            account = pwd.getpwnam("nobody")
+            shutil.chown(data_dir, account.pw_uid, account.pw_gid)
+            process = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+            def reads(directory: Path) -> bool:
+                listing = ["ls", str(directory)]
+                return subprocess.run(listing, capture_output=True, check=False, **process).returncode == 0
+
+            command, paths = command_for(reads, place)
+            environment |= paths
+        before = status(place), status(data_dir)
+
+        with Up(tmp_path, data_dir, command=command, environment=environment, cwd="/", **process) as up:
+            until((data_dir / "postgresql.partial").exists, "initdb runs")
+            assert up.end(signal.SIGINT) == 0, up.stderr
+            until(lambda: not up.left(), "no process is left")
+        with Up(tmp_path, data_dir, command=command, environment=environment, cwd="/", **process) as up:
+            produce_and_hold(up.ready())
+            owners = {process.uids().effective for process in up.processes()}
+            assert owners == {data_dir.stat().st_uid}
+            assert up.end(signal.SIGTERM) == 0
+            assert up.left() == []
+        assert (status(place), status(data_dir)) == before
+        if ROOT:
+            assert "is of the user nobody" in refused(data_dir=data_dir)
+    finally:
+        shutil.rmtree(place)
+
+
+def test_a_killed_service_stops_the_stack(
+    tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> None:
+    with Up(tmp_path, tmp_path / "data", "--postgres-url", new_database(), "--redis-url", new_redis()) as up:
+        up.ready()
+        up.process_of("sharequeue_coordinator").kill()
+        assert up.exit_code() == 1
+        assert up.left() == []
+        log_file = tmp_path / "data" / "logs" / "group-coordinator.log"
+        assert f"the group coordinator died (exit code -9); the end of {log_file}:" in up.stderr
+        assert log_file.read_text().splitlines()[-1] in up.stderr
+
+
+# Beside one that runs
+
+
+def test_given_stores_are_used(running: tuple[Up, Path, str]) -> None:
+    up, data_dir, database_url = running
+    produce_and_hold(up.ready())
+
+    async def count() -> int:
+        connection = await asyncpg.connect(database_url)
+        try:
+            return int(await connection.fetchval("SELECT count(*) FROM groups.topics WHERE name = 't'"))
+        finally:
+            await connection.close()
+
+    assert asyncio.run(count()) == 1
+    assert not any((data_dir / name).exists() for name in ("postgresql", "redis"))
+    assert len(up.processes()) == 4, "itself and three services"
+
+
+def test_a_second_one_on_the_same_data_is_refused(running: tuple[Up, Path, str]) -> None:
+    up, data_dir, _ = running
+    said = refused(data_dir=data_dir)
+    assert f"another stack (process {up.process.pid}) runs on {data_dir}" in said
+    assert "--data-dir" in said
+    assert run("healthcheck", f"{up.ready()}/readyz").returncode == 0, "the first one goes on"
+
+
+@pytest.mark.parametrize("option", PORT_OPTIONS)
+def test_a_taken_port_is_said_by_name(running: tuple[Up, Path, str], tmp_path: Path, option: str) -> None:
+    port = port_of(running[0].ready())
+    assert f"port {port} is taken; give another {option} " in refused(option, str(port), data_dir=tmp_path / "data")
+
+
+def test_one_port_for_two_services_is_refused(tmp_path: Path) -> None:
+    said = refused("--coordinator-port", "45671", "--gateway-port", "45671", data_dir=tmp_path / "data")
+    assert "port 45671 is asked for twice" in said
+
+
+def test_healthcheck_tells_by_its_exit_code(running: tuple[Up, Path, str]) -> None:
+    url = running[0].ready()
+    healthy = run("healthcheck", f"{url}/readyz")
+    assert (healthy.returncode, json.loads(healthy.stdout)["status"]) == (0, "ready")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    for sick in (f"{url}/no-such-path", nobody, "not a URL"):
+        done = run("healthcheck", sick)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "Traceback" not in done.stderr
+
+
+# What cannot work
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"password": "s3cret"}, "password authentication failed"),
+        ({"database": "missing"}, 'database "missing" does not exist'),
+        ({"port": "1"}, "Connect call failed"),
+    ],
+)
+def test_a_wrong_postgres_url_is_named(
+    postgres: Postgres, redis_url: str, tmp_path: Path, change: dict[str, str], reason: str
+) -> None:
+    own = {"password": re.split("[:@]", postgres.url)[2], "port": str(postgres.port), "database": "sharequeue"}
+    parts = {**own, **change}
+    url = f"postgresql://sharequeue:{parts['password']}@127.0.0.1:{parts['port']}/{parts['database']}"
+    said = refused("--postgres-url", url, "--redis-url", redis_url, data_dir=tmp_path / "data")
+    assert f"cannot use PostgreSQL at 127.0.0.1:{parts['port']} (--postgres-url)" in said
+    assert reason in said
+    assert parts["password"] not in said
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://127.0.0.1:1/0", "cannot use Redis at 127.0.0.1:1 (--redis-url)"),
+        ("http://127.0.0.1", "cannot use Redis at 127.0.0.1:6379 (--redis-url)"),
+    ],
+)
+def test_a_wrong_redis_url_is_named(database_url: str, tmp_path: Path, url: str, reason: str) -> None:
+    assert reason in refused("--postgres-url", database_url, "--redis-url", url, data_dir=tmp_path / "data")
+
+
+def test_stores_that_never_answer_are_given_up(database_url: str, redis_url: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        cases = {
+            "PostgreSQL": ("--redis-url", redis_url, "--postgres-url", f"postgresql://u@127.0.0.1:{port}/d"),
+            "Redis": ("--postgres-url", database_url, "--redis-url", f"redis://127.0.0.1:{port}"),
+        }
+        ups = {}
+        for name, options in cases.items():
+            (tmp_path / name).mkdir()
+            ups[name] = Up(tmp_path / name, tmp_path / name / "data", *options)
+        started = time.monotonic()
+        for name, up in ups.items():
+            with up:
+                assert up.exit_code() == 1
+                assert f"cannot use {name} at 127.0.0.1:{port}" in up.stderr
+        assert time.monotonic() - started < SOON_S
+
+
+def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert f"cannot use the --data-dir {tmp_path / 'file'}" in refused(data_dir=tmp_path / "file")
+
+
+def test_root_starts_postgresql_as_another_user(tmp_path: Path) -> None:
+    """Root may not run PostgreSQL; where that user cannot get into the data directory, a link says where the data is."""
+    tmp_path.chmod(0o700)
+    home = Postgres(tmp_path / "data").home
+    link = tmp_path / "data" / "postgresql"
+    assert link.is_symlink() == ROOT
+    assert home == link.resolve()
+    if ROOT:
+        assert pwd.getpwnam(SYSTEM_USER)
+        assert ROOT_HOME in home.parents
+        assert Postgres(tmp_path / "data").home == home, "found again"
+        home.parent.rmdir()
