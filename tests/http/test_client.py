@@ -685,7 +685,7 @@ def test_a_service_out_of_reach_is_waited_for_and_then_an_error(run: Run, name: 
                 assert await consumer.poll(100) == []
                 with pytest.raises(ApiError, match="cannot reach"):
                     await consumer.poll(10_000)
-            with pytest.raises(ApiError, match="cannot reach|in time"):  # the last try may have too little time left
+            with pytest.raises(ApiError, match=r"cannot reach|in time"):  # the last try may have too little time left
                 async with Producer(url, deadline_ms=200) as producer:
                     await producer.send(name, 1)
 
