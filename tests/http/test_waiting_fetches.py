@@ -135,8 +135,10 @@ def test_a_failed_acknowledgement_ends_the_wait(gateway: Gateway, name: str) -> 
     gateway.create_topic(name)
     gateway.acquire(name, name)
     started = time.monotonic()
-    answer = gateway.fetch(name, name, acknowledgements=[acknowledge_range(name, 0, 5, "accept")], **LONG)
+    response = gateway.try_fetch(name, name, acknowledgements=[acknowledge_range(name, 0, 5, "accept")], **LONG)
     assert time.monotonic() - started < 10
+    assert response.headers["acknowledge-failed"] == "1"
+    answer = good(response)
     assert (answer["failed_count"], answer["acknowledgement_results"][0]["kafka_code"]) == (1, 121)
 
 
