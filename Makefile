@@ -4,7 +4,7 @@ BIN := .venv/bin
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test check format migrate bench soak mutants compose-test clean
+.PHONY: help install up test check format migrate bench soak mutants compose-test example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,5 +48,9 @@ mutants: install ## Plant one fault at a time in the rules; each must be caught
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run
 
+example: install ## All flights of 2013 through the stack that `make up` runs (URL=… names another)
+	$(BIN)/python examples/flights.py --url "$(or $(URL),http://127.0.0.1:8080)"
+
 clean: ## Remove what was made: .venv, caches, the stack's data
+	@home="$$(readlink .sharequeue/postgresql)"; case "$$home" in /var/lib/sharequeue/*/postgresql) rm -rf "$${home%/postgresql}";; esac
 	rm -rf .venv .sharequeue .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
