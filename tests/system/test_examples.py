@@ -101,4 +101,6 @@ def test_the_data_set_is_whole(flights: ModuleType) -> None:
         2,
         "2013-01-01T10:00:00Z",
     )
-    assert 1 + sum(1 for _ in rows) == flights.ALL_ROWS
+    assert next(row for row in rows if row["dep_time"] is None)["arr_delay"] is None, "NA is null"
+    with flights.open_data() as file:
+        assert sum(1 for _ in file) == 1 + flights.ALL_ROWS
