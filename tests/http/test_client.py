@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import itertools
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
@@ -164,10 +164,10 @@ async def restart_gateway(stack: Stack) -> None:
 
 
 def _wait_ready(stack: Stack) -> None:
-    for _ in itertools.count():
-        if stack.service("gateway").ready():
-            return
+    deadline = time.monotonic() + 20
+    while not stack.service("gateway").ready():
         stack.check()
+        assert time.monotonic() < deadline, "the gateway does not become ready"
 
 
 # Producer
