@@ -1,4 +1,4 @@
-"""Migrations: from nothing, again, several at once, each chain on its own."""
+"""Migrations: from nothing, again, two at once, each chain on its own."""
 
 import asyncio
 import itertools
@@ -68,10 +68,10 @@ async def test_data_stays(database_url: str) -> None:
     assert await query(database_url, "SELECT partition, end_floor FROM log.partitions") == [(3, 7)]
 
 
-async def test_several_at_once_do_it_once(empty_database: str) -> None:
+async def test_two_at_once_do_it_once(empty_database: str) -> None:
     code = f"from sharequeue.migrate import upgrade; upgrade({empty_database!r})"
-    processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", code) for _ in range(3)]
-    assert await asyncio.gather(*(process.wait() for process in processes)) == [0, 0, 0]
+    processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", code) for _ in range(2)]
+    assert await asyncio.gather(*(process.wait() for process in processes)) == [0, 0]
     for chain in CHAINS:
         assert len(await query(empty_database, f"SELECT version_num FROM {chain}.schema_version")) == 1
     assert await schemas(empty_database) == set(CHAINS)
