@@ -56,7 +56,14 @@ async def prepare(settings: Settings) -> Service:
         idle_ms=settings.share_partition_idle_ms,
     )
     persister = Persister(share_coordinator, deadline_ms=settings.state_write_deadline_ms)
-    leader = Leader(clock=clock, metadata=metadata, loader=loader, persister=persister, lock_timers=lock_timers)
+    leader = Leader(
+        clock=clock,
+        metadata=metadata,
+        loader=loader,
+        persister=persister,
+        lock_timers=lock_timers,
+        max_share_partitions=settings.max_share_partitions,
+    )
     dead_letters = DeadLetterQueue(
         leader,
         metadata,

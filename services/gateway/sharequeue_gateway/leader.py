@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import ApiError, Throttled
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
@@ -35,13 +35,21 @@ class Leader:
     """All share-partitions this gateway leads, by key."""
 
     def __init__(
-        self, *, clock: Clock, metadata: Metadata, loader: Loader, persister: Persister, lock_timers: LockTimers
+        self,
+        *,
+        clock: Clock,
+        metadata: Metadata,
+        loader: Loader,
+        persister: Persister,
+        lock_timers: LockTimers,
+        max_share_partitions: int,
     ) -> None:
         self._clock = clock
         self._metadata = metadata
         self._loader = loader
         self._persister = persister
         self._lock_timers = lock_timers
+        self._max_share_partitions = max_share_partitions
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._by_place: dict[tuple[str, int], dict[LedSharePartition, None]] = {}
         self._loading: dict[SharePartitionKey, asyncio.Future[Loaded]] = {}
@@ -83,7 +91,16 @@ class Leader:
             for key, (topic, _), answer in zip(keys, partitions, answers, strict=True)
             if answer is None and key not in self._loading
         ]
-        if missing:
+        if missing and len(self._led) + len(self._loading) + len(missing) > self._max_share_partitions:
+            full = Throttled(
+                f"this gateway has {len(self._led)} share-partitions loaded; those that nobody uses make room",
+                limit=self._max_share_partitions,
+            )
+            answers = [
+                full if answer is None and key not in self._loading else answer
+                for key, answer in zip(keys, answers, strict=True)
+            ]
+        elif missing:
             self._start_loading(group_id, missing, initialize)
         futures = [self._loading.get(key) for key in keys]
         joined = self._loading_known.intersection(keys) if initialize else ()
