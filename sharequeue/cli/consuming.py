@@ -19,6 +19,7 @@ from sharequeue.client import Record, ShareConsumer
 Word = Literal["accept", "release", "reject"]
 ANSWERS: Final[dict[str, Word]] = {"a": "accept", "r": "release", "x": "reject"}
 QUIT: Final = "q"
+POLL_S: Final = 30.0
 SAID: Final[dict[Word | None, str]] = {
     None: "settled",
     "accept": "accepted",
@@ -134,13 +135,15 @@ class Consumption:
         """Go on until enough is printed, nobody reads, `stop` is called, or nothing came for `patience_s`."""
         idle_since = time.monotonic()
         while not self._over:
-            wait_s = 30.0 if patience_s is None else min(30.0, idle_since + patience_s - time.monotonic())
-            if wait_s <= 0:
-                return
+            wait_s = POLL_S
+            if patience_s is not None:
+                wait_s = min(POLL_S, max(0.0, idle_since + patience_s - time.monotonic()))
             records = await self._poll(wait_s)
             if records:
                 await self._settle(records)
                 idle_since = time.monotonic()
+            elif patience_s is not None and time.monotonic() >= idle_since + patience_s:
+                return
 
     async def _poll(self, wait_s: float) -> list[Record]:
         polling = asyncio.ensure_future(self._consumer.poll(wait_s * 1000))

@@ -1,5 +1,6 @@
 """`sharequeue produce`: lines become records, in order, many to a request."""
 
+import asyncio
 import os
 import sys
 from collections import Counter
@@ -215,6 +216,9 @@ async def produce(
             await _produce(url, topic, lines, descriptor, where, progress)
         except (BadLine, ApiError, OSError) as error:
             fault = error
+        except asyncio.CancelledError:
+            say(f"sharequeue produce: interrupted after {where.counts.total()} records")
+            raise
     if as_json:
         click.echo(where.as_json())
     elif where.counts or fault is None:

@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from sharequeue.cli.consuming import Printer
 from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
@@ -37,6 +38,8 @@ def topics(context: click.Context, as_json: bool, url: str) -> None:
     """List topics, or do something with one."""
     if context.invoked_subcommand is None:
         _list(url, as_json)
+    elif any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in context.params):
+        raise click.UsageError(f"options go behind {context.invoked_subcommand!r}")
 
 
 @run

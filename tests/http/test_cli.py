@@ -191,6 +191,20 @@ def test_long_input_is_produced_in_order_over_a_crash(
     assert [record["value"] for record in values] == [str(n) for n in range(6000)]
 
 
+def test_an_interrupt_says_how_much_was_produced(start: Popen, client: httpx.Client, name: str) -> None:
+    process = start("produce", name, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    assert process.stdin is not None
+    process.stdin.write(b"one\ntwo\nhalf a li")
+    process.stdin.flush()
+    while len(client.get(f"/v1/topics/{name}/partitions/0/records").json().get("records", ())) < 2:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE_S) == REFUSED
+    assert process.stderr is not None
+    assert b"interrupted after 2 records" in process.stderr.read()
+    assert [record["value"] for record in log(client, name)] == ["one", "two"]
+
+
 def test_progress_is_shown_on_a_terminal_alone(
     environment: dict[str, str], name: str, tmp_path: Path, process: Run
 ) -> None:
@@ -237,7 +251,9 @@ def test_what_is_printed_is_accepted(run: Run, process: Run, client: httpx.Clien
     assert done.stderr == b"2 records accepted\n"
     assert run("consume", name, "-g", name, *SOON).stdout == b"3\n\x00\x01\nnull\n"
     assert available(client, name, name) == []
-    assert run("consume", name, "-g", name, *SOON).stderr == b"0 records accepted\n"
+    fill(client, name, "at once")
+    assert run("consume", name, "-g", name, "--timeout", "0").stdout == b"at once\n"
+    assert run("consume", name, "-g", name, "--timeout", "0").stderr == b"0 records accepted\n"
 
 
 def test_records_as_json(run: Run, client: httpx.Client, name: str) -> None:
@@ -377,6 +393,7 @@ def test_a_topic_from_its_making_to_its_end(run: Run, client: httpx.Client, name
     assert (altered["partitions"], altered["config"]["max.message.bytes"]) == (3, "2000")
     assert altered["config"].get("retention.ms", "-1") == "-1"
     run("topics", "alter", name, code=WRONG_USAGE)
+    assert b"behind 'describe'" in run("topics", "--json", "describe", name, code=WRONG_USAGE).stderr
     values = [{"value": value, "partition": 1} for value in ("a", "b", "c")]
     ask(client, "POST", f"/v1/topics/{name}/records", {"records": values})
     described = run("topics", "describe", name).stdout.decode()
