@@ -23,6 +23,7 @@ from sharequeue.client import (
     fetching,
     sync,
 )
+from sharequeue.client.acknowledging import Settled
 from sharequeue.client.deliveries import ACCEPT, Delivery
 from sharequeue.protocol import messages
 from sharequeue.stack import Stack
@@ -649,6 +650,44 @@ def test_a_gateway_killed_between_poll_and_commit(run: Run, stack: Stack, name: 
         assert await seen_by_another(stack, name, name) == [(1, 3), (2, 2), (3, 1)]
 
     run(main())
+
+
+def test_a_share_coordinator_killed_before_a_commit(run: Run, stack: Stack, name: str) -> None:
+    async def main() -> None:
+        await produce(stack, name, *range(3))
+        coordinator = stack.service("share coordinator")
+        async with consumers(stack, name, name) as consumer:
+            assert len(await consumer.poll()) == 3
+            coordinator.kill()
+            committing = asyncio.create_task(consumer.commit())
+            await asyncio.sleep(0)
+            coordinator.start()
+            assert await committing == {(name, 0): 3}
+        assert await seen_by_another(stack, name, name) == []
+
+    run(main())
+
+
+def test_an_unknown_outcome_is_asked_for_until_patience_ends() -> None:
+    batch = messages.FetchedBatch(
+        topic="t", partition=0, first_offset=0, last_offset=1, delivery_count=1, lock_expires_at_ms=0, records=[]
+    )
+    delivery = Delivery(batch)
+    pending = delivery.take_chosen()
+    unknown = messages.AcknowledgementResult(
+        status="unknown", code="REQUEST_TIMED_OUT", kafka_code=7, detail="who knows", retriable=True
+    )
+    settled = Settled()
+    assert settled.add(pending, [unknown], patience_s=60) == pending
+    assert not delivery.settled
+    assert settled.add(pending, [messages.AcknowledgementResult(status="applied")], patience_s=60) == []
+    assert (settled.committed, settled.failures, delivery.settled) == ({("t", 0): 2}, [], True)
+    late = Delivery(batch)
+    assert settled.add(late.take_chosen(), [unknown], patience_s=0) == []
+    with pytest.raises(AcknowledgementError, match=r"t-0 0\.\.1") as failed:
+        settled.raise_failures()
+    assert failed.value.failures[0].retriable
+    assert late.settled
 
 
 def test_polling_and_producing_go_on_over_a_crash(run: Run, stack: Stack, name: str) -> None:
