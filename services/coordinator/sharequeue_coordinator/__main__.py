@@ -48,7 +48,12 @@ def main() -> int:
         )
         await coordinator.load()
         app = create_group_coordinator_app(coordinator, share_coordinator, cluster_token=settings.cluster_token)
-        return Service(app, (coordinator.finish_deletions,), stop=coordinator.changes.finish)
+        return Service(
+            app,
+            (coordinator.finish_deletions,),
+            stop=coordinator.changes.finish,
+            close=share_coordinator.close,
+        )
 
     return run(prepare, settings.host, settings.port)
 

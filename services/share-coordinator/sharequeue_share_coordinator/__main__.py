@@ -49,16 +49,17 @@ def main() -> int:
             max_cached=settings.max_cached_share_partitions,
         )
         await coordinator.take_over()
+        group_coordinator = Client(settings.coordinator_url, cluster_token=settings.cluster_token)
         app = create_share_coordinator_app(
             coordinator,
-            Client(settings.coordinator_url, cluster_token=settings.cluster_token),
+            group_coordinator,
             clock,
             cluster_token=settings.cluster_token,
             node_id=settings.node_id,
             url=settings.url or f"http://{settings.host}:{settings.port}",
             updates_per_snapshot=settings.snapshot_update_records_per_snapshot,
         )
-        return Service(app, (coordinator.run, coordinator.housekeep))
+        return Service(app, (coordinator.run, coordinator.housekeep), close=group_coordinator.close)
 
     return run(prepare, settings.host, settings.port)
 
