@@ -193,7 +193,10 @@ def test_the_delivery_count_fences() -> None:
     refused(d, "0-4 Acc", count=1)
     refused(d, "0-4 Ren", count=1)
     refused(d, "0-4 Rel", count=1)
-    d.ack("0-4 Acc", count=2)
+    d.ack("0-4 Rel", count=2)
+    refused(d, "0-4 Rel", count=1)
+    d.fetch("[0-4]")
+    d.ack("0-4 Acc", count=3)
     assert d.where() == (5, 5, 5, 0)
 
 
@@ -465,6 +468,12 @@ def test_a_delayed_release_is_available_when_its_time_has_come() -> None:
     assert d.later(1) == 0
     assert (d.where()[2], d.machine.held_count) == (1, 3)
     assert d.fetch("[0-4]") == "1-2×2"
+
+
+def test_a_delay_is_written_without_a_reason_too() -> None:
+    d = fetched("[0-4]")
+    d.ack("0-4 Rel", delay_ms=5_000)
+    assert d.writes[0].annotations == [StateAnnotation(0, 4, 1, d.now_ms + 5_000)]
 
 
 def test_a_delay_ends_early_when_it_keeps_the_window_full() -> None:

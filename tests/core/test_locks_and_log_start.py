@@ -95,9 +95,10 @@ def test_a_lock_ends_at_its_deadline_and_not_before() -> None:
     d = fetched("[0-4]")
     assert d.machine.next_deadline_ms() == d.now_ms + 30_000
     assert d.later(29_999) == 0
-    assert d.states() == "0-4 AQ×1"
+    assert (d.states(), d.machine.held_count) == ("0-4 AQ×1", 5)
     assert d.later(1) == 5
-    assert d.machine.next_deadline_ms() is None
+    assert (d.machine.next_deadline_ms(), d.machine.held_count) == (None, 0)
+    assert [(run.member_id, run.lock_expires_at_ms) for run in d.machine.in_flight()] == [(None, 0)]
 
 
 def test_deadlines_are_not_lost_among_many_that_are_over() -> None:
@@ -243,6 +244,14 @@ def test_a_log_start_behind_the_start_offset_is_ignored() -> None:
     assert d.where() == (5, 9, 10, 0)
 
 
+def test_what_ends_before_it_does_not_move_the_start_back() -> None:
+    d = fetched("[0-2]")
+    d.fetch("[3-9]", "M2")
+    d.machine.move_log_start(5, d.now_ms)
+    d.close("M1")
+    assert (d.states(), d.where()) == ("3-9 AQ×1", (5, 9, 10, 0))
+
+
 def test_a_delayed_record_below_it_is_gone() -> None:
     d = fetched("[0-4]", "[5-9]")
     d.ack("0-4 Rel", delay_ms=1_000)
@@ -278,6 +287,12 @@ def test_cp_005_a_loaded_batch() -> None:
     d = Driver([(11, 20, 0, 1), (21, 30, 0, 1)], start=11)
     assert d.fetch("[21-30]", at=11) == "21-30×2"
     assert (d.states(), d.where()) == ("11-20 AR×1 | 21-30 AQ×2", (11, 30, 31, 10))
+
+
+def test_a_natural_hole_is_left_alone() -> None:
+    d = fetched("[0-4]", "[10-14]")
+    d.close()
+    assert d.fetch("[0-14]") == "0-4×2, 10-14×2"
 
 
 def test_a_hole_that_compaction_made_is_passed() -> None:
@@ -490,6 +505,15 @@ def test_dq_017_a_dead_letter_is_due_when_the_first_phase_is_durable() -> None:
     d.ack("0-4 Rej")
     d.finish()
     assert dead(d) == [(0, 4, 1, REJECTED, None)]
+
+
+def test_of_a_dead_letter_across_the_log_start_the_rest_is_written() -> None:
+    d = with_dead_letters("[0-9]")
+    d.ack("0-9 Rej")
+    d.machine.move_log_start(5, d.now_ms)
+    d.archived(0, 9)
+    assert d.written[-1] == [(5, 9, 4, 1)]
+    assert d.where() == (10, 10, 10, 0)
 
 
 def test_the_write_that_archives_a_dead_letter_is_best_effort() -> None:

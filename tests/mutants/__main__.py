@@ -4,16 +4,20 @@ Scenarios run first, then the model. Exits 1 if a fault survived, or if its old 
 WORD: only faults whose file or rule holds it.
 """
 
+import importlib
 import os
-import re
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.mutants.planted import COORDINATOR, GATEWAY, MUTANTS, Mutant
+import pytest
+
+from tests.mutants import acquisition_faults, coordinator_faults, share_partition_faults, window_faults
+from tests.mutants.mutant import COORDINATOR, GATEWAY, Mutant
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -27,7 +31,28 @@ SCENARIOS = {
     COORDINATOR: [CORE / f"test_{name}.py" for name in ("state_batches", "shard", "shard_replay")],
 }
 PARALLEL = 2
-LONGEST_RUN_S = 120
+MOST_CPU_S = 100
+SURVIVED = ""
+MUTANTS = [
+    *window_faults.MUTANTS,
+    *acquisition_faults.MUTANTS,
+    *share_partition_faults.MUTANTS,
+    *coordinator_faults.MUTANTS,
+]
+
+
+class FirstFailure:
+    """A pytest plugin that keeps the name of the first test that fails."""
+
+    name = SURVIVED
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.name:
+            self.name = report.nodeid.rpartition("/")[2]
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and not self.name:
+            self.name = f"{report.nodeid} cannot be read: {report.longrepr}"
 
 
 def misplaced(mutant: Mutant) -> str | None:
@@ -37,64 +62,79 @@ def misplaced(mutant: Mutant) -> str | None:
     return None if found == 1 else f"its old text stands {found} times in {mutant.file}"
 
 
-def failing_test(copy: Path, tests: list[Path]) -> str | None:
-    """The first test that fails on the copy, or None if all pass."""
-    command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-x", "-q", "--tb=no"]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "NO_SHRINK": "1"}
-    try:
-        run = subprocess.run(
-            [*command, "-m", "not soak", *map(str, tests)],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=LONGEST_RUN_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return "it never ends"
-    if run.returncode == 0:
-        return None
-    failed = re.search(r"^(?:FAILED|ERROR) \S*?([^/\s]+?)(?: - .*)?$", run.stdout, re.MULTILINE)
-    return failed.group(1) if failed else run.stdout[-500:] + run.stderr[-500:]
-
-
-def copied(folder: str, mutant: Mutant | None) -> Path:
-    """Copies of the two packages in `folder`, one of them with the fault."""
-    copy = Path(folder)
+def copy_of_packages(folder: Path, mutant: Mutant | None) -> None:
     for package, source in SOURCES.items():
-        shutil.copytree(source, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     if mutant is not None:
-        path = copy / mutant.file
+        path = folder / mutant.file
         path.write_text(path.read_text().replace(mutant.old, mutant.new))
-    return copy
 
 
-def catch(mutant: Mutant) -> str | None:
-    """The test that catches a fault, or None if it survives."""
-    package = mutant.file.partition("/")[0]
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        copy = copied(folder, mutant)
-        return failing_test(copy, SCENARIOS[package]) or failing_test(copy, [MODEL])
+def failing_test(tests: Sequence[Path]) -> str:
+    """The first test that fails in this process, or SURVIVED."""
+    plugin = FirstFailure()
+    options = ["--noconftest", "--assert=plain", "-p", "no:cacheprovider", "-x", "-q", "--tb=no", "-m", "not soak"]
+    code = pytest.main([*options, *map(str, tests)], plugins=[plugin])
+    return plugin.name or (SURVIVED if code == pytest.ExitCode.OK else f"pytest ends with {code}")
 
 
-def sound() -> str | None:
-    """A test that fails without any fault, so that nothing would be shown by its failing; None if there is none."""
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        copy = copied(folder, None)
-        which = [sys.executable, "-c", f"import {GATEWAY}; print({GATEWAY}.__file__)"]
-        environment = {**os.environ, "PYTHONPATH": str(copy)}
-        imported = subprocess.run(which, env=environment, capture_output=True, text=True, check=True).stdout
-        if not imported.startswith(str(copy)):
-            return f"the tests import {imported.strip()}, not the copy"
-        return failing_test(copy, [path for paths in SCENARIOS.values() for path in paths] + [MODEL])
+def in_child(mutant: Mutant | None, folder: Path) -> int:
+    """Run the tests on a copy in a fork of this process, which writes the outcome to a file. Returns: its process id."""
+    copy_of_packages(folder, mutant)
+    process_id = os.fork()
+    if process_id:
+        return process_id
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.environ["NO_SHRINK"] = "1"
+    sys.path.insert(0, str(folder))
+    package = importlib.import_module(GATEWAY)
+    if mutant is None:
+        outcome = failing_test([path for paths in SCENARIOS.values() for path in paths] + [MODEL])
+    else:
+        outcome = failing_test(SCENARIOS[mutant.file.partition("/")[0]]) or failing_test([MODEL])
+    if not str(package.__file__).startswith(str(folder)):
+        outcome = SURVIVED
+    (folder / "outcome").write_text(outcome)
+    os._exit(0)
+
+
+def outcomes(mutants: Sequence[Mutant | None]) -> Iterator[tuple[Mutant | None, str]]:
+    """Each with the test that caught it, as they end."""
+    waiting = list(reversed(mutants))
+    running: dict[int, tuple[Mutant | None, Path]] = {}
+    while waiting or running:
+        while waiting and len(running) < PARALLEL:
+            mutant = waiting.pop()
+            folder = Path(tempfile.mkdtemp(prefix="mutant-"))
+            running[in_child(mutant, folder)] = mutant, folder
+        process_id, status = os.wait()
+        mutant, folder = running.pop(process_id)
+        if os.WIFSIGNALED(status):
+            yield mutant, "it never ends"
+        else:
+            yield mutant, (folder / "outcome").read_text()
+        shutil.rmtree(folder)
+
+
+def import_what_tests_need() -> None:
+    """Import in this process, once for all forks, whatever the tests import but the packages that are mutated."""
+    show = "import sys, tests.core.test_share_partition_model, _pytest.pytester; print(*sys.modules)"
+    listed = subprocess.run([sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in listed.split():
+        if not name.startswith((GATEWAY, COORDINATOR, "tests.", "__")):
+            importlib.import_module(name)
 
 
 def main(word: str = "") -> int:
+    import_what_tests_need()
+    for _, fault in outcomes([None]):
+        if fault:
+            print(f"Without a fault a test fails: {fault}")
+            return 1
     mutants = [mutant for mutant in MUTANTS if word in mutant.file or word in mutant.rule]
-    if fault := sound():
-        print(f"Without a fault: {fault}")
-        return 1
     bad = 0
     plantable = []
     for mutant in mutants:
@@ -103,10 +143,10 @@ def main(word: str = "") -> int:
             print(f"MISPLACED  {mutant.rule}: {reason}")
         else:
             plantable.append(mutant)
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        for mutant, test in zip(plantable, pool.map(catch, plantable), strict=True):
-            bad += test is None
-            print(f"{'caught' if test else 'SURVIVED':10} {mutant.rule}{f' ({test})' if test else ''}", flush=True)
+    for planted, test in outcomes(plantable):
+        assert planted is not None
+        bad += not test
+        print(f"{'caught' if test else 'SURVIVED':10} {planted.rule}{f' ({test})' if test else ''}", flush=True)
     print(f"{len(mutants) - bad} of {len(mutants)} caught")
     return 1 if bad else 0
 

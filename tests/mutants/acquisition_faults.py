@@ -1,0 +1,154 @@
+"""Faults of acquiring: protocol 6, 7, 13 and 15."""
+
+from tests.mutants.mutant import gateway
+
+MUTANTS = [
+    *gateway(
+        "acquisition",
+        (
+            "6.2 no more is acquired than was asked for",
+            "    left = min(max_records, left)\n",
+            "",
+        ),
+        (
+            "6.2 a full window redelivers up to its end",
+            "return (window.end_offset - fetch_offset + 1, False) if fetch_offset <= window.end_offset else (0, False)",
+            "return (0, False)",
+        ),
+        (
+            "6.2 a full window takes nothing behind its end",
+            "        last = min(last, window.end_offset)\n",
+            "        pass\n",
+        ),
+        (
+            "6.3 what compaction removed is archived",
+            "        window.discard(fetch_offset, base - 1)\n",
+            "",
+        ),
+        (
+            "6.4 data that begins below the start offset is acquired from there",
+            "        base = max(base, window.start_offset)\n",
+            "",
+        ),
+        (
+            "6.5 a read that meets nothing of the window is a new batch",
+            "            if position == base:\n",
+            "            if False:\n",
+        ),
+        (
+            "6.5 holes are filled only while they are unread",
+            "        if run.first > position and window.gap_active and run.first > window.gap_start:\n",
+            "        if run.first > position:\n",
+        ),
+        (
+            "6.5 record_limit stops inside a batch",
+            "return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64",
+            "return MAX_INT64",
+        ),
+        (
+            "6.5 batch_optimized takes whole batches",
+            "return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64",
+            "return self.left",
+        ),
+        (
+            "6.5 only available records are acquired",
+            "acquirable = [run for run in batch_runs if run.acquirable and",
+            "acquirable = [run for run in batch_runs if run.state is AVAILABLE and",
+        ),
+        (
+            "3 acquiring raises the delivery count",
+            "        run.delivery_count += 1\n",
+            "",
+        ),
+        (
+            "6.6 new records come at count 1",
+            "            self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms))\n",
+            "            self.acquired.append(AcquiredRange(first, last, 0, self._deadline_ms))\n",
+        ),
+        (
+            "6.6 a limit is cut at the end of a log batch",
+            "            last = min(last, self._log_batch_end(first + self.left - 1))\n",
+            "            last = min(last, first + self.left - 1)\n",
+        ),
+        (
+            "6.6 a limit that ends in a hole is cut there",
+            "if index == len(self._lasts) or self._batches[index].base_offset > offset:",
+            "if index == len(self._lasts):",
+        ),
+        (
+            "6.6 entries have at least batch_size offsets",
+            "if batch.base_offset - begin >= batch_size:",
+            "if batch.base_offset > begin:",
+        ),
+        (
+            "6.6 the rest of a log batch is available at count 0",
+            "                self._insert(end + 1, last, AVAILABLE, first, last)\n",
+            "",
+        ),
+        (
+            "6.6 an empty window takes the first acquired offset as its start",
+            "            window.start_offset = first\n",
+            "            pass\n",
+        ),
+        (
+            "7 a throttled batch waits for a call of its own",
+            "            if self.acquired:\n                self._alone = True\n                return\n            self._redeliver",
+            "            self._redeliver",
+        ),
+        (
+            "7 a throttled batch ends the call",
+            "            self._redeliver_throttled(acquirable, first, last, threshold)\n            self._alone = True\n",
+            "            self._redeliver_throttled(acquirable, first, last, threshold)\n",
+        ),
+        (
+            "7 throttling begins at half the limit, rounded up",
+            "threshold = max(2, -(-limit // 2))",
+            "threshold = max(2, limit // 2)",
+        ),
+        (
+            "7 throttling begins at two deliveries at the least",
+            "threshold = max(2, -(-limit // 2))",
+            "threshold = max(1, -(-limit // 2))",
+        ),
+        (
+            "7 portions halve with each delivery",
+            "max(1, size >> (run.delivery_count - threshold + 1))",
+            "max(1, size >> 1)",
+        ),
+        (
+            "7 the size of the batch decides, not what is available of it",
+            "                size = run.batch_last - run.batch_first + 1\n",
+            "                size = run.size\n",
+        ),
+        (
+            "7 a last delivery comes alone",
+            "last_attempt = self._limit - 1 if self._limit > 2 else -1",
+            "last_attempt = -1",
+        ),
+        (
+            "7 a limit of two has no last delivery that comes alone",
+            "last_attempt = self._limit - 1 if self._limit > 2 else -1",
+            "last_attempt = self._limit - 1",
+        ),
+        (
+            "13 offsets without a record are cut out of the answer",
+            "    return cut(acquired, absent)\n",
+            "    return acquired\n",
+        ),
+        (
+            "13 offsets without a record are archived",
+            "                part.become(ARCHIVED)\n",
+            "",
+        ),
+        (
+            "15 what is held counts against the limit of locks",
+            "        window.held_count += run.size\n",
+            "",
+        ),
+        (
+            "15 the span has a bound of its own",
+            "return max(0, held_room), window.span < config.max_span",
+            "return max(0, held_room), True",
+        ),
+    ),
+]

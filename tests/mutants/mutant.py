@@ -1,0 +1,28 @@
+"""Faults to plant, one at a time: where, what stands there, what to put in its place, and the rule that breaks.
+
+Rules are numbered as in KIP-932's description of a share-partition: 3 transitions, 4 loading, 5 next fetch offset, 6 acquiring,
+7 throttling, 8 acknowledging, 9 persisting, 10 lock timeout, 11 release, 12 start offset, 13 aborted records,
+14 delivery-complete count, 15 limits, 16 leader change; 9.x is the share coordinator, 11.x the dead-letter queue.
+"""
+
+from typing import NamedTuple
+
+GATEWAY = "sharequeue_gateway"
+COORDINATOR = "sharequeue_share_coordinator"
+
+
+class Mutant(NamedTuple):
+    """One fault. `old` stands exactly once in the file."""
+
+    file: str
+    old: str
+    new: str
+    rule: str
+
+
+def gateway(module: str, *rows: tuple[str, str, str]) -> list[Mutant]:
+    return [Mutant(f"{GATEWAY}/{module}.py", old, new, rule) for rule, old, new in rows]
+
+
+def coordinator(module: str, *rows: tuple[str, str, str]) -> list[Mutant]:
+    return [Mutant(f"{COORDINATOR}/{module}.py", old, new, rule) for rule, old, new in rows]

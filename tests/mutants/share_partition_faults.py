@@ -1,0 +1,275 @@
+"""Faults of acknowledging, writing and time: protocol 3, 8 to 12 and 14, and the dead-letter queue."""
+
+from tests.mutants.mutant import gateway
+
+MUTANTS = [
+    *gateway(
+        "share_partition",
+        (
+            "8.2 an acknowledgement below the start offset is ignored",
+            "                if batch.last_offset >= self.start_offset:\n",
+            "                if batch.last_offset >= 0:\n",
+        ),
+        (
+            "8.3 what was never fetched is an invalid request",
+            "        if self.runs[index].last < batch.last_offset:\n",
+            "        if False:\n",
+        ),
+        (
+            "8.3 what lies before the window is not held",
+            "        if not known:\n",
+            "        if index < 0:\n",
+        ),
+        (
+            "8.4 only the holder acknowledges",
+            "        if run.member_id != member_id:\n",
+            "        if False:\n",
+        ),
+        (
+            "8.4 a second transition is refused",
+            "        if run.write is not None:\n"
+            '            raise InvalidRecordState(f"{where}: another acknowledgement is being made durable")\n'
+            "        if run.state is not ACQUIRED:\n",
+            "        if run.state is not ACQUIRED and run.write is None:\n",
+        ),
+        (
+            "8.4 only acquired records are acknowledged",
+            "        if run.state is not ACQUIRED:\n            detail",
+            "        if run.state is AVAILABLE:\n"
+            "            run.member_id = member_id\n"
+            "            run.state = ACQUIRED\n"
+            "            return\n"
+            "        if run.state is not ACQUIRED:\n            detail",
+        ),
+        (
+            "8.4 another delivery count is refused",
+            "        if delivery_count is not None and run.delivery_count != delivery_count:\n            raise",
+            "        if False:\n            raise",
+        ),
+        (
+            "8.5 gap archives",
+            "            case AcknowledgeType.GAP:\n                return ARCHIVED",
+            "            case AcknowledgeType.GAP:\n                return ACKNOWLEDGED",
+        ),
+        (
+            "8.5 accept acknowledges",
+            "            case AcknowledgeType.ACCEPT:\n                return ACKNOWLEDGED",
+            "            case AcknowledgeType.ACCEPT:\n                return ARCHIVED",
+        ),
+        (
+            "8.5 gap leaves the dead-letter queue alone, reject does not",
+            "                return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED\n            case AcknowledgeType.RENEW",
+            "                return ARCHIVED\n            case AcknowledgeType.RENEW",
+        ),
+        (
+            "8.5 renewing can be off",
+            "                if not self.config.renew_acknowledge_enable:\n",
+            "                if False:\n",
+        ),
+        (
+            "8.5 a renewal is a full lock",
+            "                part.lock_expires_at_ms = now_ms + self.config.record_lock_duration_ms\n",
+            "                part.lock_expires_at_ms += 1\n",
+        ),
+        (
+            "8.6 a failing request undoes what it began",
+            "        except (InvalidRecordState, InvalidRequest):\n            self._roll_back(write, now_ms)\n",
+            "        except (InvalidRecordState, InvalidRequest):\n",
+        ),
+        (
+            "8.7 types stay with their offsets",
+            "        offset = batch.first_offset\n        for",
+            "        offset = first\n        for",
+        ),
+        (
+            "8.7 a repeat at the same delivery count is recognised",
+            "        return run.state is target or (target is ARCHIVING and run.state is ARCHIVED)\n",
+            "        return False\n",
+        ),
+        (
+            "8.7 a repeat is one of the same delivery",
+            "if delivery_count is None or target is None or run.delivery_count != delivery_count:",
+            "if delivery_count is None or target is None:",
+        ),
+        (
+            "8.7 a repeat waits for the write it repeats",
+            "                    joined[id(run.write)] = run.write\n",
+            "                    pass\n",
+        ),
+        (
+            "3 a release at the limit archives",
+            "        if run.delivery_count < self.config.delivery_count_limit:\n            return AVAILABLE",
+            "        if run.delivery_count <= self.config.delivery_count_limit:\n            return AVAILABLE",
+        ),
+        (
+            "3 with a dead-letter queue the limit leads to ARCHIVING",
+            "            return AVAILABLE\n        return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED\n",
+            "            return AVAILABLE\n        return ARCHIVED\n",
+        ),
+        (
+            "10 below the start offset a record is archived",
+            "        if run.last < self.start_offset:\n            return ARCHIVED\n        if run.delivery_count <",
+            "        if run.delivery_count <",
+        ),
+        (
+            "9 a write carries the delivery-complete count",
+            "    def _fill(self, write: StateWrite) -> None:\n        write.delivery_complete_count = self.delivery_complete_count\n",
+            "    def _fill(self, write: StateWrite) -> None:\n",
+        ),
+        (
+            "9 a failed write is rolled back",
+            "made_available = self._commit(write) if ok else self._roll_back(write, now_ms)",
+            "made_available = self._commit(write)",
+        ),
+        (
+            "9 a failed write leaves an expired lock available",
+            "            if run.lock_expires_at_ms > now_ms:\n                continue\n",
+            "            continue\n",
+        ),
+        (
+            "9 past the limit a failed write leaves an expired lock archived",
+            "if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:",
+            "if run.last < self.start_offset:",
+        ),
+        (
+            "9 a failed write below the log start leaves its records archived",
+            "if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:",
+            "if run.delivery_count >= self.config.delivery_count_limit:",
+        ),
+        (
+            "9 a roll-back across the log start has two sides",
+            "                self.cut_out(run, self.start_offset, run.last)\n            if run.state in TERMINAL",
+            "                pass\n            if run.state in TERMINAL",
+        ),
+        (
+            "14 a roll-back takes the count back",
+            "            if run.state in TERMINAL:\n                self.count_terminal(run, -1)\n",
+            "",
+        ),
+        (
+            "14 a transition to a final state counts when it starts",
+            "        if state in TERMINAL:\n            self.count_terminal(run, 1)\n",
+            "",
+        ),
+        (
+            "9 a committed release can be found again",
+            "                    self.mark_available(run.first)\n                    made_available = True\n        return made_available\n\n    def _roll_back",
+            "                    made_available = True\n        return made_available\n\n    def _roll_back",
+        ),
+        (
+            "9 an outcome moves the start offset",
+            "        start_moved = self.advance()\n",
+            "        start_moved = False\n",
+        ),
+        (
+            "9 a transition on its way beats the lock",
+            "                if run.write is not None:\n                    continue\n                if run.state is ACQUIRED and",
+            "                if run.state is ACQUIRED and",
+        ),
+        (
+            "10 a lock ends at its deadline, not before",
+            "run.state is ACQUIRED and run.lock_expires_at_ms <= now_ms:",
+            "run.state is ACQUIRED:",
+        ),
+        (
+            "10 a lock ends at its deadline, not after",
+            "run.state is ACQUIRED and run.lock_expires_at_ms <= now_ms:",
+            "run.state is ACQUIRED and run.lock_expires_at_ms < now_ms:",
+        ),
+        (
+            "10 an ended lock frees its room",
+            "            return False\n        self.held_count -= run.size\n",
+            "            return False\n",
+        ),
+        (
+            "10 a lock across the start offset ends on each side for itself",
+            "        if run.first < self.start_offset <= run.last:\n            right = run.split(self.start_offset)\n",
+            "        if False:\n            right = run.split(self.start_offset)\n",
+        ),
+        (
+            "10 an ended lock has no holder",
+            "        run.unlock()\n        state = self._made_available(run)\n",
+            "        state = self._made_available(run)\n",
+        ),
+        (
+            "11 only the member's own records are released",
+            "if run.state is ACQUIRED and run.write is None and run.member_id == member_id:\n                part = run",
+            "if run.state is ACQUIRED and run.write is None:\n                part = run",
+        ),
+        (
+            "11 a release across the start offset has two sides",
+            "                if run.first < self.start_offset <= run.last:\n                    below",
+            "                if False:\n                    below",
+        ),
+        (
+            "12 a log start behind the start offset is ignored",
+            "        if log_start_offset <= self.start_offset:\n            return False\n",
+            "",
+        ),
+        (
+            "12 a log start beyond the window moves its end",
+            "        self.end_offset = max(self.end_offset, log_start_offset)\n",
+            "",
+        ),
+        (
+            "14 finished records below a log start are counted no more",
+            "                self.delivery_complete_count -= gone\n",
+            "                pass\n",
+        ),
+        (
+            "11.1 a dead letter is due when ARCHIVING is durable",
+            "for run in write.runs if ok and run.state is ARCHIVING]",
+            "for run in write.runs if not ok and run.state is ARCHIVING]",
+        ),
+        (
+            "11.2 a dead letter on its way is not finished early",
+            "            if run.state is ARCHIVING and run.write is None:\n                part = self.cut_out(run, first",
+            "            if run.state is ARCHIVING:\n                part = self.cut_out(run, first",
+        ),
+        (
+            "11.3 a written dead letter counts",
+            "                self.count_terminal(part, 1)\n                changed.append(part)",
+            "                changed.append(part)",
+        ),
+        (
+            "11.4 causes are inferred from the count at load",
+            "LIMIT_EXCEEDED if run.delivery_count >= config.delivery_count_limit else REJECTED\n                dead",
+            "REJECTED\n                dead",
+        ),
+        (
+            "11.5 reject and limit have causes of their own",
+            "part.cause = REJECTED if acknowledge_type is AcknowledgeType.REJECT else LIMIT_EXCEEDED",
+            "part.cause = LIMIT_EXCEEDED",
+        ),
+        (
+            "a delayed release waits",
+            "                    part.available_at_ms = now_ms + batch.delay_ms\n",
+            "                    pass\n",
+        ),
+        (
+            "a delay ends when its time has come",
+            "                elif run.available_at_ms and run.available_at_ms <= now_ms:\n",
+            "                elif False:\n",
+        ),
+        (
+            "a delay is persisted beside its state",
+            "        if run.reason is not None or run.available_at_ms:\n",
+            "        if run.reason is not None:\n",
+        ),
+        (
+            "a delay that keeps the window full ends early",
+            "        self._end_delays_that_block(left <= 0)\n",
+            "",
+        ),
+        (
+            "a delay that does not keep the window full stays",
+            "            if not locks_used_up and not run.finished:\n                return\n",
+            "",
+        ),
+        (
+            "a failed acknowledgement leaves no reason behind",
+            "            run.reason = run.cause = None\n",
+            "",
+        ),
+    ),
+]

@@ -1,0 +1,160 @@
+"""Faults of the window, its runs and their loading: protocol 3, 4, 5, 12, 14 and 16."""
+
+from tests.mutants.mutant import gateway
+
+MUTANTS = [
+    *gateway(
+        "in_flight",
+        (
+            "3 a record with a transition in progress is not acquirable",
+            "return self.state is AVAILABLE and self.write is None and not self.available_at_ms",
+            "return self.state is AVAILABLE and not self.available_at_ms",
+        ),
+        (
+            "3 a delayed record is not acquirable",
+            "return self.state is AVAILABLE and self.write is None and not self.available_at_ms",
+            "return self.state is AVAILABLE and self.write is None",
+        ),
+        (
+            "9 a state in progress is not finished: the start offset waits for it",
+            "return self.state in TERMINAL and self.write is None",
+            "return self.state in TERMINAL",
+        ),
+        (
+            "9 what lies below the start offset is not written",
+            "return StateBatch(max(self.first, start_offset), self.last, int(self.state), self.delivery_count)",
+            "return StateBatch(self.first, self.last, int(self.state), self.delivery_count)",
+        ),
+        (
+            "3 both sides of a split belong to the write",
+            "            self.write.runs.append(right)",
+            "            pass",
+        ),
+        (
+            "10 a split leaves both sides the remaining lock time",
+            "        right.lock_expires_at_ms = self.lock_expires_at_ms\n",
+            "        right.lock_expires_at_ms = 0\n",
+        ),
+    ),
+    *gateway(
+        "restoring",
+        (
+            "4 a batch that begins below the start offset fails the load",
+            "batch.first_offset < expected:",
+            "batch.first_offset < 0:",
+        ),
+        (
+            "4 a batch that ends before it begins fails the load",
+            "if batch.last_offset < batch.first_offset or batch.first_offset",
+            "if batch.first_offset",
+        ),
+        (
+            "4 finished batches count at load",
+            "        window.count_terminal(run, 1)",
+            "        pass",
+        ),
+        (
+            "4 holes before and between batches are read again",
+            "            window.gap_start, window.gap_end = expected, window.end_offset\n",
+            "            pass\n",
+        ),
+        (
+            "16 a lock lives only where its delivery is later than the persisted one",
+            "best.delivery_count <= (found.delivery_count if found else 0)",
+            "best.delivery_count < (found.delivery_count if found else 0)",
+        ),
+        (
+            "16 a lock past its deadline gives an available record",
+            "if deadline_ms > now_ms:",
+            "if deadline_ms >= 0:",
+        ),
+        (
+            "16 a restored deadline is at most one lock duration away",
+            "deadline_ms = min(lock.deadline_ms, longest_ms)",
+            "deadline_ms = lock.deadline_ms",
+        ),
+        (
+            "16 a restored lock keeps its delivery count",
+            "        run.delivery_count = lock.delivery_count\n",
+            "",
+        ),
+        (
+            "16 a delay belongs to one delivery",
+            "if run.delivery_count != annotation.delivery_count or run.state is ACQUIRED:",
+            "if run.state is ACQUIRED:",
+        ),
+    ),
+    *gateway(
+        "window",
+        (
+            "5 the first available record comes first",
+            "self._hint = min(self._hint, offset) if self.find_next else offset",
+            "self._hint = offset",
+        ),
+        (
+            "5 holes that nobody read come before available records",
+            "            if self.gap_active and run.first > expected:\n                return expected\n",
+            "",
+        ),
+        (
+            "5 after the window comes the next offset",
+            "        return self.end_offset + 1\n",
+            "        return self.end_offset\n",
+        ),
+        (
+            "12 the start offset stops at a hole that nobody read",
+            "            if run.first > expected and self.gap_active and self.gap_start < run.first:\n",
+            "            if False:\n",
+        ),
+        (
+            "12 the start offset passes only finished records",
+            "            if not run.finished:\n",
+            "            if run.held:\n",
+        ),
+        (
+            "12 the start offset jumps over a natural hole",
+            "                expected = run.first\n                break",
+            "                break",
+        ),
+        (
+            "12 an emptied window begins behind its last record",
+            "self.start_offset = self.end_offset = max(expected, start_offset)",
+            "self.start_offset = self.end_offset = start_offset",
+        ),
+        (
+            "12 the start offset never goes back",
+            "            self.start_offset = max(start_offset, expected)\n",
+            "            self.start_offset = expected\n",
+        ),
+        (
+            "12 what was read after a load is passed",
+            "            self.move_gap(self.start_offset)\n",
+            "",
+        ),
+        (
+            "12 holes behind what was loaded are natural",
+            "        if self.gap_active and run.last > self.gap_end:\n",
+            "        if False:\n",
+        ),
+        (
+            "14 records that leave the window are counted no more",
+            "            self.count_terminal(run, -1)\n        if count == len(runs):",
+            "            pass\n        if count == len(runs):",
+        ),
+        (
+            "14 finished records below the start offset do not count",
+            "sign * max(0, run.last - max(run.first, self.start_offset) + 1)",
+            "sign * run.size",
+        ),
+        (
+            "12 a log start archives what is available below it",
+            "                part.become(ARCHIVED)\n                self.count_terminal(part, 1)\n\n    def advance",
+            "                self.count_terminal(part, 1)\n\n    def advance",
+        ),
+        (
+            "15 the span runs from the start offset to the end",
+            "return self.end_offset - self.start_offset + 1 if self.runs",
+            "return self.end_offset - self.runs[0].first + 1 if self.runs",
+        ),
+    ),
+]
