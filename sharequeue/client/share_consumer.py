@@ -121,12 +121,11 @@ class ShareConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if fault is None:
-            await self.close()
-            return
         try:
             await self.close()
-        except (ApiError, AcknowledgementError) as error:  # what happened first is what the caller must see
+        except (ApiError, AcknowledgementError) as error:
+            if fault is None:
+                raise
             log.warning("while the consumer was closed: %s", error)
 
     @property
@@ -189,9 +188,7 @@ class ShareConsumer:
     def _check_acknowledged(self) -> None:
         unsaid = sum(len(delivery.unsaid) for delivery in self._held) - len(self._ready)
         if unsaid > 0:
-            raise IllegalState(
-                f"{unsaid} records are not acknowledged; in explicit mode each must be before the next poll"
-            )
+            raise IllegalState(f"{unsaid} records are not acknowledged; explicit mode wants each to be before a poll")
 
     def _accept_returned(self) -> None:
         """Implicit mode: what was handed out is accepted."""
@@ -361,10 +358,10 @@ class ShareConsumer:
         self._accept_returned()
         self._renewing.used()
         self._collect()
-        if not self._polling:
-            return self._take_pending()
-        taken, self._pending = self._pending, []
-        return taken
+        if self._polling:  # its acknowledgements are under way
+            taken, self._pending = self._pending, []
+            return taken
+        return self._take_pending()
 
     # Closing
 
