@@ -206,7 +206,7 @@ REFUSED = {
     ),
     "delete-records: behind the end": (
         "/v1/topics/{topic}/delete-records",
-        {"partitions": [{"partition": 1, "before_offset": 0}, {"partition": 0, "before_offset": 6}]},
+        {"partitions": [{"partition": 0, "before_offset": 2}, {"partition": 1, "before_offset": 1}]},
         "OFFSET_OUT_OF_RANGE",
         1,
     ),
