@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -110,8 +110,12 @@ class Stack:
         postgres_url: str | None = None,
         redis_url: str | None = None,
         settings: dict[str, str] | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`settings`: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS."""
+        """`settings`: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
+
+        `tell`: is given sentences for the user while a start takes long.
+        """
         self._data_dir = data_dir.absolute()
         self._ports = {
             "--gateway-port": gateway_port,
@@ -121,6 +125,7 @@ class Stack:
         self._postgres_url = postgres_url
         self._redis_url = redis_url
         self._settings = settings or {}
+        self._tell = tell
         self._locks: list[IO[str]] = []
         self.postgres: Postgres | None = None
         self.redis: Redis | None = None
@@ -164,6 +169,8 @@ class Stack:
         processes = (self._data_dir / "processes.lock").open("a")
         self._locks.append(processes)
         deadline = time.monotonic() + EARLIER_SECONDS
+        if not _locked(processes):
+            self._tell("waiting for the processes of an earlier stack to end")
         while not _locked(processes):
             if time.monotonic() > deadline:
                 raise StackError(f"processes of an earlier stack on {self._data_dir} still run; end them first")

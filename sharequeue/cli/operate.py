@@ -42,6 +42,7 @@ def up(
         share_coordinator_port=share_coordinator_port,
         postgres_url=postgres_url,
         redis_url=redis_url,
+        tell=lambda sentence: click.echo(sentence, err=True),
     )
 
     def interrupt(_: int, __: FrameType | None) -> None:

@@ -168,8 +168,12 @@ def test_data_and_locks_outlive_every_end(tmp_path: Path, data_dir: Path) -> Non
         url = up.ready()
         assert held(url) == [(1, 2, "m1", 1)]
         assert accept(url, 1) == "applied"
+        postmaster = up.process_of("postgres")
+        postmaster.suspend()
         assert up.end(signal.SIGKILL) == -signal.SIGKILL
-        with Up(tmp_path, data_dir, umask=0o077) as next_up:  # at once: it has to wait for what still runs
+        with Up(tmp_path, data_dir, umask=0o077) as next_up:
+            until(lambda: "waiting for the processes of an earlier stack" in next_up.stderr, "it waits")
+            postmaster.resume()
             url = next_up.ready()
             assert up.left() == []
             assert held(url) == [(2, 2, "m1", 1)]
@@ -190,8 +194,10 @@ def process_with_the_postmasters_number(data_dir: Path) -> Iterator[None]:
         file.write_text(f"{process.pid}\n{file.parent.resolve()}\n")
         file.chmod(0o600)
         os.chown(file, user, -1)
-        yield
-        process.kill()
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def test_an_ordinary_user_without_a_home(tmp_path: Path) -> None:
