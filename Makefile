@@ -34,7 +34,7 @@ format: install ## Format the code
 	$(BIN)/ruff check --fix .
 
 migrate: install ## Bring the database at DATABASE_URL up to date
-	$(BIN)/sharequeue migrate --url "$(DATABASE_URL)"
+	$(BIN)/sharequeue migrate
 
 bench: install ## Compare with Redis Streams, and PGMQ when PGMQ_SQL names its install script
 	$(BIN)/python -m bench $(if $(PGMQ_SQL),--pgmq $(PGMQ_SQL))

@@ -9,7 +9,14 @@ from sharequeue.migrate import CHAINS
 
 
 @click.command()
-@click.option("--url", "database_url", required=True, help="postgresql://user:password@host:port/database")
+@click.option(
+    "--url",
+    "database_url",
+    required=True,
+    envvar="DATABASE_URL",
+    show_envvar=True,
+    help="postgresql://user:password@host:port/database",
+)
 @click.option("--chain", "chains", multiple=True, type=click.Choice(CHAINS), help="only this schema; repeatable")
 def migrate(database_url: str, chains: tuple[str, ...]) -> None:
     """Bring the database schemas up to date. Exits 1 when they cannot be."""
