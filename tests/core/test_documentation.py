@@ -1,4 +1,4 @@
-"""The reference documents name what the code has, and nothing that it has not: settings, metrics, calls."""
+"""The documents name what the code has, and nothing that it has not: settings, metrics, calls, make targets."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,8 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 SETTINGS = {
     module.PREFIX: module.Settings
     for module in (
@@ -129,3 +130,9 @@ def test_every_call_is_there_with_its_particular_errors(api: Api) -> None:
 def test_no_call_is_there_that_does_not_exist() -> None:
     told = re.findall(r"^\| `([A-Z]+ /\S+)`", (DOCS / "api.md").read_text(), re.MULTILINE)
     assert sorted(told) == sorted(f"{api.method} {api.path}" for api in PUBLIC)
+
+
+def test_every_make_target_is_there() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    told = re.findall(r"^\| `make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert {*told, "help", "install"} == {*targets}
