@@ -71,7 +71,7 @@ class Topics:
             return f"the group coordinator does not say what topics there are: {error.detail}"
         found = {topic.topic_id: topic.partitions for topic in response.topics}
         for topic_id, highest in unknown.items():
-            if topic_id in found:
+            if topic_id in found and self._partitions.get(topic_id) != 0:  # it may have been deleted meanwhile
                 self._partitions[topic_id] = found[topic_id]
                 if found[topic_id] <= highest:
                     self._ask_again[topic_id] = now + GROWTH_PAUSE_S
