@@ -47,6 +47,7 @@ encode: Final = msgspec.json.Encoder().encode
 JSON: Final = (b"content-type", b"application/json")
 PROBLEM_JSON: Final = (b"content-type", b"application/problem+json")
 DEFAULT_MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
+SHORTEST_ATTEMPT_S: Final = 0.05  # with less time left a definite failure would be repeated into a doubtful one
 
 REQUEST_SECONDS = Histogram(
     "sharequeue_http_request_seconds",
@@ -423,7 +424,7 @@ class Client:
                 definite = error.definite = definite and error.definite
                 may_repeat = error.error.retriable and (definite or api.idempotent)
                 pause = max(pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
-                if not retry or not may_repeat or time.monotonic() + pause >= deadline:
+                if not retry or not may_repeat or time.monotonic() + pause + SHORTEST_ATTEMPT_S >= deadline:
                     raise
                 await asyncio.sleep(pause)
                 pause_s = min(pause_s * 2, 1.0)

@@ -132,13 +132,14 @@ class Record:
             if self._message.value_base64 is not None:
                 self._value = base64.b64decode(self._message.value_base64)
             else:
-                self._value = _decode(self._message.value)
+                self._value = _decode(self.json or b"null")
         return self._value
 
     @property
     def json(self) -> bytes | None:
         """The value's JSON byte for byte as it was produced; None where bytes were produced."""
-        return None if self._message.value_base64 is not None else bytes(self._message.value)
+        value = self._message.value
+        return None if isinstance(value, msgspec.UnsetType) else bytes(value)
 
     @property
     def headers(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.messages import ProduceResponse
+from sharequeue.protocol.messages import ProduceRecord, ProduceResponse
 from sharequeue.wire import Client
 
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
@@ -47,26 +47,13 @@ class Produced(NamedTuple):
     offset: int
 
 
-class OutgoingRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """`ProduceRecord` as it is written: what is not said is absent, the value already JSON."""
-
-    key: str | None = None
-    key_base64: str | None = None
-    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    value_base64: str | None = None
-    tombstone: bool = False
-    headers: dict[str, str] = {}
-    partition: int | None = None
-    timestamp_ms: int | None = None
-
-
-def encode_record(record: NewRecord) -> tuple[OutgoingRecord, int]:
+def encode_record(record: NewRecord) -> tuple[ProduceRecord, int]:
     """The record as it travels, and about how many bytes it takes.
 
     Raises: TypeError: the value is nothing JSON can say. ValueError: it is NaN or infinite.
     """
     value, key = record.value, record.key
-    message = OutgoingRecord(
+    message = ProduceRecord(
         headers=dict(record.headers) if record.headers else {},
         partition=record.partition,
         timestamp_ms=record.timestamp_ms,
@@ -97,7 +84,7 @@ class _Batch:
 
     def __init__(self, send_at: float, *, whole: bool) -> None:
         self.send_at = send_at
-        self.records: list[OutgoingRecord] = []
+        self.records: list[ProduceRecord] = []
         self.size = 0
         self.whole = whole
         """Appended whole or not at all."""
@@ -313,7 +300,7 @@ class Producer:
             self._senders[topic] = asyncio.get_running_loop().create_task(self._send_batches(topic))
         return batch
 
-    def _add(self, batch: _Batch, record: OutgoingRecord, size: int) -> None:
+    def _add(self, batch: _Batch, record: ProduceRecord, size: int) -> None:
         batch.records.append(record)
         batch.size += size
         self._buffered_bytes += size
@@ -350,7 +337,7 @@ class Producer:
         batch.records = []
         batch.done.set_result(None)
 
-    async def _request(self, topic: str, records: list[OutgoingRecord], *, splits: bool) -> list[Produced | ApiError]:
+    async def _request(self, topic: str, records: list[ProduceRecord], *, splits: bool) -> list[Produced | ApiError]:
         """Append records in one request; one that is refused for a single record's fault is cut until that one is alone."""
         self._requests += 1
         try:

@@ -6,8 +6,7 @@ inclusive, `log_end_offset` exclusive.
 
 from typing import Annotated
 
-import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from sharequeue.protocol.types import (
     MAX_DELAY_MS,
@@ -156,7 +155,7 @@ class ProduceRecord(Request):
 
     key: str | None = None
     key_base64: str | None = None
-    value: Raw = msgspec.field(default_factory=Raw)
+    value: Raw | UnsetType = UNSET
     value_base64: str | None = None
     tombstone: bool = False
     headers: dict[str, str] = {}
@@ -231,7 +230,7 @@ class Record(Response):
     timestamp_ms: TimestampMs
     key: str | None = None
     key_base64: str | None = None
-    value: Raw = msgspec.field(default_factory=Raw)
+    value: Raw | UnsetType = UNSET
     value_base64: str | None = None
     headers: dict[str, str] = {}
 
