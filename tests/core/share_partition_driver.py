@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from sharequeue_gateway.share_partition import (
     Acknowledged,
     AcknowledgementBatch,
@@ -13,6 +14,7 @@ from sharequeue_gateway.share_partition import (
 )
 
 from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, StateBatch
 
 TYPES = {"Gap": 0, "Acc": 1, "Rel": 2, "Rej": 3, "Ren": 4}
@@ -168,3 +170,26 @@ class Driver:
         """(SPSO, END, next fetch offset, DCC)."""
         machine = self.machine
         return machine.start_offset, machine.end_offset, machine.next_fetch_offset(), machine.delivery_complete_count
+
+
+def fetched(*batches: str, start: int = 0, member: str = "M1", **config: object) -> Driver:
+    """A share-partition whose batches were fetched one by one."""
+    driver = Driver(start=start, **config)  # type: ignore[arg-type]
+    for batch in batches:
+        driver.fetch(batch, member)
+    return driver
+
+
+def fives(first: int, last: int) -> list[str]:
+    """Log batches of five offsets each."""
+    return [f"[{offset}-{offset + 4}]" for offset in range(first, last, 5)]
+
+
+def refused(
+    d: Driver, *batches: str, member: str = "M1", error: type[Exception] = InvalidRecordState, count: int | None = None
+) -> None:
+    """The acknowledgement fails, and neither state nor counts nor what was written have changed."""
+    before = (d.states(), d.where(), d.machine.held_count, list(d.written))
+    with pytest.raises(error):
+        d.ack(*batches, member=member, count=count)
+    assert (d.states(), d.where(), d.machine.held_count, list(d.written)) == before

@@ -4,66 +4,27 @@ One dict entry per offset; every count is counted when asked for. Source: KIP-93
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import AcknowledgeType, DeliveryState
-
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = DeliveryState
-FINAL = (ACKNOWLEDGED, ARCHIVED)
-REJECTED, LIMIT_EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
-INVALID_REQUEST, INVALID_RECORD_STATE = 42, 121
-
-Range = tuple[int, int]
-
-
-class Refused(Exception):
-    """An acknowledgement that is refused, by Kafka's number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@dataclass
-class Record:
-    """`batch`: the in-flight batch it belongs to. `write`: the change on its way. `delayed_to_ms`: 0 without a delay."""
-
-    state: DeliveryState
-    count: int
-    batch: Range
-    member: str | None = None
-    lock_ends_ms: int = 0
-    delayed_to_ms: int = 0
-    write: "Write | None" = None
-    reason: str | None = None
-    cause: str | None = None
-
-    @property
-    def takeable(self) -> bool:
-        return self.state is AVAILABLE and self.write is None and not self.delayed_to_ms
-
-    @property
-    def finished(self) -> bool:
-        return self.state in FINAL and self.write is None
-
-    @property
-    def held(self) -> bool:
-        return self.state in (ACQUIRED, ARCHIVING) or self.write is not None or self.delayed_to_ms > 0
-
-
-@dataclass(eq=False)
-class Write:
-    """What goes to the share coordinator. `moved`: offsets that wait for its outcome; none when it is best effort."""
-
-    start: int = 0
-    finished: int = 0
-    batches: dict[int, tuple[int, DeliveryState]] = field(default_factory=dict)
-    notes: dict[int, tuple[int | None, str | None]] = field(default_factory=dict)
-    moved: list[int] = field(default_factory=list)
-
-
-DeadLetters = dict[int, tuple[int, str | None, str | None]]
+from tests.core.acquisition_model import Call
+from tests.core.record_model import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    FINAL,
+    INVALID_RECORD_STATE,
+    INVALID_REQUEST,
+    LIMIT_EXCEEDED,
+    REJECTED,
+    DeadLetters,
+    Range,
+    Record,
+    Refused,
+    Write,
+)
 
 
 class Model:
@@ -384,104 +345,3 @@ class Model:
         self.unread = {hole for hole in self.unread if hole >= log_start}
         self.advance()
         return True
-
-
-class Call:
-    """One acquire: what was taken so far, and how much may still be."""
-
-    def __init__(
-        self,
-        model: Model,
-        member: str,
-        now_ms: int,
-        record_limit: bool,
-        batch_size: int,
-        log: Sequence[Range],
-        most: int,
-    ) -> None:
-        self.model = model
-        self.holder = {"member": member, "lock_ends_ms": now_ms + model.config.record_lock_duration_ms}
-        self.record_limit, self.batch_size, self.log, self.most = record_limit, batch_size, log, most
-        self.taken: dict[int, int] = {}
-        self.alone = False
-
-    @property
-    def left(self) -> int:
-        return self.most - len(self.taken)
-
-    @property
-    def over(self) -> bool:
-        return self.alone or self.left <= 0
-
-    def walk(self, first: int, last: int) -> None:
-        """Redeliver batch by batch; fill holes that nobody read; go on behind the window."""
-        records, unread = self.model.records, self.model.unread
-        overlap, end, offset = self.model.between(first, last), max(records, default=-1), first
-        while offset <= last and not self.over:
-            if offset in records:
-                batch = records[offset].batch
-                same = [o for o in self.model.between(*batch) if records[o].batch == batch]
-                self.redeliver([o for o in same if first <= o <= last and records[o].takeable], batch)
-                offset = same[-1] + 1
-                continue
-            hole_end = min([o - 1 for o in records if o > offset] + [last])
-            fillable = [o for o in unread if offset <= o <= hole_end]
-            if offset > end or not overlap:
-                self.add(offset, hole_end)
-            elif fillable:
-                self.add(min(fillable), hole_end)
-            offset = hole_end + 1
-        read_to = max(self.taken, default=-1) if self.over else last
-        self.model.unread = {hole for hole in unread if hole > read_to and hole not in records}
-
-    def redeliver(self, offsets: Sequence[int], batch: Range) -> None:
-        """Of one batch: all of it in batch_optimized, what is left in record_limit, less when it failed often."""
-        records, limit = self.model.records, self.model.config.delivery_count_limit
-        often = max(2, (limit + 1) // 2)
-        most = self.left if self.record_limit else len(offsets)
-        if all(records[o].count < often for o in offsets):
-            for offset in offsets[:most]:
-                self.take(offset)
-            return
-        alone, self.alone = not self.taken, True
-        if not alone:
-            return
-        portion = most
-        for taken, offset in enumerate(offsets):
-            count = records[offset].count
-            if count >= often and portion == most:
-                portion = min(most, max(1, (batch[1] - batch[0] + 1) >> (count - often + 1)))
-            last_delivery = limit > 2 and count == limit - 1
-            if taken >= portion or (last_delivery and taken):
-                return
-            self.take(offset)
-            if last_delivery:
-                return
-
-    def take(self, offset: int) -> None:
-        record = self.model.records[offset]
-        self.model.records[offset] = replace(record, state=ACQUIRED, count=record.count + 1, reason=None, **self.holder)
-        self.taken[offset] = record.count + 1
-
-    def add(self, first: int, last: int) -> None:
-        """Records new to the window, cut at the end of the log batch in which the limit is reached."""
-        reach = first + self.left - 1
-        if reach < last:
-            last = min(last, next((final for base, final in self.log if base <= reach <= final), reach))
-        model = self.model
-        if not model.records or first < min(model.records):
-            model.start = first
-        model.end = max(model.end, last)
-        for begin, final in [(first, last)] if self.record_limit else self.entries(first, last):
-            for offset in range(begin, final + 1):
-                model.records[offset] = Record(AVAILABLE, 0, (begin, final))
-                if not self.record_limit or offset <= reach:
-                    self.take(offset)
-
-    def entries(self, first: int, last: int) -> list[Range]:
-        """A new entry begins where a log batch does, once the one before has `batch_size` offsets."""
-        cuts = [first]
-        for base, _ in self.log:
-            if first < base <= last and base - cuts[-1] >= self.batch_size:
-                cuts.append(base)
-        return list(zip(cuts, [cut - 1 for cut in cuts[1:]] + [last], strict=True))

@@ -27,8 +27,16 @@ SOURCES = {
 CORE = ROOT / "tests/core"
 MODEL = CORE / "test_share_partition_model.py"
 SCENARIOS = {
-    GATEWAY: [CORE / f"test_{name}.py" for name in ("acquiring", "acknowledging", "locks_and_log_start", "loading")],
-    COORDINATOR: [CORE / f"test_{name}.py" for name in ("state_batches", "shard", "shard_replay")],
+    GATEWAY: (
+        "acquiring",
+        "acknowledging",
+        "writes_and_releases",
+        "lock_timeout",
+        "log_start",
+        "dead_letters",
+        "loading",
+    ),
+    COORDINATOR: ("state_batches", "shard", "shard_replay"),
 }
 PARALLEL = 2
 MOST_CPU_S = 100
@@ -53,6 +61,10 @@ class FirstFailure:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and not self.name:
             self.name = f"{report.nodeid} cannot be read: {report.longrepr}"
+
+
+def scenarios(package: str) -> list[Path]:
+    return [CORE / f"test_{name}.py" for name in SCENARIOS[package]]
 
 
 def misplaced(mutant: Mutant) -> str | None:
@@ -92,9 +104,9 @@ def in_child(mutant: Mutant | None, folder: Path) -> int:
     sys.path.insert(0, str(folder))
     package = importlib.import_module(GATEWAY)
     if mutant is None:
-        outcome = failing_test([path for paths in SCENARIOS.values() for path in paths] + [MODEL])
+        outcome = failing_test([*scenarios(GATEWAY), *scenarios(COORDINATOR), MODEL])
     else:
-        outcome = failing_test(SCENARIOS[mutant.file.partition("/")[0]]) or failing_test([MODEL])
+        outcome = failing_test(scenarios(mutant.file.partition("/")[0])) or failing_test([MODEL])
     if not str(package.__file__).startswith(str(folder)):
         outcome = SURVIVED
     (folder / "outcome").write_text(outcome)

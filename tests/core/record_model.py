@@ -1,0 +1,61 @@
+"""One record of one group, and a write of several, as the reference model keeps them. Source: KIP-932."""
+
+from dataclasses import dataclass, field
+
+from sharequeue.protocol.types import DeliveryState
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = DeliveryState
+FINAL = (ACKNOWLEDGED, ARCHIVED)
+REJECTED, LIMIT_EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
+INVALID_REQUEST, INVALID_RECORD_STATE = 42, 121
+
+Range = tuple[int, int]
+
+
+class Refused(Exception):
+    """An acknowledgement that is refused, by Kafka's number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@dataclass
+class Record:
+    """`batch`: the in-flight batch it belongs to. `write`: the change on its way. `delayed_to_ms`: 0 without a delay."""
+
+    state: DeliveryState
+    count: int
+    batch: Range
+    member: str | None = None
+    lock_ends_ms: int = 0
+    delayed_to_ms: int = 0
+    write: "Write | None" = None
+    reason: str | None = None
+    cause: str | None = None
+
+    @property
+    def takeable(self) -> bool:
+        return self.state is AVAILABLE and self.write is None and not self.delayed_to_ms
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINAL and self.write is None
+
+    @property
+    def held(self) -> bool:
+        return self.state in (ACQUIRED, ARCHIVING) or self.write is not None or self.delayed_to_ms > 0
+
+
+@dataclass(eq=False)
+class Write:
+    """What goes to the share coordinator. `moved`: offsets that wait for its outcome; none when it is best effort."""
+
+    start: int = 0
+    finished: int = 0
+    batches: dict[int, tuple[int, DeliveryState]] = field(default_factory=dict)
+    notes: dict[int, tuple[int | None, str | None]] = field(default_factory=dict)
+    moved: list[int] = field(default_factory=list)
+
+
+DeadLetters = dict[int, tuple[int, str | None, str | None]]

@@ -1,0 +1,248 @@
+"""Scenarios of releases and of writes: families SR, DY and PW on the pure machine, delays and reasons."""
+
+from sharequeue.protocol.types import StateAnnotation
+from tests.core.share_partition_driver import Driver, fetched, refused
+
+# SR: a member's records are released
+
+
+def test_sr_001_closing_releases_what_is_held() -> None:
+    d = fetched("[0-9]")
+    d.ack("0-9 Acc")
+    assert d.fetch("[10-19]") == "10-19×1"
+    d.close()
+    assert d.written[-1] == [(10, 19, 0, 1)]
+    assert d.fetch("[10-19]") == "10-19×2"
+
+
+def test_sr_003_closing_keeps_the_counts() -> None:
+    d = fetched("[0-1]")
+    d.ack("0 Rel")
+    d.close()
+    assert d.fetch("[0-1]", "M2") == "0-1×2"
+
+
+def test_sr_005_the_limit_applies_when_closing() -> None:
+    d = fetched("[0-9]", "[10-14]", delivery_count_limit=2)
+    d.ack("10-14 Rel")
+    assert d.fetch("[10-14]") == "10-14×2"
+    d.close()
+    assert d.states() == "0-9 AV×1 | 10-14 AR×2"
+    assert d.where() == (0, 14, 0, 5)
+
+
+def test_sr_007_others_keep_what_they_hold() -> None:
+    d = fetched("[5]", start=5, member="M2")
+    d.fetch("[10-20]")
+    d.ack("10-18 Acc Acc Gap Gap Acc Gap Acc Gap Acc")
+    d.close("M1")
+    assert d.where() == (5, 20, 19, 9)
+    assert [(run.first, run.member_id) for run in d.machine.in_flight() if run.member_id] == [(5, "M2")]
+    d.close("M2")
+    assert d.where() == (5, 20, 5, 9)
+    assert d.states().startswith("5-5 AV×1 | 10-11 AK×1")
+
+
+def test_sr_009_a_batch_that_two_members_share() -> None:
+    d = fetched("[5-14]", start=5)
+    d.ack("5-6 Acc")
+    d.ack("10-12 Rel")
+    assert d.fetch("[5-14]", "M2") == "10-12×2"
+    d.close("M1")
+    assert d.states() == "7-9 AV×1 | 10-12 AQ×2 | 13-14 AV×1"
+    assert d.where()[2] == 7
+
+
+def test_a_release_is_persisted_before_it_is_committed() -> None:
+    d = fetched("[0-4]", hold_writes=True)
+    d.close()
+    assert d.where()[2] == 5
+    refused(d, "0-4 Acc")
+    d.finish(ok=False)
+    assert d.states() == "0-4 AQ×1"
+    assert d.machine.held_by("M1", 0, 4) == [(0, 4, 1, d.now_ms + 30_000)]
+
+
+def test_what_is_being_acknowledged_is_not_released() -> None:
+    d = fetched("[0-4]", hold_writes=True)
+    d.ack("0-2 Acc")
+    d.close()
+    assert d.written == [[(0, 2, 2, 1)], [(3, 4, 0, 1)]]
+    assert d.machine.release_member("M2", d.now_ms) is None
+
+
+# DY: dynamic limits
+
+
+def test_dy_001_the_limit_is_read_when_a_record_is_released() -> None:
+    d = fetched("[5-14]", start=5, delivery_count_limit=10)
+    d.ack("5-14 Rel")
+    d.fetch("[5-14]")
+    d.configure(delivery_count_limit=2)
+    d.ack("5-14 Rel")
+    assert d.written[-1] == [(5, 14, 4, 2)]
+    assert d.where() == (15, 15, 15, 0)
+
+
+def test_dy_003_beyond_a_lowered_limit_records_come_in_throttled_portions() -> None:
+    d = Driver([(0, 9, 0, 3)], delivery_count_limit=5)
+    d.configure(delivery_count_limit=2)
+    assert d.fetch("[0-9]") == "0-1×4"
+    d.ack("0-1 Rel")
+    assert d.written[-1] == [(0, 1, 4, 4)]
+
+
+def test_dy_005_the_lock_duration_is_read_when_a_record_is_acquired() -> None:
+    d = Driver(record_lock_duration_ms=500)
+    d.fetch("[0]")
+    d.configure(record_lock_duration_ms=1000)
+    d.fetch("[1]")
+    assert [run.lock_expires_at_ms - d.now_ms for run in d.machine.in_flight()] == [500, 1000]
+    assert d.later(500) == 1
+    assert d.later(500) == 1
+
+
+# PW: writes that are pending or fail
+
+
+def test_pw_001_a_pending_write_hides_and_holds_back() -> None:
+    d = fetched("[0-9]", hold_writes=True)
+    d.ack("0-9 Acc")
+    assert d.fetch("[0-9]", at=0) == ""
+    refused(d, "0-9 Rel")
+    assert d.where() == (0, 9, 10, 10)
+    d.finish()
+    assert d.where() == (10, 10, 10, 0)
+
+
+def test_pw_003_the_start_offset_moves_when_it_is_durable() -> None:
+    d = fetched("[21-30]", start=21, hold_writes=True)
+    d.ack("21-23 Acc")
+    assert d.where()[0] == 21
+    d.finish()
+    assert d.where() == (24, 30, 31, 0)
+    assert d.states() == "24-30 AQ×1"
+
+
+def test_pw_005_writes_finish_in_any_order() -> None:
+    d = fetched("[0-9]", "[10-19]", hold_writes=True)
+    d.ack("0-9 Rel")
+    d.ack("10-19 Rel")
+    d.finish(d.pending[1])
+    assert d.where()[2] == 10
+    d.finish()
+    assert d.where()[2] == 0
+
+
+def test_pw_007_a_failed_write_gives_the_lock_back() -> None:
+    d = fetched("[5-14]", start=5, hold_writes=True)
+    deadline_ms = d.now_ms + 30_000
+    d.now_ms += 1000
+    d.ack("5-14 Acc")
+    d.finish(ok=False)
+    assert d.machine.held_by("M1", 5, 14) == [(5, 14, 1, deadline_ms)]
+    assert d.where() == (5, 14, 15, 0)
+    d.ack("5-14 Acc")
+    d.finish()
+    assert d.where()[0] == 15
+
+
+def test_pw_009_two_failing_writes() -> None:
+    d = fetched("[2-6]", "[7-11]", start=2, hold_writes=True)
+    d.ack("3 Acc")
+    d.ack("7-11 Acc")
+    assert d.where()[3] == 6
+    d.finish(ok=False)
+    assert (d.states(), d.where()[3]) == ("2-6 AQ×1 | 7-11 AK×1", 5)
+    d.finish(ok=False)
+    assert (d.states(), d.where()[3]) == ("2-11 AQ×1", 0)
+
+
+def test_pw_011_failing_writes_meet_expired_locks_at_the_limit() -> None:
+    d = fetched("[2-6]", "[7-11]", start=2, delivery_count_limit=2)
+    d.close()
+    assert d.fetch("[2-6][7-11]") == "2-6×2, 7-11×2"
+    d.hold_writes = True
+    d.ack("3 Acc")
+    d.ack("7-11 Acc")
+    assert d.where()[3] == 6
+    third, seventh = d.pending
+    assert d.later() == 4
+    assert d.states() == "2-2 AR×2 | 3-3 AK×2 | 4-6 AR×2 | 7-11 AK×2"
+    assert d.where()[3] == 10
+    d.finish(third, ok=False)
+    # Kafka leaves the window until the next event, with 5 records finished; here the start follows each outcome.
+    assert (d.states(), d.where()) == ("7-11 AK×2", (7, 11, 12, 5))
+    d.finish(seventh, ok=False)
+    assert d.machine.window_empty
+    assert d.where() == (12, 12, 12, 0)
+
+
+def test_a_failed_write_on_both_sides_of_the_log_start() -> None:
+    d = fetched("[0-9]", hold_writes=True)
+    d.ack("0-9 Acc")
+    d.machine.move_log_start(5, d.now_ms)
+    d.later()
+    d.finish(ok=False)
+    assert (d.states(), d.where()) == ("5-9 AV×1", (5, 9, 5, 0))
+
+
+def test_a_write_carries_the_start_and_the_count_of_its_moment() -> None:
+    d = fetched("[0-4]", "[5-9]", hold_writes=True)
+    d.ack("0-4 Acc")
+    d.ack("5-6 Acc")
+    assert [(w.start_offset, w.delivery_complete_count) for w in d.writes] == [(0, 5), (0, 7)]
+    d.finish()
+    d.ack("7-8 Rel")
+    assert (d.writes[-1].start_offset, d.writes[-1].delivery_complete_count) == (5, 2)
+
+
+# Reasons and delays
+
+
+def test_a_delayed_release_is_available_when_its_time_has_come() -> None:
+    d = fetched("[0-4]")
+    d.ack("1-2 Rel", delay_ms=5_000, reason="later")
+    available_at_ms = d.now_ms + 5_000
+    assert d.writes[0].annotations == [StateAnnotation(1, 2, 1, available_at_ms, "later")]
+    assert (d.where()[2], d.machine.held_count) == (5, 5)
+    assert d.fetch("[0-4]", at=0) == ""
+    d.later(4_999)
+    assert d.where()[2] == 5
+    assert d.later(1) == 0
+    assert (d.where()[2], d.machine.held_count) == (1, 3)
+    assert d.fetch("[0-4]") == "1-2×2"
+
+
+def test_a_delay_is_written_without_a_reason_too() -> None:
+    d = fetched("[0-4]")
+    d.ack("0-4 Rel", delay_ms=5_000)
+    assert d.writes[0].annotations == [StateAnnotation(0, 4, 1, d.now_ms + 5_000)]
+
+
+def test_a_delay_ends_early_when_it_keeps_the_window_full() -> None:
+    d = fetched("[0-9]", partition_max_record_locks=10)
+    d.ack("3-4 Rel", delay_ms=5_000)
+    d.ack("6 Rel", delay_ms=5_000)
+    assert d.machine.can_acquire(d.now_ms)
+    assert d.fetch("[0-9]") == "3-4×2"
+    assert d.fetch("[0-9]") == "6-6×2"
+    assert not d.machine.can_acquire(d.now_ms)
+
+
+def test_a_delay_behind_the_head_of_a_long_span_does_not_end_early() -> None:
+    d = fetched("[0-9]", max_span=10)
+    d.ack("3-4 Rel", delay_ms=5_000)
+    assert not d.machine.can_acquire(d.now_ms)
+    d.ack("0-2 Acc")
+    d.fetch("[10-12]")
+    assert d.machine.can_acquire(d.now_ms)
+    assert d.fetch("[0-9]") == "3-4×2"
+
+
+def test_a_failed_write_forgets_delay_and_reason() -> None:
+    d = fetched("[0-4]", hold_writes=True)
+    d.ack("0-4 Rel", delay_ms=50_000, reason="later")
+    d.finish(ok=False)
+    d.later()
+    assert (d.where()[2], d.writes[-1].annotations) == (0, [])
