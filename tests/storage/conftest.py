@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.record_logs import PostgresRecordLogs, RecordLogs
 
-pytest.register_assert_rewrite("tests.storage.record_log_suite")
+pytest.register_assert_rewrite("tests.storage.record_log_suite", "tests.storage.record_log_trimming_suite")
 
 DEADLINE_S = 30
 

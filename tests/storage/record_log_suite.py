@@ -6,12 +6,11 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from sharequeue_gateway.record_log import IdempotencyKey, OffsetOutOfRange, Offsets, RecordLog
+from sharequeue_gateway.record_log import IdempotencyKey, Offsets, RecordLog
 
 from sharequeue.protocol.errors import InvalidRequest, UnknownTopicOrPartition
+from tests.storage.record_log_trimming_suite import TrimmingSuite
 from tests.storage.record_logs import RecordLogs, append, batch_of, new_topic, read_all
-
-NOW_MS = 1_763_640_000_000
 
 
 def key_of(topic_id: str, key: str, body: bytes, caller: str = "c", path: str = "/p") -> IdempotencyKey:
@@ -21,7 +20,7 @@ def key_of(topic_id: str, key: str, body: bytes, caller: str = "c", path: str = 
     return IdempotencyKey(caller, path, topic_id, key, hashlib.sha256(body).digest(), answer)
 
 
-class RecordLogSuite:
+class RecordLogSuite(TrimmingSuite):
     # Append and read
 
     async def test_what_was_appended_is_read_back(self, record_log: RecordLogs) -> None:
@@ -282,182 +281,3 @@ class RecordLogSuite:
                 await log.append([batch_of(topic, "a"), batch_of(gone, "b")], key_of(topic, "k", b"1"))
             result = await log.append([batch_of(topic, "c")], key_of(topic, "k", b"2"))
             assert list(result.base_offsets) == [0]
-
-    # Offsets by time
-
-    async def test_offsets_by_timestamp(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log:
-            assert await log.offset_for_timestamp(topic, 0, 0) is None
-            await log.append([batch_of(topic, "abc", timestamps=[100, 300, 200])])
-            await log.append([batch_of(topic, "de", timestamps=[150, 160])])
-            await log.append([batch_of(topic, "f", timestamps=[400])])
-            for timestamp_ms, offset in [(0, 0), (100, 0), (101, 1), (300, 1), (301, 5), (400, 5), (401, None)]:
-                assert await log.offset_for_timestamp(topic, 0, timestamp_ms) == offset, timestamp_ms
-            await log.delete_records(topic, 0, 2)
-            for timestamp_ms, offset in [(0, 2), (200, 2), (201, 5), (150, 2)]:
-                assert await log.offset_for_timestamp(topic, 0, timestamp_ms) == offset, timestamp_ms
-
-    # Trimming
-
-    async def test_delete_records_moves_the_log_start(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log:
-            await append(log, topic, range(5))
-            await append(log, topic, range(5, 10))
-            assert await log.delete_records(topic, 0, 3) == 3
-            assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
-            assert await read_all(log, topic) == list(range(3, 10))
-            with pytest.raises(OffsetOutOfRange) as raised:
-                await log.read(topic, 0, 2, 1 << 20, 100)
-            assert raised.value.log_start_offset == 3
-            with pytest.raises(OffsetOutOfRange):
-                log.read_cached(topic, 0, 2, 1 << 20, 100)
-            assert await log.delete_records(topic, 0, 1) == 3, "the log start never goes back"
-            with pytest.raises(OffsetOutOfRange):
-                await log.delete_records(topic, 0, 11)
-            assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
-
-    async def test_an_emptied_partition_goes_on_where_it_ended(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log, record_log.open() as other:
-            await append(log, topic, range(5))
-            assert await log.delete_records(topic, 0, -1) == 5
-            assert await log.delete_records(topic, 0, -1) == 5
-            for reader in (log, other):
-                assert (await reader.offsets(topic, [0]))[0] == Offsets(5, 5, 5)
-                assert await read_all(reader, topic) == []
-            assert await append(other, topic, ["next"]) == 5
-            assert await append(log, topic, ["and"]) == 6
-            assert await read_all(log, topic) == ["next", "and"]
-
-    async def test_delete_records_holds_on_every_gateway_within_a_second(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log, record_log.open() as other:
-            await append(log, topic, range(10))
-            assert len(await read_all(other, topic)) == 10
-            await log.delete_records(topic, 0, 6)
-
-            async def refused() -> None:
-                while True:
-                    try:
-                        await other.read(topic, 0, 0, 1 << 20, 100)
-                    except OffsetOutOfRange:
-                        return
-                    await asyncio.sleep(0.01)
-
-            await asyncio.wait_for(refused(), 5)
-            assert await read_all(other, topic) == list(range(6, 10))
-
-    async def test_retention_by_time(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log:
-            for age_ms in (5000, 3000, 4000, 1000):
-                await log.append([batch_of(topic, "ab", timestamps=[NOW_MS - age_ms - 10, NOW_MS - age_ms])])
-            await log.apply_retention(topic, 1, 10_000, -1, NOW_MS)
-            assert (await log.offsets(topic, [0]))[0] == Offsets(0, 8, 8)
-            await log.apply_retention(topic, 1, 3500, -1, NOW_MS)
-            assert (await log.offsets(topic, [0]))[0] == Offsets(2, 8, 8), "up to the first batch that is young enough"
-            await log.apply_retention(topic, 1, 3000, -1, NOW_MS)
-            assert (await log.offsets(topic, [0]))[0] == Offsets(2, 8, 8)
-            await log.apply_retention(topic, 1, 0, -1, NOW_MS)
-            assert (await log.offsets(topic, [0]))[0] == Offsets(8, 8, 8)
-            assert await append(log, topic, ["next"]) == 8
-
-    async def test_retention_by_bytes(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log:
-            for _ in range(10):
-                await append(log, topic, ["x" * 1000])
-            await log.apply_retention(topic, 1, -1, 100_000, NOW_MS)
-            assert (await log.offsets(topic, [0]))[0] == Offsets(0, 10, 10)
-            await log.apply_retention(topic, 1, -1, 3500, NOW_MS)
-            assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
-            assert len(await read_all(log, topic)) == 3
-            await log.apply_retention(topic, 1, -1, -1, NOW_MS)
-            assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
-
-    async def test_retention_looks_at_each_partition(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log:
-            await log.append([batch_of(topic, "a", 0, [NOW_MS - 5000])])
-            await log.append([batch_of(topic, "b", 1, [NOW_MS])])
-            await log.apply_retention(topic, 3, 1000, -1, NOW_MS)
-            offsets = await log.offsets(topic, [0, 1, 2])
-            assert [offsets[partition].log_start_offset for partition in range(3)] == [1, 0, 0]
-
-    async def test_a_deleted_topic_takes_no_appends_and_has_no_records(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log, record_log.open() as other:
-            await append(log, topic, "ab")
-            await append(other, topic, "c", 1)
-            await log.delete_topic(topic, 3)
-            await log.delete_topic(topic, 3)
-            for writer in (log, other):
-                for partition in range(3):
-                    with pytest.raises(UnknownTopicOrPartition):
-                        await append(writer, topic, "z", partition)
-
-    async def test_a_stale_writer_cannot_write_below_the_end(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as stale, record_log.open() as other:
-            await append(stale, topic, range(10))
-            for _ in range(5):
-                await append(other, topic, range(10))
-            await other.delete_records(topic, 0, -1)
-            assert await append(stale, topic, ["late"]) == 60
-            assert await read_all(other, topic) == ["late"]
-
-    # Watching
-
-    async def test_another_gateways_append_is_noticed(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as writer, record_log.open() as reader:
-            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-            reader.watch(lambda *place: noticed.put_nowait(place), lambda: [(topic, 3)])
-            for number in range(3):
-                await append(writer, topic, [number], 3)
-                assert await asyncio.wait_for(noticed.get(), 5) == (topic, 3)
-                assert (await reader.read(topic, 3, number, 1 << 20, 100)).log_end_offset == number + 1
-
-    async def test_looking_at_the_ends_hides_nothing_from_who_watches(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as writer, record_log.open() as reader:
-            await append(writer, topic, "a")
-            await reader.offsets(topic, [0])
-            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-            reader.watch(lambda *place: noticed.put_nowait(place), lambda: [(topic, 0)])
-            await append(writer, topic, "b")
-            await reader.offsets(topic, [0])
-            await asyncio.wait_for(noticed.get(), 5)
-            await append(writer, topic, "c")
-            await reader.read(topic, 0, 2, 1 << 20, 100)
-            await asyncio.wait_for(noticed.get(), 5)
-
-    async def test_a_moved_log_start_is_noticed(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as writer, record_log.open() as reader:
-            await append(writer, topic, "abc")
-            await reader.offsets(topic, [0])
-            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-            reader.watch(lambda *place: noticed.put_nowait(place), lambda: [(topic, 0)])
-            await writer.delete_records(topic, 0, 2)
-            assert await asyncio.wait_for(noticed.get(), 5) == (topic, 0)
-
-    async def test_an_append_here_is_told_at_once(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log:
-            noticed: list[tuple[str, int]] = []
-            log.watch(lambda *place: noticed.append(place), list)
-            await append(log, topic, "a", 2)
-            assert noticed == [(topic, 2)]
-            await log.append([batch_of(topic, "b", 0), batch_of(topic, "c", 1)])
-            assert noticed[1:] == [(topic, 0), (topic, 1)]
-            await append(log, topic, "d", 2)
-            assert noticed[3:] == [(topic, 2)]
-            await log.delete_records(topic, 2, 1)
-            assert noticed[4:] == [(topic, 2)]
-
-    async def test_the_store_answers(self, record_log: RecordLogs) -> None:
-        async with record_log.open() as log:
-            await log.ping()

@@ -1,27 +1,17 @@
 """The record log on PostgreSQL when connections die: every outcome is told as it is, and nothing is written twice."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable
 from typing import Any
 
-import asyncpg
 import pytest
 from sharequeue_gateway.record_log.store import lock_key
 
 from sharequeue.protocol.errors import ApiError, RequestTimedOut, StorageError
+from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all
-
-
-@asynccontextmanager
-async def session(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def waiting_for_a_lock(connection: Any, application_name: str) -> list[int]:

@@ -4,11 +4,8 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import pytest
 from sharequeue_gateway.record_log import DeadLetterRow, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -16,17 +13,9 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.types import SharePartitionKey
+from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all, tail
-
-
-@asynccontextmanager
-async def session(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def rows_of(connection: Any, topic_id: str) -> list[int]:

@@ -1,0 +1,129 @@
+"""A share coordinator to test: on a real database, with its loops running, called in the words of the scenarios."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from sharequeue_share_coordinator import shard
+from sharequeue_share_coordinator.coordinator import Decide, Item, ShareCoordinator
+from sharequeue_share_coordinator.shard import KeyState
+
+from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.types import SharePartitionKey, StateBatch
+from sharequeue.service import Clock
+from tests.storage.record_logs import new_topic
+
+
+class Running:
+    """A share coordinator with its loop running, and the calls of one group."""
+
+    def __init__(self, database_url: str, limit: int, max_cached: int, cold_ms: int, prune_ms: int) -> None:
+        self.limit = limit
+        self.database_url = database_url
+        self.connections = 0
+
+        async def connect() -> Any:
+            self.connections += 1
+            settings = {"application_name": "share-coordinator-test"}
+            return await asyncpg.connect(self.database_url, command_timeout=10, server_settings=settings)
+
+        self.coordinator = ShareCoordinator(
+            connect,
+            Clock(),
+            owner="test",
+            updates_per_snapshot=limit,
+            cold_interval_ms=cold_ms,
+            prune_interval_ms=prune_ms,
+            max_cached=max_cached,
+        )
+        self.loop: asyncio.Task[None] | None = None
+
+    def submit(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> "asyncio.Future[Any]":
+        return self.coordinator.submit([Item(key, decide, creates)])
+
+    async def _one(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> PartitionStateResult:
+        (result,) = await self.submit(key, decide, creates)
+        return result  # type: ignore[no-any-return]
+
+    async def init(self, key: SharePartitionKey, epoch: int = 0, start: int = 0) -> int:
+        request = PartitionState(partition=0, state_epoch=epoch, start_offset=start)
+        return (await self._one(key, lambda s: shard.initialize(s, request, None, 0), True)).error_code
+
+    def writing(self, start: int, count: int, batches: Sequence[tuple[int, int, int, int]], leader: int = 0) -> Decide:
+        request = PartitionState(
+            partition=0,
+            state_epoch=9,
+            leader_epoch=leader,
+            start_offset=start,
+            delivery_complete_count=count,
+            state_batches=[StateBatch(*batch) for batch in batches],
+        )
+        return lambda s: shard.write(s, request, None, self.limit, 0)
+
+    async def write(
+        self, key: SharePartitionKey, start: int, count: int, *batches: tuple[int, int, int, int], leader: int = 0
+    ) -> int:
+        return (await self._one(key, self.writing(start, count, batches, leader))).error_code
+
+    async def read(self, key: SharePartitionKey, leader: int = 0) -> PartitionStateResult:
+        request = PartitionState(partition=0, leader_epoch=leader)
+        return await self._one(key, lambda s: shard.read(s, request, None, self.limit, 0))
+
+    async def delete(self, key: SharePartitionKey) -> int:
+        return (await self._one(key, lambda s: shard.delete(s, PartitionState(partition=0), None))).error_code
+
+    async def state(self, key: SharePartitionKey) -> KeyState | None:
+        """The state as it is in memory, loaded if need be."""
+        seen: list[KeyState | None] = []
+
+        def look(state: KeyState | None) -> shard.Decision:
+            seen.append(state)
+            return shard.Decision(shard.done(0))
+
+        await self._one(key, look)
+        return seen[0]
+
+
+@asynccontextmanager
+async def running(
+    database_url: str,
+    *,
+    limit: int = 500,
+    max_cached: int = 1000,
+    cold_ms: int = 10**9,
+    prune_ms: int = 10**9,
+) -> AsyncIterator[Running]:
+    started = Running(database_url, limit, max_cached, cold_ms, prune_ms)
+    await started.coordinator.take_over()
+    loops = [asyncio.create_task(started.coordinator.run()), asyncio.create_task(started.coordinator.housekeep())]
+    started.loop = loops[0]
+    try:
+        yield started
+    finally:
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        for connection in (started.coordinator._connection, started.coordinator._maintenance):
+            if connection is not None:
+                connection.terminate()
+
+
+def new_key(group_id: str = "g", partition: int = 0) -> SharePartitionKey:
+    return SharePartitionKey(group_id, new_topic(), partition)
+
+
+def held(result: PartitionStateResult) -> tuple[int | None, list[tuple[int, int, int, int]]]:
+    assert result.error_code == 0, result.error_message
+    batches = result.state_batches or []
+    return result.start_offset, [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in batches]
+
+
+async def kinds(connection: Any, key: SharePartitionKey) -> list[int]:
+    rows = await connection.fetch(
+        """SELECT r.kind FROM share_state.share_records r JOIN share_state.share_partitions USING (key_id)
+           WHERE group_id = $1 AND topic_id = $2 AND partition = $3 ORDER BY seq""",
+        *key,
+    )
+    return [row[0] for row in rows]
