@@ -28,10 +28,11 @@ def shared_stack(data_dir: Path, new_database: Callable[[], str], new_redis: Cal
         stack.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def gateway(shared_stack: Stack) -> Iterator[Gateway]:
-    """The shared stack's gateway."""
-    with httpx.Client(base_url=shared_stack.url, timeout=40) as http:
+    """The shared stack's gateway. Connections are dropped before the gateway, which keeps idle ones for 5 s, does so."""
+    limits = httpx.Limits(keepalive_expiry=2.5)
+    with httpx.Client(base_url=shared_stack.url, timeout=40, limits=limits) as http:
         yield Gateway(http)
 
 

@@ -7,10 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 
-from sharequeue.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem
 
 INVALID_REQUEST = ("INVALID_REQUEST", 42)
@@ -27,13 +25,11 @@ class Setting(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def made(shared_stack: Stack) -> Setting:
-    with httpx.Client(base_url=shared_stack.url) as http:
-        gateway = Gateway(http)
-        gateway.configure("bad-input", share_record_lock_duration_ms=600_000)
-        gateway.create_topic("bad-input", partitions=2)
-        gateway.produce_batches("bad-input", 5)
-        gateway.acquire("bad-input", "bad-input")
+def made(gateway: Gateway) -> Setting:
+    gateway.configure("bad-input", share_record_lock_duration_ms=600_000)
+    gateway.create_topic("bad-input", partitions=2)
+    gateway.produce_batches("bad-input", 5)
+    gateway.acquire("bad-input", "bad-input")
     return Setting("bad-input", "bad-input")
 
 

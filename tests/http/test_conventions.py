@@ -90,38 +90,40 @@ def test_logs_name_request_trace_and_cause(gateway: Gateway, data_dir: Path, nam
     assert found["cause"]
 
 
-def test_every_service_tells_that_it_lives_is_ready_and_its_metrics(shared_stack: Stack) -> None:
+def test_every_service_tells_that_it_lives_is_ready_and_its_metrics(gateway: Gateway, shared_stack: Stack) -> None:
     for service in shared_stack.services:
-        assert httpx.get(f"{service.url}/livez").json() == {}
-        readiness = good(httpx.get(f"{service.url}/readyz"))
+        assert gateway.http.get(f"{service.url}/livez").json() == {}
+        readiness = good(gateway.http.get(f"{service.url}/readyz"))
         assert readiness["status"] == "ready"
         assert set(readiness["dependencies"].values()) == {"ok"}
-        metrics = httpx.get(f"{service.url}/metrics")
+        metrics = gateway.http.get(f"{service.url}/metrics")
         assert metrics.headers["content-type"].startswith("text/plain")
         assert "sharequeue_http_request_seconds_count" in metrics.text
 
 
-def urls_of(stack: Stack, api: Api) -> list[str]:
+def urls_of(http: httpx.Client, stack: Stack, api: Api) -> list[str]:
     """Where the services serve an internal call: those that know its path."""
     path = path_of(api, **{key: value for key, value in PARAMETERS.items() if f"{{{key}}}" in api.path})
     urls = [service.url + path for service in stack.services]
-    return [url for url in urls if httpx.request("OPTIONS", url).status_code == 405]
+    return [url for url in urls if http.request("OPTIONS", url).status_code == 405]
 
 
 @pytest.mark.parametrize("api", INTERNAL, ids=lambda api: api.operation_id)
-def test_internal_calls_need_the_cluster_token(shared_stack: Stack, api: Api) -> None:
-    urls = urls_of(shared_stack, api)
+def test_internal_calls_need_the_cluster_token(gateway: Gateway, shared_stack: Stack, api: Api) -> None:
+    urls = urls_of(gateway.http, shared_stack, api)
     assert urls
     for url in urls:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}):
-            response = httpx.request(api.method, url, headers=headers)
+            response = gateway.http.request(api.method, url, headers=headers)
             problem(response, 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
 
 
-def test_the_group_coordinator_takes_no_clients_call_without_the_token(shared_stack: Stack, data_dir: Path) -> None:
+def test_the_group_coordinator_takes_no_clients_call_without_the_token(
+    gateway: Gateway, shared_stack: Stack, data_dir: Path
+) -> None:
     url = shared_stack.service("group coordinator").url + "/v1/topics"
-    problem(httpx.get(url), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
-    problem(httpx.post(url, json={"name": "sneaked-in"}), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
+    problem(gateway.http.get(url), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
+    problem(gateway.http.post(url, json={"name": "sneaked-in"}), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
     token = (data_dir / "cluster.token").read_text()
-    listed = good(httpx.get(url, headers={"Authorization": f"Bearer {token}"}))["topics"]
+    listed = good(gateway.http.get(url, headers={"Authorization": f"Bearer {token}"}))["topics"]
     assert "sneaked-in" not in [topic["name"] for topic in listed]

@@ -91,8 +91,8 @@ def test_fa_015_the_limit_is_soft_or_hard(gateway: Gateway, name: str) -> None:
 
 
 def test_fa_017_every_record_once_in_order(gateway: Gateway, name: str) -> None:
-    """With 500 batches of one record; each fetch takes two and accepts the last two."""
-    total = 500
+    """With 200 batches of one record; each fetch takes two and accepts the last two."""
+    total = 200
     for number in range(total):
         gateway.produce(name, number)
     seen: list[int] = []
