@@ -201,6 +201,17 @@ def test_a_throttled_portion_counts_every_record_of_its_batch() -> None:
     assert d.fetch("[0-9]") == "0-3×2, 4-4×4"
 
 
+def test_a_limit_of_two_has_no_last_delivery_that_comes_alone() -> None:
+    d = fetched("[0-9]")
+    for _ in range(2):
+        d.ack("5-9 Rel")
+        d.fetch("[0-9]")
+    d.close()
+    d.configure(delivery_count_limit=2)
+    assert d.states() == "0-4 AV×1 | 5-9 AV×3"
+    assert d.fetch("[0-9]") == "0-4×2"
+
+
 def test_record_limit_holds_for_a_throttled_portion() -> None:
     d = Driver([(0, 19, 0, 3)])
     assert d.fetch("[0-19]", max=4, rl=True) == "0-3×4"

@@ -8,6 +8,7 @@ import itertools
 import os
 from typing import Any
 
+import hypothesis
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, Phase, note, settings
@@ -380,6 +381,6 @@ def test_the_machine_agrees_with_the_model() -> None:
 
 
 @pytest.mark.soak
-def test_the_machine_agrees_with_the_model_for_long() -> None:
-    long = settings(NORMAL, max_examples=20_000, stateful_step_count=60, derandomize=False, print_blob=True)
-    run_state_machine_as_test(AnyEvents, settings=long)
+def test_the_machine_agrees_with_the_model_for_long(seed: int) -> None:
+    long = settings(NORMAL, max_examples=20_000, stateful_step_count=60, derandomize=False)
+    run_state_machine_as_test(hypothesis.seed(seed)(AnyEvents), settings=long)

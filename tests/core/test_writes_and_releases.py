@@ -214,6 +214,17 @@ def test_a_delayed_release_is_available_when_its_time_has_come() -> None:
     assert d.fetch("[0-4]") == "1-2×2"
 
 
+def test_a_delay_that_is_over_before_its_write_ends_with_the_next_expiry() -> None:
+    d = fetched("[0-4]", hold_writes=True)
+    d.ack("0-4 Rel", delay_ms=1_000)
+    assert d.later() == 0
+    assert (d.where()[2], d.machine.held_count) == (5, 5)
+    d.finish()
+    assert (d.where()[2], d.machine.held_count) == (5, 5)
+    d.later(0)
+    assert (d.where()[2], d.machine.held_count) == (0, 0)
+
+
 def test_a_delay_is_written_without_a_reason_too() -> None:
     d = fetched("[0-4]")
     d.ack("0-4 Rel", delay_ms=5_000)
