@@ -4,7 +4,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from sharequeue_gateway.record_log import PartitionAppend, RecordLog
@@ -18,8 +18,7 @@ class RecordLogs(Protocol):
 
     capabilities: frozenset[str]
 
-    def open(self, *, cache_bytes: int = 64 << 20) -> "asynccontextmanager[RecordLog]":  # type: ignore[type-arg]
-        ...
+    def open(self, *, cache_bytes: int = 64 << 20) -> AbstractAsyncContextManager[RecordLog]: ...
 
 
 class PostgresRecordLogs:

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import asyncpg
@@ -51,7 +50,7 @@ async def schemas(database_url: str) -> set[str]:
     return {row[0] for row in await tables(database_url)}
 
 
-async def test_from_nothing_and_once_more(empty_database: str, new_database: Callable[[], str]) -> None:
+async def test_from_nothing_and_once_more(empty_database: str) -> None:
     await upgrade_async(empty_database)
     after = await tables(empty_database)
     assert {"record_batches", "share_records", "topics"} <= {row[1] for row in after}
