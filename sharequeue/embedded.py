@@ -235,7 +235,8 @@ class Postgres(Process):
         self._end(signal.SIGINT)
 
     def remove(self) -> None:
-        """Delete the data of a server that was stopped, where it lies outside of `data_dir` too."""
+        """End the server at once, if it runs, and delete its data, where they lie outside of `data_dir` too."""
+        self._end(signal.SIGQUIT)
         shutil.rmtree(self.home, ignore_errors=True)
         if ROOT_HOME in self.home.parents:
             shutil.rmtree(self.home.parent, ignore_errors=True)

@@ -44,7 +44,6 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     _sql(server.url, f"CREATE DATABASE {TEMPLATE}")
     upgrade(_database_url(server, TEMPLATE))
     yield server
-    server.stop()
     server.remove()
 
 

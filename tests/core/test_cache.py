@@ -156,3 +156,15 @@ def test_bytes_are_the_sum_of_what_is_there(sequence: list[tuple[tuple[str, int]
         assert cache.bytes == sum(cost(b) for known in kept for b in known.batches)
         assert cache.bytes <= max_bytes or sum(len(known.batches) for known in kept) == 1
         assert all(known.bases == sorted(b.base_offset for b in known.batches) for known in kept)
+
+
+def test_a_partition_nobody_asks_for_is_forgotten() -> None:
+    cache = filled(0, 10)
+    cache.set_ends(("u", 0), 0, 5)
+    cache.forget_unused()
+    assert bases(cache) == [0, 10], "asked for since it came"
+    cache.forget_unused()
+    assert cache.places() == [PLACE]
+    cache.forget_unused()
+    assert cache.places() == []
+    assert cache.bytes == 0

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 SWEEP_PAUSE_S = 0.5
 UNLOADING_CODES = frozenset({3, 6, 42, 69})
 LOCKS_PER_WRITE = 1000
+REMIND_AGAIN_MS = 30_000
 
 Loaded = LedSharePartition | ApiError
 
@@ -55,6 +56,7 @@ class Leader:
         self._loading: dict[SharePartitionKey, asyncio.Future[Loaded]] = {}
         self._loading_known: set[SharePartitionKey] = set()
         """Loads under way that do not initialise."""
+        self._loading_due: set[SharePartitionKey] = set()
         self._reloading: dict[SharePartitionKey, LedSharePartition] = {}
         """Given up because a write's outcome is not known; their locks are taken over by the load that follows."""
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
@@ -278,24 +280,33 @@ class Leader:
     def _on_due(self, key: SharePartitionKey) -> None:
         led = self._led.get(key)
         if led is None:
-            self._spawn(self._load_due(key))
+            if key not in self._loading_due:
+                self._loading_due.add(key)
+                self._spawn(self._load_due(key))
             return
         self.expire(led)
         over = led.take_lock_entries_over()
         deadline_ms = led.machine.next_deadline_ms()
+        if deadline_ms is None and led.machine.held_count:
+            deadline_ms = self._clock.now_ms() + REMIND_AGAIN_MS  # dead letters are not written yet
         self._lock_timers.write(LockWrite(key, led.machine.leader_epoch, deadline_ms, {}, over, None))
 
     async def _load_due(self, key: SharePartitionKey) -> None:
         """A lock of a share-partition that nobody fetches from is due: load it, so that its records come back."""
-        await self._metadata.topics_by_id([key.topic_id])
-        topic = self._metadata.known_topic_id(key.topic_id)
-        loaded = None
-        if topic is not None:
-            (loaded,) = await self.get(key.group_id, [(topic, key.partition)], initialize=False)
-        if isinstance(loaded, LedSharePartition):
-            self._on_due(key)
-        elif topic is None or (isinstance(loaded, ApiError) and loaded.definite and not loaded.error.retriable):
-            await self._lock_timers.forget_due(key)
+        try:
+            await self._metadata.topics_by_id([key.topic_id])
+            topic = self._metadata.known_topic_id(key.topic_id)
+            loaded = None
+            if topic is not None:
+                (loaded,) = await self.get(key.group_id, [(topic, key.partition)], initialize=False)
+            if isinstance(loaded, LedSharePartition):
+                self._on_due(key)
+            elif topic is None or (isinstance(loaded, ApiError) and loaded.definite and not loaded.error.retriable):
+                await self._lock_timers.forget_due(key)
+        except ApiError as error:
+            log.info("a lock that is due waits", extra=fields(group_id=key.group_id, cause=error.detail))
+        finally:
+            self._loading_due.discard(key)
 
     def expire(self, led: LedSharePartition) -> None:
         """Give back what locks and delays that are due held back. What memory decided stands if the write fails."""

@@ -74,8 +74,11 @@ class Loader:
         async with self._at_once:
             leader_epoch = self.leader_epoch
             faults: dict[SharePartitionKey, ApiError] = {}
-            if initialize:
-                faults = await self._initialize(group_id, wanted)
+            group_known = self._metadata.config(group_id) is not None
+            if initialize and (self._metadata.reachable() or not group_known):
+                faults = await self._initialize(
+                    group_id, wanted
+                )  # without the group coordinator the state itself tells
             config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
             to_read = [item for item in wanted if item[0] not in faults]
             states = await self._read(group_id, to_read, leader_epoch)

@@ -31,6 +31,7 @@ from sharequeue.wire import Client
 log = logging.getLogger(__name__)
 
 FEED_WAIT_MS = 20_000
+AWAY_DEADLINE_S = 1.0
 
 
 class Topic:
@@ -99,7 +100,7 @@ class Metadata:
         """Make a topic of one partition, or take the one that somebody made at the same time."""
         request = messages.CreateTopicRequest(name=name, config=dict(config))
         with contextlib.suppress(TopicAlreadyExists):
-            self.learn(await self._coordinator.call(apis.CREATE_TOPIC, request))
+            self.learn(await self._call(apis.CREATE_TOPIC, request))
         return await self.topic(name)
 
     async def topics_by_id(self, topic_ids: list[str]) -> None:
@@ -123,7 +124,7 @@ class Metadata:
         await self._ask(DescribeTopicsRequest(names=[name]))
 
     async def _ask(self, request: DescribeTopicsRequest) -> None:
-        response: DescribeTopicsResponse = await self._coordinator.call(apis.DESCRIBE_TOPICS, request)
+        response: DescribeTopicsResponse = await self._call(apis.DESCRIBE_TOPICS, request)
         for topic in response.topics:
             self.learn(topic)
 
@@ -156,15 +157,13 @@ class Metadata:
                 for topic_id, partitions in partitions_by_topic_id.items()
             ],
         )
-        response: InitializeSharePartitionsResponse = await self._coordinator.call(
-            apis.INITIALIZE_SHARE_PARTITIONS, request
-        )
+        response: InitializeSharePartitionsResponse = await self._call(apis.INITIALIZE_SHARE_PARTITIONS, request)
         self._configs[group_id] = share_group_config(group_id, response.config, self._kafka_defaults)
         return response
 
     async def learn_config(self, group_id: str) -> ShareGroupConfig:
         """Ask for a group's settings."""
-        values = await self._coordinator.call(apis.GET_SHARE_GROUP_CONFIG, path={"group": group_id})
+        values = await self._call(apis.GET_SHARE_GROUP_CONFIG, path={"group": group_id})
         config = self._configs[group_id] = share_group_config(group_id, values, self._kafka_defaults)
         return config
 
@@ -183,6 +182,11 @@ class Metadata:
     def reachable(self) -> bool:
         """Whether the group coordinator answered lately."""
         return time.monotonic() - self._heard_at < FEED_WAIT_MS / 1000 + 10
+
+    async def _call(self, api: apis.Api, request: Any = None, *, path: Mapping[str, Any] | None = None) -> Any:
+        """Ask the group coordinator; while it is known to be away not for long: a client waits for the answer."""
+        away = self._version >= 0 and not self.reachable()
+        return await self._coordinator.call(api, request, path=path, deadline_s=AWAY_DEADLINE_S if away else None)
 
     async def follow(self) -> None:
         """Follow the change feed for ever."""

@@ -15,13 +15,15 @@ TopicPartition = tuple[str, int]
 class CachedPartition:
     """One partition's known ends (−1 = not known) and cached batches, ascending."""
 
-    __slots__ = ("bases", "batches", "log_end_offset", "log_start_offset")
+    __slots__ = ("bases", "batches", "log_end_offset", "log_start_offset", "used")
 
     def __init__(self) -> None:
         self.log_start_offset = -1
         self.log_end_offset = -1
         self.bases: list[int] = []
         self.batches: list[RecordBatch] = []
+        self.used = True
+        """Whether anybody asked for it since unused ones were last forgotten."""
 
     @property
     def known(self) -> bool:
@@ -38,7 +40,17 @@ class BatchCache:
         self.bytes = 0
 
     def partition(self, place: TopicPartition) -> CachedPartition | None:
-        return self._partitions.get(place)
+        known = self._partitions.get(place)
+        if known is not None:
+            known.used = True
+        return known
+
+    def forget_unused(self) -> None:
+        """Drop partitions nobody asked for since the last call; what is known is kept true at a cost for each."""
+        for place, known in list(self._partitions.items()):
+            if not known.used:
+                self.drop(place)
+            known.used = False
 
     def places(self) -> list[TopicPartition]:
         return list(self._partitions)

@@ -278,6 +278,7 @@ class PostgresRecordLog:
 
     async def _purge(self) -> None:
         while True:
+            self._cache.forget_unused()
             try:
                 hour = int(time.time() // 3600)
                 await self._query(store.make_key_partitions, hour, KEY_HOURS)
