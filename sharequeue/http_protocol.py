@@ -6,7 +6,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.wire import problem_answer, request_id_from
+from sharequeue.serving import problem_answer, request_id_from
 
 
 class _Joined:

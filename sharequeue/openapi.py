@@ -16,7 +16,8 @@ from sharequeue import __version__
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages import Problem
-from sharequeue.wire import Answer, Call, Endpoint, encode, serve
+from sharequeue.serving import Answer, Call, Endpoint, serve
+from sharequeue.wire import encode
 
 OPENAPI: Final = Api("openapi", "GET", "/openapi.json", "This document.", tag="Operations")
 OPENAPI_3_0: Final = Api("openapi30", "GET", "/openapi-3.0.json", "The document as OpenAPI 3.0.", tag="Operations")

@@ -23,7 +23,8 @@ from sharequeue.http_protocol import HttpProtocol
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Empty, Readiness
-from sharequeue.wire import Answer, Call, encode, serve
+from sharequeue.serving import Answer, Call, serve
+from sharequeue.wire import encode
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from msgspec import NODEFAULT, Struct, structs
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-import sharequeue.wire
+import sharequeue.serving
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
@@ -34,7 +34,7 @@ METRIC_MODULES = (
     sharequeue_gateway.metrics,
     sharequeue_coordinator.app,
     sharequeue_share_coordinator.metrics,
-    sharequeue.wire,
+    sharequeue.serving,
 )
 PUBLIC = [api for api in vars(apis).values() if isinstance(api, Api) and not api.internal]
 

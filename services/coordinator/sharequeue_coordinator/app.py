@@ -19,7 +19,8 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
 from sharequeue.service import serve_operations
-from sharequeue.wire import Call, Client, create_app, serve
+from sharequeue.serving import Call, create_app, serve
+from sharequeue.wire import Client
 from sharequeue_coordinator import store
 from sharequeue_coordinator.coordinator import GroupCoordinator
 

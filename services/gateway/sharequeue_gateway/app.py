@@ -8,7 +8,7 @@ from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
-from sharequeue.wire import create_app, serve
+from sharequeue.serving import create_app, serve
 from sharequeue_gateway.records_api import RecordsApi
 from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
 

@@ -12,7 +12,7 @@ import msgspec
 
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages import ProduceRecord
-from sharequeue.wire import Answer
+from sharequeue.serving import Answer
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.partitioner import key_hash
 from sharequeue_gateway.record_log import IdempotencyKey, PartitionAppend, RecordLog

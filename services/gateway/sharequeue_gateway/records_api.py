@@ -19,7 +19,8 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, FetchRequest, ProduceRequest
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, group_id_fault
 from sharequeue.service import Clock
-from sharequeue.wire import JSON, Answer, Call, encode
+from sharequeue.serving import JSON, Answer, Call
+from sharequeue.wire import encode
 from sharequeue_gateway import metrics
 from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault, WaitingFetch

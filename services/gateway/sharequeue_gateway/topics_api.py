@@ -17,7 +17,7 @@ from sharequeue.protocol.messages import (
     InFlightPartition,
 )
 from sharequeue.protocol.types import DeliveryState
-from sharequeue.wire import Answer, Call
+from sharequeue.serving import Answer, Call
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.leader import Leader, Loaded
 from sharequeue_gateway.led_share_partition import LedSharePartition

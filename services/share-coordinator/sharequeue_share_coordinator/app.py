@@ -28,7 +28,8 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock, serve_operations
-from sharequeue.wire import Call, Client, create_app, serve
+from sharequeue.serving import Call, create_app, serve
+from sharequeue.wire import Client
 from sharequeue_share_coordinator import shard
 from sharequeue_share_coordinator.coordinator import LOST, Item, OwnershipLost, ShareCoordinator
 from sharequeue_share_coordinator.shard import Decision, KeyState

@@ -1,0 +1,331 @@
+"""The serving end of the calls: a row of `sharequeue.protocol.apis` and a handler become a route.
+
+Decodes with msgspec, maps every exception to a problem document (RFC 9457), echoes request ids, measures.
+"""
+
+import asyncio
+import hmac
+import itertools
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+import starlette.requests
+from fastapi import FastAPI
+from prometheus_client import Histogram
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from sharequeue.log import REQUEST, RequestContext, fields
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, TooLarge
+from sharequeue.protocol.messages import PointedDetail, Problem
+from sharequeue.wire import encode
+
+log = logging.getLogger(__name__)
+
+JSON: Final = (b"content-type", b"application/json")
+PROBLEM_JSON: Final = (b"content-type", b"application/problem+json")
+DEFAULT_MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
+
+REQUEST_SECONDS = Histogram(
+    "sharequeue_http_request_seconds",
+    "Time to answer a request, long polls included, by operation and status.",
+    ["operation", "status"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that is already bytes, or has headers of its own."""
+
+    body: bytes
+    status: int | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
+
+
+class Call:
+    """One request as its handler sees it: path parameters, headers, the decoded body or query."""
+
+    __slots__ = ("_receive", "body", "path", "raw", "request", "request_id", "scope")
+
+    def __init__(
+        self, scope: Scope, receive: Receive, path: Mapping[str, str], raw: bytes, request: Any, request_id: str
+    ) -> None:
+        self.scope = scope
+        self.path = path
+        self.raw = raw
+        self.request = request
+        self.request_id = request_id
+        self._receive = receive
+
+    def header(self, name: str) -> str | None:
+        wanted = name.lower().encode()
+        for header, value in self.scope["headers"]:
+            if header == wanted:
+                return str(value, "latin-1")
+        return None
+
+    async def disconnected(self) -> None:
+        """Return when the client has hung up."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def gone(self) -> bool:
+        """Whether the client has hung up by now, as far as this host has heard."""
+        receiving = self._receive()
+        try:
+            receiving.send(None)  # type: ignore[attr-defined]  # one step: it ends at once if a message is there
+        except StopIteration as ended:
+            return bool(ended.value["type"] == "http.disconnect")
+        receiving.close()  # type: ignore[attr-defined]
+        return False
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+class _ClientGone(Exception):
+    """The client hung up before its request was read."""
+
+
+class Endpoint:
+    """The ASGI application of one call."""
+
+    def __init__(
+        self, api: Api, handler: Handler, max_request_bytes: int, cluster_token: str | None, protect: bool
+    ) -> None:
+        self.api = api
+        self._handler = handler
+        self._max_request_bytes = max_request_bytes
+        protected = cluster_token is not None and (api.internal or protect)
+        self._authorization = f"Bearer {cluster_token}".encode() if protected else None
+        has_type = api.request is not None
+        self._decoder = msgspec.json.Decoder(api.request) if has_type and not api.query_parameters else None
+        self._seconds: dict[int, Histogram] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = request_id_from(headers.get(b"x-request-id"))
+        traceparent = headers.get(b"traceparent")
+        token = REQUEST.set(RequestContext(request_id, traceparent.decode("latin-1") if traceparent else None))
+        status = 499
+        try:
+            answer = await self._answer(scope, receive, headers, request_id)
+            status = self.api.status if answer.status is None else answer.status
+            await _send(send, status, answer.headers, answer.body, request_id)
+        except _ClientGone:
+            log.debug("client hung up before its request was whole", extra=fields(operation=self.api.operation_id))
+        finally:
+            REQUEST.reset(token)
+            seconds = self._seconds.get(status)
+            if seconds is None:
+                seconds = self._seconds[status] = REQUEST_SECONDS.labels(self.api.operation_id, str(status))
+            seconds.observe(time.perf_counter() - started)
+
+    async def _answer(self, scope: Scope, receive: Receive, headers: dict[bytes, bytes], request_id: str) -> Answer:
+        try:
+            self._authorise(headers)
+            raw = await self._read(receive, headers)
+            request = self._decode(scope, headers, raw)
+            result = await self._handler(Call(scope, receive, scope["path_params"], raw, request, request_id))
+            if isinstance(result, Answer):
+                return result
+            return Answer(b"") if self.api.status == 204 else Answer(encode(result))
+        except ApiError as error:
+            return problem_answer(error, request_id)
+        except _ClientGone:
+            raise
+        except (Exception, asyncio.CancelledError) as fault:
+            task = asyncio.current_task()
+            if isinstance(fault, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # this request is to end; else something it waited for was cancelled
+            log.exception("request failed", extra=fields(operation=self.api.operation_id))
+            unexpected = ApiError("the service failed; its log names the cause under this request id")
+            return problem_answer(unexpected, request_id)
+
+    def _authorise(self, headers: dict[bytes, bytes]) -> None:
+        if self._authorization is None:
+            return
+        if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
+            raise ClusterAuthorizationFailed("this call is for the services alone and needs the cluster token")
+
+    async def _read(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+        limit = self._max_request_bytes
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > limit:
+            raise _request_too_large(limit)
+        message = await receive()
+        if not message.get("more_body", False):
+            body = self._body(message)
+            if len(body) > limit:
+                raise _request_too_large(limit)
+            return body
+        parts = [self._body(message)]
+        size = len(parts[0])
+        while message.get("more_body", False):
+            message = await receive()
+            parts.append(self._body(message))
+            size += len(parts[-1])
+            if size > limit:
+                raise _request_too_large(limit)
+        return b"".join(parts)
+
+    @staticmethod
+    def _body(message: Message) -> bytes:
+        if message["type"] == "http.disconnect":
+            raise _ClientGone
+        body: bytes = message.get("body", b"")
+        return body
+
+    def _decode(self, scope: Scope, headers: dict[bytes, bytes], raw: bytes) -> Any:
+        if self.api.query_parameters:
+            return _decode_query(self.api.request, scope["query_string"])
+        if self._decoder is None:
+            return None
+        media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if media_type != b"application/json" and not media_type.endswith(b"+json"):
+            given = media_type.decode("latin-1")
+            raise InvalidRequest(f"send JSON with the header Content-Type: application/json, not {given!r}", status=415)
+        try:
+            raw.decode()  # values are kept byte for byte and must be UTF-8 too
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError as fault:
+            raise _does_not_fit(str(fault)) from None
+        except msgspec.DecodeError as fault:
+            raise InvalidRequest(f"the body is not JSON: {fault}", status=422) from None
+        except UnicodeDecodeError as fault:
+            raise InvalidRequest(f"the body is not UTF-8 at byte {fault.start}", status=422) from None
+        except RecursionError:
+            raise InvalidRequest("the body is nested too deeply", status=422) from None
+
+
+def _decode_query(request_type: Any, query_string: bytes) -> Any:
+    values: dict[str, str] = {}
+    for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+        if name in values:
+            raise InvalidRequest(f"the query parameter {name!r} is given twice", status=422)
+        values[name] = value
+    try:
+        return msgspec.convert(values, request_type, strict=False)
+    except msgspec.ValidationError as fault:
+        raise _does_not_fit(str(fault)) from None
+
+
+def _does_not_fit(fault: str) -> InvalidRequest:
+    """msgspec's "Expected `int`, got `str` - at `$.records[0].key`" as a problem with a JSON pointer."""
+    detail, _, place = fault.partition(" - at `")
+    steps = place.rstrip("`").removeprefix("$").replace("[...]", "").replace("[", ".").replace("]", "")
+    pointer = "".join("/" + step.replace("~", "~0") for step in steps.split(".") if step)
+    return InvalidRequest(f"the request does not fit the schema: {fault}", status=422, pointers=[(pointer, detail)])
+
+
+def _request_too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the request is larger than {limit} bytes; send less in one request", limit=limit)
+
+
+_request_prefix: Final = f"{os.getpid():x}-{time.time_ns():x}"
+_request_numbers: Final = itertools.count(1)
+
+
+def request_id_from(given: bytes | None) -> str:
+    """The id of a request: the given one if it is fit to be echoed, else a new one."""
+    if given and len(given) <= 128 and given.isascii() and given.decode().isprintable():
+        return given.decode()
+    return f"{_request_prefix}-{next(_request_numbers):x}"
+
+
+async def _send(
+    send: Send, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes, request_id: str
+) -> None:
+    all_headers = [*headers, (b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode())]
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def problem_of(error: ApiError, request_id: str) -> Problem:
+    """The problem document of an error."""
+    return Problem(
+        type=f"urn:sharequeue:problem:{error.error.code.lower().replace('_', '-')}",
+        title=error.error.title,
+        status=error.status,
+        detail=error.detail,
+        code=error.error.code,
+        kafka_code=error.error.kafka_code,
+        retriable=error.error.retriable,
+        definite=error.definite,
+        request_id=request_id,
+        errors=[PointedDetail(pointer=pointer, detail=detail) for pointer, detail in error.pointers],
+        limit=error.limit,
+    )
+
+
+def problem_answer(error: ApiError, request_id: str) -> Answer:
+    """The answer for an error: its problem document, `Retry-After` where waiting helps."""
+    body = encode({**msgspec.to_builtins(problem_of(error, request_id)), **error.extra})
+    headers: tuple[tuple[bytes, bytes], ...] = (PROBLEM_JSON,)
+    if error.status in (429, 503):
+        headers += ((b"retry-after", b"%d" % max(1, round(error.retry_after_s or 1))),)
+    return Answer(body, status=error.status, headers=headers)
+
+
+def serve(
+    app: FastAPI,
+    api: Api,
+    handler: Handler,
+    *,
+    max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
+    cluster_token: str | None = None,
+    protect: bool = False,
+) -> None:
+    """Make `api` a route of `app`.
+
+    Args:
+        handler: takes a Call, returns the response message, or an Answer that is already bytes. May raise ApiError.
+        max_request_bytes: a larger body is refused with 413.
+        cluster_token: what internal calls must bring; None asks nothing.
+        protect: ask the token of this call too, although clients may make it elsewhere.
+    """
+    app.router.routes.append(
+        Route(
+            api.path,
+            endpoint=Endpoint(api, handler, max_request_bytes, cluster_token, protect),
+            methods=[api.method],
+            name=api.operation_id,
+        )
+    )
+
+
+def create_app(title: str, description: str) -> FastAPI:
+    """A FastAPI application whose unknown paths and methods answer problem documents too."""
+    app = FastAPI(title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None)
+    app.router.redirect_slashes = False
+    app.add_exception_handler(HTTPException, _no_such_route)
+    return app
+
+
+async def _no_such_route(request: starlette.requests.Request, exception: Exception) -> Response:
+    """404 and 405, which Starlette raises."""
+    status = exception.status_code if isinstance(exception, HTTPException) else 500
+    detail = (
+        f"{request.url.path} does not take {request.method}"
+        if status == 405
+        else f"there is nothing at {request.url.path}; /openapi.json lists what there is"
+    )
+    request_id = request_id_from(request.headers.get("x-request-id", "").encode())
+    answer = problem_answer(InvalidRequest(detail, status=status), request_id)
+    headers = {name.decode(): value.decode() for name, value in answer.headers}
+    if status == 405:
+        routes = [route for route in request.app.router.routes if isinstance(route, Route)]
+        here = [route for route in routes if route.path_regex.match(request.url.path)]
+        headers["allow"] = ", ".join(sorted({method for route in here for method in route.methods or ()}))
+    return Response(answer.body, status, {**headers, "x-request-id": request_id})
