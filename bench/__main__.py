@@ -20,6 +20,7 @@ from sharequeue.embedded import Redis
 from sharequeue.stack import Stack
 
 VALUES = {"100 B": "v" * 98, "1 KiB": "v" * 1022}
+WORKLOADS = ("W1", "W2", "W2+", "W3", "W4")
 Open = Callable[[str], Awaitable[Queue]]
 
 
@@ -48,7 +49,7 @@ async def workload(peer: Peer, name: str, value: str, scale: float, backlog: int
     if name == "W3":
         rate = await end_to_end(connect, value, round(20_000 * scale), batch=10, producers=4, consumers=8)
     else:
-        rate = await end_to_end(connect, value, round(60_000 * scale), batch=100)
+        rate = await end_to_end(connect, value, round(60_000 * scale), batch=100, together=name == "W2+")
     return {name: rate}
 
 
@@ -97,7 +98,7 @@ def show(rates: dict[str, dict[str, list[float]]]) -> None:
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--scale", default=1.0, show_default=True, help="share of the records of a full run")
 @click.option("--backlog", default=1_000_000, show_default=True, help="records in front of W4")
-@click.option("--workload", "workloads", multiple=True, type=click.Choice(["W1", "W2", "W3", "W4"]))
+@click.option("--workload", "workloads", multiple=True, type=click.Choice(WORKLOADS))
 @click.option("--size", "sizes", multiple=True, type=click.Choice(list(VALUES)))
 @click.option("--only", multiple=True, help="measure these queues alone")
 @click.option("--output", type=click.Path(path_type=Path), help="write every measurement here, as JSON")
@@ -128,7 +129,7 @@ def main(
                 Console(stderr=True).print(f"durable single INSERT: {inserts:,.0f}/s on one connection")
                 rates = await measure(
                     [peer for peer in peers if not only or peer.name in only],
-                    workloads or ("W1", "W2", "W3", "W4"),
+                    workloads or WORKLOADS,
                     sizes or tuple(VALUES),
                     rounds,
                     scale,

@@ -1,7 +1,9 @@
 """The queues under test, each through the fastest client that Python offers it: sharequeue, PGMQ, Redis Streams."""
 
+import asyncio
 import contextlib
 import itertools
+from collections.abc import Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -26,6 +28,7 @@ from sharequeue.wire import Client
 
 VISIBILITY_S: Final = 30
 WAIT_MS: Final = 2000
+EMPTY_PAUSE_S: Final = 0.001  # PGMQ's own poll pauses for 10 ms at least
 _names: Final = itertools.count(1)
 
 
@@ -34,8 +37,22 @@ def new_name() -> str:
     return f"bench_{next(_names)}"
 
 
+def accepted(batches: Sequence[FetchedBatch]) -> list[Acknowledgement]:
+    return [
+        Acknowledgement(
+            topic=batch.topic,
+            partition=batch.partition,
+            first_offset=batch.first_offset,
+            last_offset=batch.last_offset,
+            delivery_count=batch.delivery_count,
+            type="accept",
+        )
+        for batch in batches
+    ]
+
+
 class ShareQueue:
-    """sharequeue over HTTP, without a session: a fetch, then an acknowledgement of what it brought."""
+    """sharequeue over HTTP: fetch and acknowledge, or both in one call."""
 
     name = "sharequeue"
 
@@ -58,29 +75,22 @@ class ShareQueue:
         records = [ProduceRecord(value=msgspec.Raw(encode(value))) for value in values]
         await self._client.call(apis.PRODUCE_RECORDS, ProduceRequest(records=records), path=self._topic)
 
-    async def fetch(self, max_records: int) -> tuple[int, list[FetchedBatch]]:
+    async def fetch(self, max_records: int, done: list[FetchedBatch] | None = None) -> tuple[int, list[FetchedBatch]]:
         request = FetchRequest(
-            topics=self._topics, member_id=self._member_id, max_records=max_records, max_wait_ms=WAIT_MS
+            topics=self._topics,
+            member_id=self._member_id,
+            max_records=max_records,
+            max_wait_ms=WAIT_MS,
+            acknowledgements=accepted(done or ()),
         )
         response: FetchResponse = await self._client.call(apis.FETCH_RECORDS, request, path=self._group)
+        if response.failed_count:
+            raise RuntimeError(f"acknowledgements failed: {response.acknowledgement_results}")
         values = [msgspec.json.decode(record.value) for batch in response.batches for record in batch.records or ()]
         return len(values), response.batches
 
     async def acknowledge(self, token: list[FetchedBatch]) -> None:
-        request = AcknowledgeRequest(
-            member_id=self._member_id,
-            acknowledgements=[
-                Acknowledgement(
-                    topic=batch.topic,
-                    partition=batch.partition,
-                    first_offset=batch.first_offset,
-                    last_offset=batch.last_offset,
-                    delivery_count=batch.delivery_count,
-                    type="accept",
-                )
-                for batch in token
-            ],
-        )
+        request = AcknowledgeRequest(member_id=self._member_id, acknowledgements=accepted(token))
         response: AcknowledgeResponse = await self._client.call(apis.ACKNOWLEDGE_RECORDS, request, path=self._group)
         if response.failed_count:
             raise RuntimeError(f"acknowledgements failed: {response.results}")
@@ -108,14 +118,15 @@ class Pgmq:
         messages = [msgspec.json.encode(value).decode() for value in values]
         await self._connection.fetch("SELECT pgmq.send_batch($1, $2::text[]::jsonb[])", self._queue, messages)
 
-    async def fetch(self, max_records: int) -> tuple[int, list[int]]:
-        rows = await self._connection.fetch(
-            "SELECT msg_id, message FROM pgmq.read_with_poll($1, $2, $3, $4, 10)",
-            self._queue,
-            VISIBILITY_S,
-            max_records,
-            WAIT_MS // 1000,
-        )
+    async def fetch(self, max_records: int, done: list[int] | None = None) -> tuple[int, list[int]]:
+        arguments: list[Any] = [self._queue, VISIBILITY_S, max_records]
+        query = "SELECT msg_id, message FROM pgmq.read($1, $2, $3)"
+        if done:
+            query = f"WITH deleted AS MATERIALIZED (SELECT count(*) FROM pgmq.delete($1, $4::bigint[])) {query}, deleted"
+            arguments.append(done)
+        rows = await self._connection.fetch(query, *arguments)
+        if not rows:
+            await asyncio.sleep(EMPTY_PAUSE_S)
         values = [msgspec.json.decode(row["message"]) for row in rows]
         return len(values), [row["msg_id"] for row in rows]
 
@@ -153,10 +164,13 @@ class RedisStreams:
             pipeline.xadd(self._stream, {"value": value})
         await pipeline.execute()
 
-    async def fetch(self, max_records: int) -> tuple[int, list[bytes]]:
-        answer = await self._redis.xreadgroup(
-            self.GROUP, self._consumer, {self._stream: ">"}, count=max_records, block=WAIT_MS
-        )
+    async def fetch(self, max_records: int, done: list[bytes] | None = None) -> tuple[int, list[bytes]]:
+        pipeline = self._redis.pipeline(transaction=False)
+        if done:
+            pipeline.xack(self._stream, self.GROUP, *done)
+            pipeline.xdel(self._stream, *done)
+        pipeline.xreadgroup(self.GROUP, self._consumer, {self._stream: ">"}, count=max_records, block=WAIT_MS)
+        answer = (await pipeline.execute())[-1] or {}
         streams = answer.values() if isinstance(answer, dict) else [entries for _, entries in answer]
         entries = [
             entry for batch in streams for entry in (batch[0] if batch and isinstance(batch[0], list) else batch)

@@ -1,7 +1,7 @@
 """The workloads, the same for every queue: what is timed is produced, fetched and durably acknowledged.
 
 W1 one by one · W2 one producer and one consumer in batches of 100 · W3 four producers and eight consumers in batches
-of 10 · W4 is W2 in front of a backlog.
+of 10 · W4 is W2 behind a backlog. W2+ is W2 with each acknowledgement in one round trip with the next fetch.
 """
 
 import asyncio
@@ -18,8 +18,11 @@ class Queue(Protocol):
     async def produce(self, values: list[str]) -> None:
         """Returns when the values are durable."""
 
-    async def fetch(self, max_records: int) -> tuple[int, Any]:
-        """Returns: how many records came, read as values, and what to acknowledge them with."""
+    async def fetch(self, max_records: int, done: Any = None) -> tuple[int, Any]:
+        """Acknowledge `done` and fetch more, in one round trip.
+
+        Returns: how many records came, read as values, and what to acknowledge them with.
+        """
 
     async def acknowledge(self, token: Any) -> None:
         """Returns when the acknowledgement is durable."""
@@ -55,9 +58,19 @@ async def one_by_one(connect: Connect, value: str, records: int) -> OneByOne:
 
 
 async def end_to_end(
-    connect: Connect, value: str, records: int, *, batch: int, producers: int = 1, consumers: int = 1
+    connect: Connect,
+    value: str,
+    records: int,
+    *,
+    batch: int,
+    producers: int = 1,
+    consumers: int = 1,
+    together: bool = False,
 ) -> float:
-    """W2, W3, W4: records per second from the first produce until as many are acknowledged."""
+    """W2, W3, W4: records per second from the first produce until as many are acknowledged.
+
+    `together`: an acknowledgement goes with the next fetch.
+    """
     queues = [await connect() for _ in range(producers + consumers)]
     produced = acknowledged = 0
     values = [value] * batch
@@ -70,11 +83,15 @@ async def end_to_end(
 
     async def consume(queue: Queue) -> None:
         nonlocal acknowledged
+        held, token = 0, None
         while acknowledged < records:
-            count, token = await queue.fetch(batch)
-            if count:
+            count, fetched = await queue.fetch(batch, token)
+            acknowledged += held
+            held, token = count, fetched
+            if held and (not together or acknowledged + held >= records):
                 await queue.acknowledge(token)
-                acknowledged += count
+                acknowledged += held
+                held, token = 0, None
 
     try:
         started = time.perf_counter()
