@@ -122,7 +122,9 @@ class Pgmq:
         arguments: list[Any] = [self._queue, VISIBILITY_S, max_records]
         query = "SELECT msg_id, message FROM pgmq.read($1, $2, $3)"
         if done:
-            query = f"WITH deleted AS MATERIALIZED (SELECT count(*) FROM pgmq.delete($1, $4::bigint[])) {query}, deleted"
+            query = (
+                f"WITH deleted AS MATERIALIZED (SELECT count(*) FROM pgmq.delete($1, $4::bigint[])) {query}, deleted"
+            )
             arguments.append(done)
         rows = await self._connection.fetch(query, *arguments)
         if not rows:
