@@ -13,12 +13,11 @@ import asyncpg
 
 from sharequeue.log import fields
 from sharequeue.protocol import apis
-from sharequeue.protocol.configs import GROUP_CONFIGS, config_text, effective, group_config_values, validate
+from sharequeue.protocol.configs import group_config_values
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorNotAvailable,
     GroupIdNotFound,
-    InvalidConfig,
     InvalidTopic,
     StorageError,
     TopicAlreadyExists,
@@ -40,7 +39,7 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import ConfigValue, Topic
 from sharequeue.protocol.types import topic_name_fault
 from sharequeue.wire import Client
-from sharequeue_coordinator import share_group, store, topics
+from sharequeue_coordinator import group_configs, share_group, store, topics
 from sharequeue_coordinator.changes import Changes
 from sharequeue_coordinator.share_group import GroupTopic, Initialization
 from sharequeue_coordinator.store import GroupTopicRow, TopicRow
@@ -85,6 +84,7 @@ class GroupCoordinator:
         self._groups: dict[str, Group] = {}
         self._loading: dict[str, asyncio.Lock] = {}
         self._topic_lock = asyncio.Lock()
+        self._config_lock = asyncio.Lock()
         self._deletions = asyncio.Event()
         self.changes = Changes()
 
@@ -225,27 +225,14 @@ class GroupCoordinator:
         self, group_id: str, changes: Mapping[str, ConfigValue | list[str] | None]
     ) -> dict[str, str]:
         """Check all changes, store them, answer the settings in force. Raises: InvalidConfig."""
-        reset = changes.get("reset", [])
-        if not isinstance(reset, list):
-            raise InvalidConfig("reset must be a list of names")
-        stored = await self.query(store.group_config, group_id)
-        config = dict(stored)
-        for name in (*reset, *(name for name, value in changes.items() if value is None)):
-            if name not in GROUP_CONFIGS:
-                raise InvalidConfig(f"there is no setting {name!r}; known are {', '.join(sorted(GROUP_CONFIGS))}")
-            config.pop(name, None)
-        for name, value in changes.items():
-            if name == "reset" or value is None:
-                continue
-            if isinstance(value, list):
-                raise InvalidConfig(f"{name} takes one value, not a list")
-            config[name] = validate(GROUP_CONFIGS, name, config_text(value), self._kafka_defaults)
-        values = effective(GROUP_CONFIGS, config, self._kafka_defaults)
-        if int(values["share.session.timeout.ms"]) <= int(values["share.heartbeat.interval.ms"]):
-            raise InvalidConfig("share.session.timeout.ms must be above share.heartbeat.interval.ms")
-        if config != stored:
-            await self.query(store.save_group_config, group_id, config)
-            self.changes.note(group_id=group_id)
+        async with self._config_lock:
+            stored = await self.query(store.group_config, group_id)
+            config = group_configs.changed_config(stored, changes, self._kafka_defaults)
+            if config != stored:
+                try:
+                    await self.query(store.save_group_config, group_id, config)
+                finally:
+                    self.changes.note(group_id=group_id)  # after a lost outcome too: gateways ask what is stored
         return group_config_values(group_id, config, self._kafka_defaults)
 
     # Initialisation
