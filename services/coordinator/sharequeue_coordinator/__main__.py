@@ -50,7 +50,7 @@ def main() -> int:
         app = create_group_coordinator_app(coordinator, share_coordinator, cluster_token=settings.cluster_token)
         return Service(
             app,
-            (coordinator.finish_deletions,),
+            (coordinator.finish,),
             stop=coordinator.changes.finish,
             close=share_coordinator.close,
         )

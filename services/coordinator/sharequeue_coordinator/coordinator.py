@@ -81,18 +81,20 @@ class GroupCoordinator:
         self._deletion_retry_s = deletion_retry_ms / 1000
         self._by_name: dict[str, TopicRow] = {}
         self._by_id: dict[str, TopicRow] = {}
+        self._in_doubt: set[str] = set()
+        """Names of topics whose last change may or may not have been stored."""
         self._groups: dict[str, Group] = {}
         self._loading: dict[str, asyncio.Lock] = {}
         self._topic_lock = asyncio.Lock()
         self._config_lock = asyncio.Lock()
-        self._deletions = asyncio.Event()
+        self._unfinished = asyncio.Event()
         self.changes = Changes()
 
     async def load(self) -> None:
         """Read all topics. Called once, before anything is served."""
         for topic in await self.query(store.topics):
             self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
-        self._deletions.set()
+        self._unfinished.set()
 
     async def query(self, function: Any, *arguments: Any) -> Any:
         """Run a store function; every failure of the database is a StorageError."""
@@ -134,15 +136,16 @@ class GroupCoordinator:
         stored = topics.check_new(name, partitions, config, self._max_partitions)
         topic = TopicRow(str(uuid.uuid4()), name, partitions, stored)
         async with self._topic_lock:
-            if name in self._by_name or not await self.query(store.insert_topic, topic):
+            await self._settle(name)
+            if name in self._by_name or await self._change(name, topic, store.insert_topic, topic) != topic:
                 raise TopicAlreadyExists(f"there is a topic {name!r} already")
-            self._keep(topic)
         return self.describe(topic)
 
     async def update_topic(
         self, name: str, partitions: int | None, config: Mapping[str, ConfigValue | None], reset: Sequence[str]
     ) -> Topic:
         async with self._topic_lock:
+            await self._settle(name)
             topic = self.topic(name)
             if partitions is not None:
                 topics.check_growth(name, topic.partitions, partitions, self._max_partitions)
@@ -151,18 +154,16 @@ class GroupCoordinator:
                 config=topics.changed_config(topic.config, config, reset),
             )
             if changed != topic:
-                await self.query(store.update_topic, changed)
-                self._keep(changed)
+                await self._change(name, changed, store.update_topic, changed)
         return self.describe(changed)
 
     async def delete_topic(self, name: str) -> None:
         """Persist that the topic is being deleted; the rest is done behind the answer, and resumed after a crash."""
         async with self._topic_lock:
+            await self._settle(name)
             topic = self.topic(name)
-            await self.query(store.mark_topic_deleting, topic.topic_id)
-            del self._by_name[name], self._by_id[topic.topic_id]
-            self.changes.note(topic_id=topic.topic_id)
-        self._deletions.set()
+            await self._change(name, None, store.mark_topic_deleting, topic.topic_id)
+        self._unfinished.set()
 
     def topic(self, name: str) -> TopicRow:
         """Raises: UnknownTopicOrPartition, InvalidTopic."""
@@ -174,24 +175,61 @@ class GroupCoordinator:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return found
 
-    def _keep(self, topic: TopicRow) -> None:
-        self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
-        self.changes.note(topic_id=topic.topic_id)
+    async def _change(self, name: str, wanted: TopicRow | None, function: Any, argument: Any) -> TopicRow | None:
+        """Make a topic what is wanted (None: gone). Where the outcome was lost, find out what is stored before telling.
 
-    async def finish_deletions(self) -> None:
-        """Finish deletions of topics: records, then share state, then metadata. For ever."""
+        Returns: the topic of that name now. Raises: StorageError: it was not changed, or that is still not known.
+        """
+        try:
+            stored: TopicRow | None = await self.query(function, argument)
+        except StorageError:
+            self._in_doubt.add(name)
+            self._unfinished.set()
+            await self._settle(name)
+            if self._by_name.get(name) != wanted:
+                raise
+            return wanted
+        self._learn(name, stored)
+        return stored
+
+    async def _settle(self, name: str) -> None:
+        """Have the topic of that name as it is stored, if its last change is in doubt. Raises: StorageError."""
+        if name in self._in_doubt:
+            self._learn(name, await self.query(store.topic, name))
+            self._in_doubt.discard(name)
+
+    def _learn(self, name: str, stored: TopicRow | None) -> None:
+        known = self._by_name.get(name)
+        if known == stored:
+            return
+        if known is not None and (stored is None or stored.topic_id != known.topic_id):
+            del self._by_name[name], self._by_id[known.topic_id]
+            self.changes.note(topic_id=known.topic_id)
+        if stored is not None:
+            self._by_name[name] = self._by_id[stored.topic_id] = stored
+            self.changes.note(topic_id=stored.topic_id)
+
+    async def finish(self) -> None:
+        """Find out what became of changes in doubt, and finish deletions. For ever."""
         while True:
-            await self._deletions.wait()
-            self._deletions.clear()
+            await self._unfinished.wait()
+            self._unfinished.clear()
             try:
+                for name in list(self._in_doubt):
+                    async with self._topic_lock:
+                        await self._settle(name)
                 for topic_id, partitions in await self.query(store.deleting_topics):
                     await self._finish_deletion(topic_id, partitions)
             except ApiError as error:
-                log.warning("topic deletion goes on later", extra=fields(cause=error.detail))
+                log.warning("changes of topics are finished later", extra=fields(cause=error.detail))
                 await asyncio.sleep(self._deletion_retry_s)
-                self._deletions.set()
+                self._unfinished.set()
 
     async def _finish_deletion(self, topic_id: str, partitions: int) -> None:
+        """Remove a topic: records, then share state, then metadata."""
+        known = self._by_id.get(topic_id)
+        if known is not None:  # a deletion that was given up reached the database after all
+            self._learn(known.name, None)
         await self._delete_records(topic_id, partitions)
         await self._share_coordinator.call(apis.TOPIC_STATE_DELETED, TopicDeletedRequest(topic_id=topic_id))
         await self.query(store.remove_topic, topic_id)

@@ -38,26 +38,35 @@ async def topics(connection: Connection) -> list[TopicRow]:
     return [_topic(row) for row in rows]
 
 
-async def insert_topic(connection: Connection, topic: TopicRow) -> bool:
-    """Returns: False if a topic of that name is there."""
+async def topic(connection: Connection, name: str) -> TopicRow | None:
+    """The topic of that name; waits for a change of it that is still under way."""
+    row = await connection.fetchrow(
+        "SELECT topic_id, name, partitions, config FROM groups.topics WHERE name = $1 AND NOT deleting FOR UPDATE", name
+    )
+    return None if row is None else _topic(row)
+
+
+async def insert_topic(connection: Connection, new: TopicRow) -> TopicRow | None:
+    """Returns: the topic of that name: this one, or one that was there before."""
     status: str = await connection.execute(
         """INSERT INTO groups.topics (topic_id, name, partitions, config) VALUES ($1, $2, $3, $4::jsonb)
            ON CONFLICT (name) WHERE NOT deleting DO NOTHING""",
-        topic.topic_id,
-        topic.name,
-        topic.partitions,
-        _json(topic.config),
+        new.topic_id,
+        new.name,
+        new.partitions,
+        _json(new.config),
     )
-    return status == "INSERT 0 1"
+    return new if status == "INSERT 0 1" else await topic(connection, new.name)
 
 
-async def update_topic(connection: Connection, topic: TopicRow) -> None:
+async def update_topic(connection: Connection, changed: TopicRow) -> TopicRow:
     await connection.execute(
         "UPDATE groups.topics SET partitions = $2, config = $3::jsonb WHERE topic_id = $1",
-        topic.topic_id,
-        topic.partitions,
-        _json(topic.config),
+        changed.topic_id,
+        changed.partitions,
+        _json(changed.config),
     )
+    return changed
 
 
 async def mark_topic_deleting(connection: Connection, topic_id: str) -> None:
