@@ -66,8 +66,8 @@ class Model:
             count, end_ms, member = live.get(offset, (0, 0, ""))
             if record.state is AVAILABLE and count > record.count:
                 record.count = count
-                end_ms = min(end_ms, now_ms + config.record_lock_duration_ms)
-                if end_ms > now_ms:
+                end_ms = max(now_ms, min(end_ms, now_ms + config.record_lock_duration_ms))
+                if end_ms > now_ms or count >= config.delivery_count_limit:
                     record.state, record.member, record.lock_ends_ms = ACQUIRED, member, end_ms
             count, delayed_to_ms, reason = notes.get(offset, (-1, None, None))
             if count == record.count and record.state is not ACQUIRED:

@@ -1,6 +1,7 @@
 """Scenarios of loading: family LD on the pure machine, and what a leader restores of locks, delays and reasons."""
 
 import pytest
+from sharequeue_gateway.in_flight import LIMIT_EXCEEDED
 from sharequeue_gateway.share_partition import InvalidState, RestoredLock, SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -275,6 +276,23 @@ def test_which_locks_live(state: State, locks: list[RestoredLock], states: str) 
     assert d.machine.held_count == sum(
         run.size for run in d.machine.in_flight() if run.member_id or run.state.name == "ARCHIVING"
     )
+
+
+@pytest.mark.parametrize("left_ms", [0, -NOW_MS])
+def test_a_last_delivery_whose_lock_ended_meanwhile_is_not_repeated(left_ms: int) -> None:
+    d = Driver([(0, 4, 0, 1)], locks=[lock(0, 4, 2, left_ms=left_ms)], delivery_count_limit=2)
+    assert d.fetch("[0-4]") == ""
+    assert d.machine.next_deadline_ms() == NOW_MS
+    assert d.later(0) == 5
+    assert d.written == [[(0, 4, 4, 2)]]
+    assert (d.where(), d.machine.held_count) == ((5, 5, 5, 0), 0)
+
+
+def test_a_last_delivery_whose_lock_ended_meanwhile_becomes_a_dead_letter() -> None:
+    d = Driver(locks=[lock(0, 4, 2, left_ms=-1)], delivery_count_limit=2, dead_letter_topic_name="dlq")
+    assert d.later(0) == 5
+    assert d.states() == "0-4 ARCHIVING×2"
+    assert [letter[:4] for letter in d.dead_letters] == [(0, 4, 2, LIMIT_EXCEEDED)]
 
 
 def test_the_last_deadline_of_equal_deliveries_counts() -> None:

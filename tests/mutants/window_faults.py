@@ -65,13 +65,18 @@ MUTANTS = [
         ),
         (
             "16 a lock past its deadline gives an available record",
-            "if deadline_ms > now_ms:",
-            "if deadline_ms >= 0:",
+            "if deadline_ms > now_ms or",
+            "if deadline_ms >= 0 or",
+        ),
+        (
+            "16 a last delivery whose lock ended while nobody led is settled, not repeated",
+            " or run.delivery_count >= window.config.delivery_count_limit:",
+            ":",
         ),
         (
             "16 a restored deadline is at most one lock duration away",
-            "deadline_ms = min(lock.deadline_ms, longest_ms)",
-            "deadline_ms = lock.deadline_ms",
+            "max(now_ms, min(lock.deadline_ms, longest_ms))",
+            "max(now_ms, lock.deadline_ms)",
         ),
         (
             "16 a restored lock keeps its delivery count",

@@ -24,7 +24,8 @@ def restore(
     """Fill an empty window.
 
     A lock is live only where its delivery count is higher than the persisted one: otherwise what ended it is already
-    durable. One past its deadline gives an AVAILABLE record with that count. Holes become the read-gap window.
+    durable. One past its deadline gives an AVAILABLE record with that count; at the delivery limit it stays a lock that
+    is due, for `expire` to settle. Holes become the read-gap window.
     Raises: InvalidState: a batch that ends before it begins, begins below the start offset, or overlaps another.
     """
     start_offset = window.start_offset
@@ -54,8 +55,8 @@ def _add(
     if lock is not None:
         run.delivery_count = lock.delivery_count
         longest_ms = now_ms + window.config.record_lock_duration_ms
-        deadline_ms = min(lock.deadline_ms, longest_ms)
-        if deadline_ms > now_ms:
+        deadline_ms = max(now_ms, min(lock.deadline_ms, longest_ms))
+        if deadline_ms > now_ms or run.delivery_count >= window.config.delivery_count_limit:
             run.become(ACQUIRED)
             run.member_id = lock.member_id
             run.lock_expires_at_ms = deadline_ms
