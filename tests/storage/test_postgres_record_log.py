@@ -83,6 +83,46 @@ async def test_rows_go_a_while_after_the_log_start_passed_them(module_database: 
         assert await read_all(log, topic) == list("bcabc")
 
 
+async def age_marks(connection: Any, topic_id: str) -> None:
+    """What was marked for the purge was marked a minute earlier."""
+    await connection.execute(
+        "UPDATE log.partitions SET trimmed_at = trimmed_at - interval '61 s' WHERE topic_id = $1", topic_id
+    )
+
+
+async def test_a_log_start_that_moves_often_does_not_put_off_the_purge(module_database: str) -> None:
+    """Retention moves it every minute, the purge waits for a minute."""
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for _ in range(6):
+            await append(log, topic, "abc")
+        for trimmed, kept in [(3, [0, 3, 6, 9, 12, 15]), (7, [3, 6, 9, 12, 15]), (12, [6, 9, 12, 15]), (12, [12, 15])]:
+            await log.delete_records(topic, 0, trimmed)
+            await store.remove_rows(admin, 1000, 60)
+            await store.renew_marks(admin, 1000, 60)
+            assert await rows_of(admin, topic) == kept, "only what was below the log start a minute ago"
+            await age_marks(admin, topic)
+        for _ in range(2):
+            await store.renew_marks(admin, 1000, 60)
+        assert await admin.fetchval("SELECT trimmed_at FROM log.partitions WHERE topic_id = $1", topic) is None
+        assert await read_all(log, topic) == list("abcabc")
+
+
+async def test_what_was_trimmed_while_older_rows_waited_goes_without_another_trim(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for _ in range(4):
+            await append(log, topic, "abc")
+        await log.delete_records(topic, 0, 3)
+        await log.delete_records(topic, 0, -1)
+        for kept in ([3, 6, 9], []):
+            await age_marks(admin, topic)
+            await store.remove_rows(admin, 1000, 60)
+            await store.renew_marks(admin, 1000, 60)
+            assert await rows_of(admin, topic) == kept
+        assert await append(log, topic, ["next"]) == 12
+
+
 async def test_a_purged_partition_goes_on_where_it_ended(module_database: str) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as stale:

@@ -114,6 +114,7 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "look up a lost append": (lambda c: log_store.appended(c, *PLACE, uuid.uuid4(), END - 100), 20),
     "move the log start": (lambda c: log_store.raise_log_start(c, *PLACE, 100, END), 10),
     "purge nothing": (lambda c: log_store.remove_rows(c, 1000, 60), 10),
+    "no mark to renew": (lambda c: log_store.renew_marks(c, 1000, 60), 10),
 }
 
 

@@ -282,8 +282,9 @@ class PostgresRecordLog:
             try:
                 hour = int(time.time() // 3600)
                 await self._query(store.make_key_partitions, hour, KEY_HOURS)
-                while await self._query(store.remove_rows, PURGE_AT_ONCE, PURGE_AFTER_S) == PURGE_AT_ONCE:
-                    pass
+                for stage in (store.remove_rows, store.renew_marks):
+                    while await self._query(stage, PURGE_AT_ONCE, PURGE_AFTER_S) == PURGE_AT_ONCE:
+                        pass
             except StorageError as error:
                 log.warning("cannot purge the record log", extra=fields(cause=error.detail))
             await asyncio.sleep(PURGE_PAUSE_S)
