@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from sharequeue.protocol.types import StateAnnotation, StateBatch
@@ -77,39 +78,57 @@ def combine_annotations(
 
     Args:
         so_far, incoming: annotations, newer ones in `incoming`; a newer one replaces an older one at the same offsets.
-        state_batches: the combined batches; an annotation lives only where its delivery_count is theirs.
+        state_batches: combined, that is ascending and disjoint; an annotation lives only where its delivery_count is
+            theirs.
+    The cost follows n log n of all three, not their product.
     """
-    kept: list[StateAnnotation] = []
-    for annotation in incoming:
-        kept += _alive(annotation, state_batches, start_offset)
+    replaced = _covered(incoming)
+    kept = [piece for annotation in incoming for piece in _alive(annotation, state_batches, start_offset)]
     for annotation in so_far:
-        pieces = _alive(annotation, state_batches, start_offset)
-        for newer in incoming:
-            pieces = [part for piece in pieces for part in _without(piece, newer.first_offset, newer.last_offset)]
-        kept += pieces
+        for piece in _alive(annotation, state_batches, start_offset):
+            kept += _without(piece, replaced)
     return sorted(kept, key=lambda annotation: annotation.first_offset)
+
+
+def _covered(annotations: Sequence[StateAnnotation]) -> list[tuple[int, int]]:
+    """The offsets that annotations speak of, as ascending, disjoint ranges."""
+    ranges: list[tuple[int, int]] = []
+    for first, last in sorted((annotation.first_offset, annotation.last_offset) for annotation in annotations):
+        if ranges and first <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], max(ranges[-1][1], last))
+        else:
+            ranges.append((first, last))
+    return ranges
 
 
 def _alive(
     annotation: StateAnnotation, state_batches: Sequence[StateBatch], start_offset: int
 ) -> list[StateAnnotation]:
+    first_offset, last_offset = max(annotation.first_offset, start_offset), annotation.last_offset
     pieces = []
-    for batch in state_batches:
-        first = max(annotation.first_offset, batch.first_offset, start_offset)
-        last = min(annotation.last_offset, batch.last_offset)
-        if first <= last and batch.delivery_count == annotation.delivery_count:
+    index = bisect_left(state_batches, first_offset, key=lambda batch: batch.last_offset)
+    while index < len(state_batches) and (batch := state_batches[index]).first_offset <= last_offset:
+        if batch.delivery_count == annotation.delivery_count:
+            first, last = max(first_offset, batch.first_offset), min(last_offset, batch.last_offset)
             pieces.append(_part(annotation, first, last))
+        index += 1
     return pieces
 
 
-def _without(annotation: StateAnnotation, first_offset: int, last_offset: int) -> list[StateAnnotation]:
-    if last_offset < annotation.first_offset or first_offset > annotation.last_offset:
+def _without(annotation: StateAnnotation, ranges: Sequence[tuple[int, int]]) -> list[StateAnnotation]:
+    """What is left of an annotation outside of ascending, disjoint ranges."""
+    index = bisect_left(ranges, annotation.first_offset, key=lambda covered: covered[1])
+    if index == len(ranges) or ranges[index][0] > annotation.last_offset:
         return [annotation]
     parts = []
-    if annotation.first_offset < first_offset:
-        parts.append(_part(annotation, annotation.first_offset, first_offset - 1))
-    if annotation.last_offset > last_offset:
-        parts.append(_part(annotation, last_offset + 1, annotation.last_offset))
+    first_offset = annotation.first_offset
+    while index < len(ranges) and ranges[index][0] <= annotation.last_offset:
+        if first_offset < ranges[index][0]:
+            parts.append(_part(annotation, first_offset, ranges[index][0] - 1))
+        first_offset = ranges[index][1] + 1
+        index += 1
+    if first_offset <= annotation.last_offset:
+        parts.append(_part(annotation, first_offset, annotation.last_offset))
     return parts
 
 
