@@ -50,7 +50,9 @@ async def test_settings_of_a_group_changed_side_by_side_are_all_kept(module_data
 async def stored(database_url: str, query: str, name: str) -> None:
     """Wait until the query, about the topic `name`, finds something."""
     async with session(database_url) as admin:
-        while not await admin.fetchval(f"SELECT 1 FROM groups.topics WHERE name = $1 AND {query}", name):
+        while True:
+            if await admin.fetchval(f"SELECT 1 FROM groups.topics WHERE name = $1 AND {query}", name):
+                return
             await asyncio.sleep(0.01)
 
 
