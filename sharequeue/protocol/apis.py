@@ -8,6 +8,7 @@ from sharequeue.protocol import internal, messages
 from sharequeue.protocol.messages import Request
 
 NO_BODY: Final = None
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Api:
     """Request headers this call understands, as (name, meaning)."""
     also: tuple[int, ...] = ()
     """Further statuses that answer `response`, not a problem."""
+    media_types: tuple[str, ...] = ()
+    """Further media types of the answer, for who asks for one with `Accept`."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
@@ -130,6 +133,7 @@ READ_RECORDS = Api(
     tag="Topics",
     errors=(*_TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
+    media_types=(ARROW_STREAM,),
 )
 
 # Produce
@@ -328,7 +332,16 @@ REGISTER_GATEWAY = Api(
     "/v1/cluster/gateways",
     "A gateway starts: it is told a leader epoch above all earlier ones.",
     internal.RegisterGatewayRequest,
-    internal.LeaderEpochResponse,
+    internal.RegisterGatewayResponse,
+    idempotent=True,
+)
+RENEW_GATEWAY = Api(
+    "renewGateway",
+    "POST",
+    "/v1/cluster/gateways/renew",
+    "A gateway lives on, or leaves; it is told who leads with it.",
+    internal.RenewGatewayRequest,
+    internal.RenewGatewayResponse,
     idempotent=True,
 )
 NEXT_LEADER_EPOCH = Api(
@@ -336,7 +349,9 @@ NEXT_LEADER_EPOCH = Api(
     "POST",
     "/v1/cluster/leader-epochs",
     "A leader epoch above all earlier ones, for a share-partition that must be reloaded.",
-    response=internal.LeaderEpochResponse,
+    internal.NextLeaderEpochRequest,
+    internal.LeaderEpochResponse,
+    errors=("NOT_LEADER_OR_FOLLOWER",),
     idempotent=True,
 )
 DESCRIBE_TOPICS = Api(

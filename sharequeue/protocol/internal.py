@@ -101,11 +101,57 @@ class FindCoordinatorResponse(Response):
 # Group coordinator: what gateways and the share coordinator ask of it.
 
 
-class RegisterGatewayRequest(Request):
-    """`url` is where the group coordinator reaches this gateway."""
+class Gateway(Struct, frozen=True, kw_only=True):
+    """A gateway and where the other services reach it."""
 
     node_id: str
     url: str
+
+
+class GatewayGeneration(Struct, frozen=True, kw_only=True):
+    """The gateways that lead share-partitions, under a number above every leader epoch given before.
+
+    `previous` is the number of the generation before: who knows another one has missed one.
+    """
+
+    number: int
+    previous: int
+    gateways: list[Gateway]
+
+
+class RegisterGatewayRequest(Request):
+    """A gateway starts. `url` is where the other services reach it."""
+
+    node_id: str
+    url: str
+
+
+class RegisterGatewayResponse(Response):
+    """`leader_epoch` is above all earlier ones; `lease_ms`: who is not heard of for that long leads no more."""
+
+    leader_epoch: int
+    lease_ms: int
+    generation: GatewayGeneration
+
+
+class RenewGatewayRequest(Request):
+    """A gateway lives on; `leaving`: it stops, and is to lead nothing any more."""
+
+    node_id: str
+    url: str
+    leaving: bool = False
+
+
+class RenewGatewayResponse(Response):
+    lease_ms: int
+    generation: GatewayGeneration
+
+
+class NextLeaderEpochRequest(Request):
+    """`generation` is the one the gateway knows: one that is out of date is refused (6)."""
+
+    node_id: str
+    generation: int
 
 
 class LeaderEpochResponse(Response):
@@ -136,9 +182,11 @@ class MetadataChangesResponse(Response):
     """What changed: topics that were made or altered, ids of topics that are gone, groups whose settings changed.
 
     `reset`: changes since then are no longer known; forget everything cached.
+    `generation`: the number of the gateways' generation.
     """
 
     version: int
+    generation: int = 0
     topics: list[Topic] = []
     deleted_topic_ids: list[str] = []
     group_ids: list[str] = []

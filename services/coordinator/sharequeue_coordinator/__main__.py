@@ -5,7 +5,7 @@ import sys
 import asyncpg
 
 from sharequeue import log
-from sharequeue.service import Service, check_address, run
+from sharequeue.service import Clock, Service, check_address, run
 from sharequeue.settings import SettingsError, load
 from sharequeue.wire import Client
 from sharequeue_coordinator.app import create_group_coordinator_app
@@ -45,6 +45,8 @@ def main() -> int:
             kafka_defaults=settings.kafka_defaults,
             max_partitions=settings.max_partitions_per_topic,
             deletion_retry_ms=settings.deletion_retry_ms,
+            clock=Clock(),
+            gateway_lease_ms=settings.gateway_lease_ms,
         )
         await coordinator.load()
         app = create_group_coordinator_app(coordinator, share_coordinator, cluster_token=settings.cluster_token)

@@ -8,13 +8,18 @@ from sharequeue.protocol.errors import ApiError, InvalidGroupId, InvalidRequest
 from sharequeue.protocol.internal import (
     DescribeTopicsRequest,
     DescribeTopicsResponse,
+    Gateway,
     GroupSummaryResponse,
     InitializeSharePartitionsRequest,
     InitializeSharePartitionsResponse,
     LeaderEpochResponse,
     MetadataChangesQuery,
     MetadataChangesResponse,
+    NextLeaderEpochRequest,
     RegisterGatewayRequest,
+    RegisterGatewayResponse,
+    RenewGatewayRequest,
+    RenewGatewayResponse,
 )
 from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
@@ -71,13 +76,18 @@ def create_group_coordinator_app(
         await coordinator.changes.wait(query.since, min(query.max_wait_ms, MAX_WAIT_MS) / 1000)
         changed = coordinator.changes.after(query.since)
         version = coordinator.changes.version
+        generation = coordinator.gateways.generation.number
         if changed is None:
-            return MetadataChangesResponse(version=version, reset=True)
+            return MetadataChangesResponse(version=version, generation=generation, reset=True)
         topic_ids, group_ids = changed
         known = coordinator.known((), topic_ids)
         gone = set(topic_ids) - {topic.topic_id for topic in known}
         return MetadataChangesResponse(
-            version=version, topics=known, deleted_topic_ids=sorted(gone), group_ids=group_ids
+            version=version,
+            generation=generation,
+            topics=known,
+            deleted_topic_ids=sorted(gone),
+            group_ids=group_ids,
         )
 
     async def get_group_config(call: Call) -> dict[str, str]:
@@ -99,14 +109,19 @@ def create_group_coordinator_app(
     async def group_summary(call: Call) -> GroupSummaryResponse:
         return GroupSummaryResponse(topics=await coordinator.summary(_group_of(call)))
 
-    async def register_gateway(call: Call) -> LeaderEpochResponse:
+    async def register_gateway(call: Call) -> RegisterGatewayResponse:
         request: RegisterGatewayRequest = call.request
-        return LeaderEpochResponse(
-            leader_epoch=await coordinator.query(store.register_gateway, request.node_id, request.url)
-        )
+        return await coordinator.gateways.register(Gateway(node_id=request.node_id, url=request.url))
 
-    async def next_leader_epoch(_: Call) -> LeaderEpochResponse:
-        return LeaderEpochResponse(leader_epoch=await coordinator.query(store.next_leader_epoch))
+    async def renew_gateway(call: Call) -> RenewGatewayResponse:
+        request: RenewGatewayRequest = call.request
+        gateway = Gateway(node_id=request.node_id, url=request.url)
+        return await coordinator.gateways.renew(gateway, leaving=request.leaving)
+
+    async def next_leader_epoch(call: Call) -> LeaderEpochResponse:
+        request: NextLeaderEpochRequest = call.request
+        epoch = await coordinator.gateways.next_leader_epoch(request.node_id, request.generation)
+        return LeaderEpochResponse(leader_epoch=epoch)
 
     async def ready() -> Readiness:
         dependencies = {"postgresql": "ok", "share coordinator": "ok"}
@@ -135,6 +150,7 @@ def create_group_coordinator_app(
         (apis.INITIALIZE_SHARE_PARTITIONS, initialize),
         (apis.GROUP_SUMMARY, group_summary),
         (apis.REGISTER_GATEWAY, register_gateway),
+        (apis.RENEW_GATEWAY, renew_gateway),
         (apis.NEXT_LEADER_EPOCH, next_leader_epoch),
     ):
         serve(app, api, handler, cluster_token=cluster_token, protect=True)

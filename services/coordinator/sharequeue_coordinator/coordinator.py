@@ -38,9 +38,11 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.messages import ConfigValue, Topic
 from sharequeue.protocol.types import topic_name_fault
+from sharequeue.service import Clock
 from sharequeue.wire import Client
 from sharequeue_coordinator import group_configs, share_group, store, topics
 from sharequeue_coordinator.changes import Changes
+from sharequeue_coordinator.gateways import Gateways
 from sharequeue_coordinator.share_group import GroupTopic, Initialization
 from sharequeue_coordinator.store import GroupTopicRow, TopicRow
 
@@ -72,6 +74,8 @@ class GroupCoordinator:
         kafka_defaults: bool,
         max_partitions: int,
         deletion_retry_ms: int,
+        clock: Clock,
+        gateway_lease_ms: int,
     ) -> None:
         self._pool = pool
         self._share_coordinator = share_coordinator
@@ -89,9 +93,11 @@ class GroupCoordinator:
         self._config_lock = asyncio.Lock()
         self._unfinished = asyncio.Event()
         self.changes = Changes()
+        self.gateways = Gateways(self.query, self.changes, clock, lease_ms=gateway_lease_ms)
 
     async def load(self) -> None:
-        """Read all topics. Called once, before anything is served."""
+        """Read all topics and who leads. Called once, before anything is served."""
+        await self.gateways.load()
         for topic in await self.query(store.topics):
             self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
         self._unfinished.set()
@@ -238,9 +244,9 @@ class GroupCoordinator:
         log.info("topic deleted", extra=fields(topic_id=topic_id))
 
     async def _delete_records(self, topic_id: str, partitions: int) -> None:
-        failure: ApiError = CoordinatorNotAvailable("no gateway has registered yet")
-        for url in await self.query(store.gateway_urls):
-            gateway = Client(url, cluster_token=self._cluster_token)
+        failure: ApiError = CoordinatorNotAvailable("no gateway is there")
+        for known in self.gateways.generation.gateways:
+            gateway = Client(known.url, cluster_token=self._cluster_token)
             try:
                 request = DeleteTopicRecordsRequest(topic_id=topic_id, partitions=partitions)
                 await gateway.call(apis.DELETE_TOPIC_RECORDS, request, deadline_s=5)

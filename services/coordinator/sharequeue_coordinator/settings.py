@@ -20,8 +20,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Kafka's defaults and bounds of group settings instead of ours."""
     max_partitions_per_topic: int = 10_000
     deletion_retry_ms: int = 1000
+    gateway_lease_ms: int = 3000
+    """A gateway that is not heard of for that long leads no more."""
 
     def check(self) -> None:
-        """Raises: ValueError: a limit below 1."""
+        """Raises: ValueError: a limit below 1, a lease too short to be kept."""
         if self.max_partitions_per_topic < 1 or self.deletion_retry_ms < 1:
             raise ValueError("limits must be at least 1")
+        if self.gateway_lease_ms < 300:
+            raise ValueError("gateway_lease_ms must be at least 300")

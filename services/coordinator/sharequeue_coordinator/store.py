@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sharequeue.protocol.internal import Gateway, GatewayGeneration
+
 Connection = Any  # asyncpg ships no types
 
 
@@ -149,19 +151,21 @@ async def next_leader_epoch(connection: Connection) -> int:
     return epoch
 
 
-async def register_gateway(connection: Connection, node_id: str, url: str) -> int:
-    """Returns: a leader epoch above all earlier ones."""
-    epoch: int = await connection.fetchval(
-        """INSERT INTO groups.gateways (node_id, url, leader_epoch)
-           VALUES ($1, $2, nextval('groups.leader_epoch'))
-           ON CONFLICT (node_id) DO UPDATE SET url = $2, leader_epoch = EXCLUDED.leader_epoch, registered_at = now()
-           RETURNING leader_epoch""",
-        node_id,
-        url,
+async def gateway_generation(connection: Connection) -> GatewayGeneration:
+    row = await connection.fetchrow("SELECT number, previous, gateways FROM groups.gateway_generation")
+    return _generation(row)
+
+
+async def next_gateway_generation(connection: Connection, gateways: Sequence[Gateway]) -> GatewayGeneration:
+    """Make these gateways the ones that lead, under a number above every leader epoch given before."""
+    row = await connection.fetchrow(
+        """UPDATE groups.gateway_generation
+           SET previous = number, number = nextval('groups.leader_epoch'), gateways = $1::jsonb
+           RETURNING number, previous, gateways""",
+        msgspec.json.encode(gateways).decode(),
     )
-    return epoch
+    return _generation(row)
 
 
-async def gateway_urls(connection: Connection) -> list[str]:
-    rows = await connection.fetch("SELECT url FROM groups.gateways ORDER BY registered_at DESC")
-    return [row[0] for row in rows]
+def _generation(row: Any) -> GatewayGeneration:
+    return GatewayGeneration(number=row[0], previous=row[1], gateways=msgspec.json.decode(row[2], type=list[Gateway]))

@@ -15,6 +15,7 @@ from sharequeue.wire import Client
 from sharequeue_gateway import metrics
 from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.app import create_gateway_app
+from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.fetch import Fetcher
 from sharequeue_gateway.leader import Leader
@@ -46,6 +47,12 @@ async def prepare(settings: Settings) -> Service:
     metadata = Metadata(
         coordinator, kafka_defaults=settings.kafka_defaults, auto_create_topics=settings.auto_create_topics
     )
+    cluster = Cluster(
+        coordinator,
+        settings.node_id,
+        settings.url or f"http://{settings.host}:{settings.port}",
+        cluster_token=settings.cluster_token,
+    )
     lock_timers = LockTimers(redis, clock, settings.node_id, settings.redis_timeout_ms)
     loader = Loader(
         clock=clock,
@@ -59,6 +66,7 @@ async def prepare(settings: Settings) -> Service:
     leader = Leader(
         clock=clock,
         metadata=metadata,
+        cluster=cluster,
         loader=loader,
         persister=persister,
         lock_timers=lock_timers,
@@ -76,8 +84,8 @@ async def prepare(settings: Settings) -> Service:
     record_log.watch(leader.log_changed, fetcher.waited_for)
     sessions = Sessions(ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms), leader, clock)
     metrics.watch(leader.all, fetcher)
-    url = settings.url or f"http://{settings.host}:{settings.port}"
-    loader.leader_epoch = await metadata.register(settings.node_id, url)
+    metadata.on_generation = cluster.hear_of
+    loader.leader_epoch = await cluster.register()
     log.info("registered", extra=fields(node_id=settings.node_id, leader_epoch=loader.leader_epoch))
 
     async def retain() -> None:
@@ -91,6 +99,7 @@ async def prepare(settings: Settings) -> Service:
     async def close() -> None:
         await record_log.close()
         await redis.aclose()
+        await cluster.close()
         await coordinator.close()
         await share_coordinator.close()
 
@@ -121,6 +130,7 @@ async def prepare(settings: Settings) -> Service:
         sessions.sweep,
         dead_letters.run,
         metadata.follow,
+        cluster.run,
         retain,
     )
     return Service(app, loops, stop=fetcher.finish, close=close)

@@ -15,6 +15,7 @@ from sharequeue.protocol.errors import ApiError, Throttled
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.loading import Loader
 from sharequeue_gateway.lock_timers import LockEntry, LockTimers, LockWrite
@@ -40,6 +41,7 @@ class Leader:
         *,
         clock: Clock,
         metadata: Metadata,
+        cluster: Cluster,
         loader: Loader,
         persister: Persister,
         lock_timers: LockTimers,
@@ -47,6 +49,7 @@ class Leader:
     ) -> None:
         self._clock = clock
         self._metadata = metadata
+        self._cluster = cluster
         self._loader = loader
         self._persister = persister
         self._lock_timers = lock_timers
@@ -181,7 +184,7 @@ class Leader:
     async def _take_new_epoch(self) -> None:
         while True:
             try:
-                self._loader.leader_epoch = await self._metadata.next_leader_epoch()
+                self._loader.leader_epoch = await self._cluster.next_leader_epoch()
                 break
             except ApiError as error:
                 log.warning("no new leader epoch yet", extra=fields(cause=error.detail))

@@ -19,10 +19,8 @@ from sharequeue.protocol.internal import (
     DescribeTopicsResponse,
     InitializeSharePartitionsRequest,
     InitializeSharePartitionsResponse,
-    LeaderEpochResponse,
     MetadataChangesQuery,
     MetadataChangesResponse,
-    RegisterGatewayRequest,
     TopicIdPartitions,
 )
 from sharequeue.protocol.types import topic_name_fault
@@ -60,6 +58,8 @@ class Metadata:
         self._version = -1
         self._heard_at = 0.0
         self.on_topic_deleted: Callable[[str], None] = lambda topic_id: None
+        self.on_generation: Callable[[int], None] = lambda generation: None
+        """Called with the number of the gateways' generation that the group coordinator speaks of."""
         self.on_group_changed: Callable[[str, ShareGroupConfig], None] = lambda group_id, config: None
 
     # Topics
@@ -167,17 +167,7 @@ class Metadata:
         config = self._configs[group_id] = share_group_config(group_id, values, self._kafka_defaults)
         return config
 
-    # Epochs and changes
-
-    async def register(self, node_id: str, url: str) -> int:
-        """Tell the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
-        request = RegisterGatewayRequest(node_id=node_id, url=url)
-        response: LeaderEpochResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request)
-        return response.leader_epoch
-
-    async def next_leader_epoch(self) -> int:
-        response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH)
-        return response.leader_epoch
+    # Changes
 
     def reachable(self) -> bool:
         """Whether the group coordinator answered lately."""
@@ -199,6 +189,7 @@ class Metadata:
                     apis.METADATA_CHANGES, query, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False
                 )
                 self._heard_at = time.monotonic()
+                self.on_generation(changes.generation)
                 await self._apply(changes)
             except ApiError as error:
                 self._heard_at = 0.0

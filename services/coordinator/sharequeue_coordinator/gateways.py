@@ -1,0 +1,98 @@
+"""Which gateways lead: a set under a number, the generation. A change of the set makes the next one.
+
+A lease only tells who is dead: it stops nobody. What keeps a gateway out that was replaced are the leader epochs at the
+share coordinator and in Redis, and a generation's number is above all that were given before it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.internal import Gateway, GatewayGeneration, RegisterGatewayResponse, RenewGatewayResponse
+from sharequeue.service import Clock
+from sharequeue_coordinator import store
+from sharequeue_coordinator.changes import Changes
+
+log = logging.getLogger(__name__)
+
+LEASES_LOOKED_AT: Final = 4
+"""How often in a lease the leases are looked at."""
+
+
+class Gateways:
+    """The gateways' generation, kept in the database, and their leases, kept in memory."""
+
+    def __init__(self, query: Callable[..., Awaitable[Any]], changes: Changes, clock: Clock, *, lease_ms: int) -> None:
+        self._query = query
+        self._changes = changes
+        self._clock = clock
+        self._lease_ms = lease_ms
+        self._ends_at_ms: dict[str, int] = {}
+        self._lock = asyncio.Lock()
+        self.generation = GatewayGeneration(number=0, previous=0, gateways=[])
+
+    async def load(self) -> None:
+        """Take over what is known. Every gateway gets a whole lease: nobody could renew meanwhile."""
+        self.generation = await self._query(store.gateway_generation)
+        ends_at_ms = self._clock.now_ms() + self._lease_ms
+        self._ends_at_ms = dict.fromkeys((gateway.node_id for gateway in self.generation.gateways), ends_at_ms)
+
+    async def register(self, gateway: Gateway) -> RegisterGatewayResponse:
+        """A gateway starts, or starts again: it leads with an epoch above all earlier ones."""
+        generation = await self._renewed(gateway)
+        leader_epoch = await self._query(store.next_leader_epoch)
+        return RegisterGatewayResponse(leader_epoch=leader_epoch, lease_ms=self._lease_ms, generation=generation)
+
+    async def renew(self, gateway: Gateway, *, leaving: bool) -> RenewGatewayResponse:
+        """A gateway lives on; one that was thought dead is back; one that leaves leads no more."""
+        generation = await (self._without([gateway.node_id]) if leaving else self._renewed(gateway))
+        return RenewGatewayResponse(lease_ms=self._lease_ms, generation=generation)
+
+    async def next_leader_epoch(self, node_id: str, generation: int) -> int:
+        """An epoch above all earlier ones. Raises: NotLeaderOrFollower: the gateway does not know who leads now."""
+        known = {gateway.node_id for gateway in self.generation.gateways}
+        if generation != self.generation.number or node_id not in known:
+            raise NotLeaderOrFollower(f"generation {generation} of the gateways is over, or {node_id!r} is not in it")
+        epoch: int = await self._query(store.next_leader_epoch)
+        return epoch
+
+    async def watch_leases(self) -> None:
+        """Make a generation without those that are not heard of any more, for ever."""
+        while True:
+            await asyncio.sleep(self._lease_ms / 1000 / LEASES_LOOKED_AT)
+            now_ms = self._clock.now_ms()
+            over = [node_id for node_id, ends_at_ms in self._ends_at_ms.items() if ends_at_ms <= now_ms]
+            if over:
+                try:
+                    await self._without(over)
+                except ApiError as error:
+                    log.warning("cannot take dead gateways out", extra=fields(gateways=over, cause=error.detail))
+
+    async def _renewed(self, gateway: Gateway) -> GatewayGeneration:
+        async with self._lock:
+            if gateway not in self.generation.gateways:
+                others = [known for known in self.generation.gateways if known.node_id != gateway.node_id]
+                await self._change([*others, gateway])
+            self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self._lease_ms
+            return self.generation
+
+    async def _without(self, node_ids: list[str]) -> GatewayGeneration:
+        async with self._lock:
+            left = [gateway for gateway in self.generation.gateways if gateway.node_id not in node_ids]
+            if len(left) < len(self.generation.gateways):
+                await self._change(left)
+            for node_id in node_ids:
+                self._ends_at_ms.pop(node_id, None)
+            return self.generation
+
+    async def _change(self, gateways: list[Gateway]) -> None:
+        ordered = sorted(gateways, key=lambda gateway: gateway.node_id)
+        self.generation = await self._query(store.next_gateway_generation, ordered)
+        log.info(
+            "gateways changed",
+            extra=fields(generation=self.generation.number, gateways=[gateway.node_id for gateway in gateways]),
+        )
+        self._changes.note()

@@ -1,0 +1,181 @@
+"""The gateways as a cluster: this one's lease, the generation it knows, and clients of the others.
+
+With the group coordinator away the last generation stands. A lease stops nobody by itself: what fences a gateway that
+was replaced are the leader epochs at the share coordinator and in Redis. Only while Redis does not answer is the lease
+asked whether records may be acquired.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sharequeue.log import fields
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.internal import (
+    GatewayGeneration,
+    LeaderEpochResponse,
+    NextLeaderEpochRequest,
+    RegisterGatewayRequest,
+    RegisterGatewayResponse,
+    RenewGatewayRequest,
+    RenewGatewayResponse,
+)
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.wire import Client
+from sharequeue_gateway.leadership import Generation, Node
+
+log = logging.getLogger(__name__)
+
+RENEWALS_PER_LEASE: Final = 3
+FORMER_LEADS_S: Final = 30.0
+"""How long after a change a former leader is asked to let go before a share-partition is loaded."""
+
+
+class Cluster:
+    """What this gateway knows of all gateways."""
+
+    def __init__(self, coordinator: Client, node_id: str, url: str, *, cluster_token: str) -> None:
+        self._coordinator = coordinator
+        self._cluster_token = cluster_token
+        self._renew_now = asyncio.Event()
+        self._clients: dict[str, Client] = {}
+        self._former: Generation | None = None
+        self._former_until_s = 0.0
+        self._lease_s = 3.0
+        self._lease_ends_s = 0.0
+        self._leaving = False
+        self.me: Final = Node(node_id, url)
+        self.generation = Generation(0, (self.me,))
+        self.on_change: Callable[[Generation, bool], Awaitable[None]] | None = None
+        """Called with each generation; True if one was missed, so that what is led may have been led by others."""
+
+    # Who leads
+
+    @property
+    def alone(self) -> bool:
+        """Whether this gateway leads everything."""
+        nodes = self.generation.nodes
+        return len(nodes) == 1 and nodes[0] == self.me
+
+    def leads(self, key: SharePartitionKey) -> bool:
+        return self.alone or self.generation.leader_of(key) == self.me
+
+    def leader_of(self, key: SharePartitionKey) -> Node:
+        return self.generation.leader_of(key)
+
+    def home_of(self, group_id: str, member_id: str) -> Node:
+        """The gateway that keeps a member's share session."""
+        return self.generation.home_of(group_id, member_id)
+
+    def others(self) -> list[Node]:
+        return [node for node in self.generation.nodes if node != self.me]
+
+    def former_leader_of(self, key: SharePartitionKey) -> Node | None:
+        """Another gateway that led a share-partition until a moment ago, and may still have writes under way."""
+        if self._former is None or time.monotonic() > self._former_until_s:
+            return None
+        former = self._former.leader_of(key)
+        return None if former == self.me else former
+
+    def lease_holds(self) -> bool:
+        """Whether the group coordinator heard of this gateway lately: nobody else leads in its place."""
+        return time.monotonic() < self._lease_ends_s
+
+    def client(self, node: Node) -> Client:
+        """A client of another gateway."""
+        client = self._clients.get(node.url)
+        if client is None:
+            client = self._clients[node.url] = Client(node.url, cluster_token=self._cluster_token, connections=1024)
+        return client
+
+    # Epochs and leases
+
+    async def register(self) -> int:
+        """Tell the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
+        asked_s = time.monotonic()
+        request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
+        response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request)
+        self._keep_lease(asked_s, response.lease_ms)
+        self.generation = self._generation(response.generation)
+        return response.leader_epoch
+
+    async def next_leader_epoch(self) -> int:
+        """A higher leader epoch. Raises: NotLeaderOrFollower: another generation leads, which is asked for now."""
+        request = NextLeaderEpochRequest(node_id=self.me.node_id, generation=self.generation.number)
+        try:
+            response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH, request)
+        except ApiError:
+            self._renew_now.set()
+            raise
+        return response.leader_epoch
+
+    def hear_of(self, generation: int) -> None:
+        """Somebody speaks of a generation: ask for it if it is newer than the one known."""
+        if generation > self.generation.number:
+            self._renew_now.set()
+
+    async def run(self) -> None:
+        """Renew the lease and learn of new generations, for ever."""
+        while True:
+            pause_s = self._lease_s / RENEWALS_PER_LEASE
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._renew_now.wait()
+            except TimeoutError:
+                pass
+            self._renew_now.clear()
+            try:
+                await self._renew()
+            except ApiError as error:
+                log.warning("cannot renew the lease", extra=fields(cause=error.detail))
+                await asyncio.sleep(min(0.2, pause_s))
+                self._renew_now.set()
+
+    async def leave(self) -> None:
+        """Tell the group coordinator that this gateway is to lead nothing any more."""
+        self._leaving = True
+        try:
+            await self._renew()
+        except ApiError as error:
+            log.warning("cannot leave the other gateways cleanly", extra=fields(cause=error.detail))
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+    async def _renew(self) -> None:
+        asked_s = time.monotonic()
+        request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
+        response: RenewGatewayResponse = await self._coordinator.call(
+            apis.RENEW_GATEWAY, request, deadline_s=self._lease_s / 2, retry=False
+        )
+        if not self._leaving:
+            self._keep_lease(asked_s, response.lease_ms)
+        await self._learn(response.generation)
+
+    def _keep_lease(self, asked_s: float, lease_ms: int) -> None:
+        self._lease_s = lease_ms / 1000
+        self._lease_ends_s = asked_s + self._lease_s
+
+    async def _learn(self, told: GatewayGeneration) -> None:
+        known = self.generation
+        if told.number <= known.number:
+            return
+        self._former, self._former_until_s = known, time.monotonic() + FORMER_LEADS_S
+        self.generation = self._generation(told)
+        log.info(
+            "gateways changed",
+            extra=fields(generation=told.number, gateways=[node.node_id for node in self.generation.nodes]),
+        )
+        live = {node.url for node in (*known.nodes, *self.generation.nodes)}
+        for url in [url for url in self._clients if url not in live]:
+            await self._clients.pop(url).close()
+        if self.on_change is not None:
+            await self.on_change(self.generation, told.previous != known.number)
+
+    def _generation(self, told: GatewayGeneration) -> Generation:
+        nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in told.gateways)
+        return Generation(told.number, nodes or (self.me,))

@@ -1,0 +1,50 @@
+"""Who leads a share-partition: rendezvous hashing over the gateways of a generation. Pure.
+
+A generation is a set of live gateways under a number that is above every leader epoch given before it, so whoever
+leads because of it can use the number as leader epoch. Each change of the set moves only what it must.
+"""
+
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from sharequeue.protocol.types import SharePartitionKey
+
+MAX_REMEMBERED: Final = 200_000
+
+
+class Node(NamedTuple):
+    """A gateway and where the others reach it."""
+
+    node_id: str
+    url: str
+
+
+class Generation:
+    """The gateways that lead, and what each leads."""
+
+    __slots__ = ("_keyed", "_remembered", "nodes", "number")
+
+    def __init__(self, number: int, nodes: tuple[Node, ...]) -> None:
+        self.number = number
+        self.nodes = nodes
+        self._keyed = [(blake2b(node.node_id.encode(), digest_size=32).digest(), node) for node in nodes]
+        self._remembered: dict[SharePartitionKey, Node] = {}
+
+    def leader_of(self, key: SharePartitionKey) -> Node:
+        """The gateway that leads a share-partition."""
+        leader = self._remembered.get(key)
+        if leader is None:
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            leader = self._remembered[key] = self._highest(f"{key.topic_id}:{key.partition}:{key.group_id}")
+        return leader
+
+    def home_of(self, group_id: str, member_id: str) -> Node:
+        """The gateway that keeps a member's share session."""
+        return self._highest(f"{member_id}:{group_id}")
+
+    def _highest(self, name: str) -> Node:
+        if len(self._keyed) == 1:
+            return self.nodes[0]
+        data = name.encode()
+        return max(self._keyed, key=lambda keyed: blake2b(data, key=keyed[0], digest_size=8).digest())[1]
