@@ -318,6 +318,36 @@ def test_a_hole_before_a_restored_lock_is_read() -> None:
     assert d.fetch("[0-29]") == "0-9×1, 10-14×2, 15-19×1, 25-29×1"
 
 
+def successor(d: Driver, **config: object) -> Driver:
+    """The next leader, which finds nothing durable but what this one leaves as locks."""
+    return Driver(locks=d.machine.locks(), **config)
+
+
+def test_the_count_of_a_lock_that_ended_outlives_a_write_that_failed() -> None:
+    d = Driver(hold_writes=True)
+    d.fetch("[0-9]")
+    d.later()
+    d.finish(ok=False)
+    d.fetch("[0-9]", max=4, rl=True)
+    d.later(1_000)
+    later = successor(d)
+    assert later.states() == "0-3 AQ×2 | 4-9 AV×1"
+    assert later.fetch("[0-9]") == "4-9×2"
+
+
+def test_a_last_delivery_that_ended_outlives_a_write_that_failed() -> None:
+    d = Driver(hold_writes=True, delivery_count_limit=1)
+    d.fetch("[0-4]")
+    d.fetch("[5-9]")
+    d.ack("0-4 Acc")
+    d.later()
+    d.finish(d.pending[1], ok=False)
+    assert d.states() == "0-4 AK×1 | 5-9 AR×1"
+    later = successor(d, delivery_count_limit=1)
+    assert later.fetch("[0-9]") == ""
+    assert (later.later(0), later.states()) == (5, "0-4 AQ×1 | 5-9 AR×1")
+
+
 # Delays and reasons
 
 

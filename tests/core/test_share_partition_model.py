@@ -26,7 +26,7 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import Acknowledgement
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, AcquireMode, DeliveryState
-from tests.core.record_model import ACQUIRED, INVALID_REQUEST, Refused
+from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused
 from tests.core.share_partition_driver import Batch
 from tests.core.share_partition_model import Model
 from tests.core.side_by_side import SideBySide, spread
@@ -338,12 +338,11 @@ class AnyEvents(SideBySide):
         self.config = self.machine.config = self.model.config = ShareGroupConfig(**data.draw(configs))
 
     def change_leader(self, data: st.DataObject) -> None:
-        """Load what is durable, with every lock there ever was, those that still stand, or none."""
-        keep = data.draw(st.sampled_from(("all", "live", "none")))
+        """Load what is durable, with every lock there ever was, those that the leader leaves, or none."""
+        keep = data.draw(st.sampled_from(("all", "left", "none")))
         assert self.durable is not None
-        held = {o: (r.member, r.count, r.lock_ends_ms) for o, r in self.model.records.items() if r.lock_ends_ms}
-        live = [lock for lock in self.locks if any(held.get(o) == lock[2:] for o in range(lock[0], lock[1] + 1))]
-        self.locks = {"all": self.locks, "live": live, "none": []}[keep]
+        earlier = self.model.records
+        self.locks = {"all": self.locks, "left": self.machine.locks(), "none": []}[keep]
         self.pending, self.read = [], None
         note(f"a new leader loads {self.durable}, {self.locks=}")
         loaded = SharePartition.load(
@@ -362,6 +361,12 @@ class AnyEvents(SideBySide):
             self.config, self.durable.start_offset, batches, self.notes, self.locks, self.now_ms
         )
         self.check_dead_letters(loaded.dead_letters, dead_letters)
+        if keep == "left":
+            for offset, record in earlier.items():
+                if offset in self.model.records:
+                    assert self.model.records[offset].count == record.count
+                else:
+                    assert offset < self.model.start or not record.count or record.state in FINAL
 
 
 NORMAL = settings(

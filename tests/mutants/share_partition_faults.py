@@ -271,5 +271,15 @@ MUTANTS = [
             "            run.reason = run.cause = None\n",
             "",
         ),
+        (
+            "16 the count of a lock that memory ended is left to the next leader",
+            "if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)",
+            "if run.member_id is not None",
+        ),
+        (
+            "16 a lock whose end is not durable is left to the next leader",
+            "if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)",
+            "if run.delivery_count and run.state is not ACKNOWLEDGED",
+        ),
     ),
 ]

@@ -500,11 +500,14 @@ class SharePartition(Window):
         return iter(self.runs)
 
     def locks(self) -> list[RestoredLock]:
-        """All acquisition locks, also those whose end is not durable yet: what a reload must not forget."""
+        """What a later leader must not forget: all locks, also those whose end is not durable yet.
+
+        A lock that memory ended may never become durable: its delivery count is kept as one that is over, member "".
+        """
         return [
-            RestoredLock(run.first, run.last, run.member_id, run.delivery_count, run.lock_expires_at_ms)
+            RestoredLock(run.first, run.last, run.member_id or "", run.delivery_count, run.lock_expires_at_ms)
             for run in self.runs
-            if run.member_id is not None
+            if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)
         ]
 
     def held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:
