@@ -220,13 +220,13 @@ class Leader:
         del self._by_machine_write[id(write)]
         if led.fenced:
             return
+        if error is not None and error.error.kafka_code in UNLOADING_CODES:
+            self.unload(led)
+            return
         if error is not None and not error.definite:
             self._reload_with_new_epoch(led)
             return
         completed = led.machine.complete_write(write, ok=error is None, now_ms=self._clock.now_ms())
-        if error is not None and error.error.kafka_code in UNLOADING_CODES:
-            self.unload(led)
-            return
         if completed.dead_letters:
             self.on_dead_letters(led, completed.dead_letters)
         if completed.made_available or completed.start_moved:

@@ -38,12 +38,16 @@ RETRY_PAUSE_S = 0.1
 
 
 class Pending(NamedTuple):
-    """One write on its way. `outcome` ends with None when it is durable, else with the error."""
+    """One write on its way. `outcome` ends with None when it is durable, else with the error.
+
+    `doubtful`: an earlier try may be durable, so that no later failure is definite.
+    """
 
     led: LedSharePartition
     write: StateWrite
     outcome: asyncio.Future[ApiError | None]
     deadline: float
+    doubtful: bool = False
 
 
 def persist_error(kafka_code: int, detail: str | None) -> ApiError:
@@ -97,19 +101,18 @@ class Persister:
                 await self._send(gathered)
 
     async def _send(self, gathered: list[Pending]) -> None:
-        by_key: dict[SharePartitionKey, list[Pending]] = {}
+        by_led: dict[LedSharePartition, list[Pending]] = {}  # a retry of one that leads no more keeps its own epochs
         for pending in gathered:
-            by_key.setdefault(pending.led.key, []).append(pending)
-        keys = list(by_key)
+            by_led.setdefault(pending.led, []).append(pending)
         remaining_s = max(pending.deadline for pending in gathered) - time.monotonic()
         try:
             response: WriteBatchResponse = await self._share_coordinator.call(
                 apis.WRITE_STATE_BATCH,
-                WriteBatchRequest(groups=[_group_state(key, by_key[key]) for key in keys]),
+                WriteBatchRequest(groups=[_group_state(led.key, writes) for led, writes in by_led.items()]),
                 deadline_s=max(remaining_s, 0.05),
             )
             results = [group.results[0].partitions[0] for group in response.groups]
-            if len(results) != len(keys):
+            if len(results) != len(by_led):
                 raise ApiError("the share coordinator answered for other share-partitions than it was asked for")
         except ApiError as error:
             log.warning("state write failed", extra=fields(writes=len(gathered), cause=error.detail))
@@ -121,8 +124,8 @@ class Persister:
             for pending in gathered:
                 self._finish(pending, ApiError(f"the share coordinator's answer cannot be read: {fault}"))
             return
-        for key, result in zip(keys, results, strict=True):
-            self._settle(by_key[key], result)
+        for writes, result in zip(by_led.values(), results, strict=True):
+            self._settle(writes, result)
 
     def _settle(self, writes: list[Pending], result: PartitionStateResult) -> None:
         if result.error_code == 0:
@@ -132,7 +135,7 @@ class Persister:
         retry = result.error_code in RETRIABLE
         for pending in writes:
             if retry and time.monotonic() + RETRY_PAUSE_S < pending.deadline:
-                self._gather_later(pending)
+                self._gather_later(pending._replace(doubtful=True))
             else:
                 key = pending.led.key
                 error = persist_error(result.error_code, result.error_message)
@@ -157,6 +160,8 @@ class Persister:
         self._retries.add(handle)
 
     def _finish(self, pending: Pending, error: ApiError | None) -> None:
+        if error is not None and error.definite and pending.doubtful:
+            error = type(error)(error.detail, error=error.error, definite=False)
         if self.on_outcome is not None:
             self.on_outcome(pending, error)
         if not pending.outcome.done():

@@ -1,0 +1,125 @@
+"""The persister against a real share coordinator: who leads no more writes nothing, and a doubt is never forgotten."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.persister import Persister
+from sharequeue_gateway.share_partition import SharePartition, StateWrite
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.internal import PartitionState, PartitionStateResult, ShareStateRequest, TopicState
+from sharequeue.protocol.types import SharePartitionKey, StateBatch
+from sharequeue.stack import Stack
+from sharequeue.wire import Client
+from tests.http.calls import wait_until
+
+
+@pytest.fixture
+def own_stack(tmp_path: Path) -> Iterator[Stack]:
+    """A stack with stores of its own, which a test may break."""
+    stack = Stack(tmp_path / "data")
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+        if stack.postgres is not None:
+            stack.postgres.remove()
+
+
+@pytest.fixture
+def key(own_stack: Stack) -> SharePartitionKey:
+    """A share-partition that is initialised."""
+    with httpx.Client(base_url=own_stack.url, timeout=40) as http:
+        topic = http.post("/v1/topics", json={"name": "orders"}).json()
+        fetch = {"topics": ["orders"], "max_wait_ms": 0}
+        assert http.post("/v1/share-groups/g/fetch", json=fetch).status_code == 200
+    return SharePartitionKey("g", topic["topic_id"], 0)
+
+
+@asynccontextmanager
+async def persisting(stack: Stack, data_dir: Path, deadline_ms: int = 5_000) -> AsyncIterator[tuple[Client, Persister]]:
+    token = (data_dir / "data" / "cluster.token").read_text().strip()
+    client = Client(stack.service("share coordinator").url, cluster_token=token)
+    persister = Persister(client, deadline_ms=deadline_ms)
+    loop = asyncio.create_task(persister.run())
+    try:
+        yield client, persister
+    finally:
+        loop.cancel()
+        await asyncio.wait([loop])
+        await client.close()
+
+
+async def read(client: Client, key: SharePartitionKey, leader_epoch: int) -> PartitionStateResult:
+    """The persisted state; from now on lower leader epochs are fenced."""
+    partition = PartitionState(partition=key.partition, leader_epoch=leader_epoch)
+    topic = TopicState(topic_id=key.topic_id, partitions=[partition])
+    response = await client.call(apis.READ_STATE, ShareStateRequest(group_id=key.group_id, topics=[topic]))
+    result: PartitionStateResult = response.results[0].partitions[0]
+    assert result.error_code == 0
+    return result
+
+
+def led(key: SharePartitionKey, leader_epoch: int) -> LedSharePartition:
+    machine = SharePartition(ShareGroupConfig(), 0, state_epoch=1_000, leader_epoch=leader_epoch)
+    return LedSharePartition(key, "orders", machine, now_ms=0)
+
+
+def accepting(first_offset: int, last_offset: int) -> StateWrite:
+    write = StateWrite(0)
+    write.delivery_complete_count = last_offset - first_offset + 1
+    write.state_batches = [StateBatch(first_offset, last_offset, 2, 1)]
+    return write
+
+
+@pytest.mark.parametrize("late_first", [True, False])
+def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
+    own_stack: Stack, tmp_path: Path, key: SharePartitionKey, late_first: bool
+) -> None:
+    """Both go out with one request, as when a retry meets the first write of who loaded the share-partition anew."""
+
+    async def run() -> None:
+        async with persisting(own_stack, tmp_path) as (client, persister):
+            await read(client, key, 1_001)
+            writes = [(led(key, 1_000), accepting(5, 9)), (led(key, 1_001), accepting(20, 24))]
+            outcomes = [persister.submit(*write) for write in (writes if late_first else reversed(writes))]
+            late, current = await asyncio.gather(*(outcomes if late_first else reversed(outcomes)))
+            assert late is not None
+            assert late.error.kafka_code == 6
+            assert current is None
+            state = await read(client, key, 1_001)
+            assert state.state_batches == [StateBatch(20, 24, 2, 1)]
+
+    asyncio.run(run())
+
+
+def test_after_a_doubtful_try_no_failure_is_definite(own_stack: Stack, tmp_path: Path, key: SharePartitionKey) -> None:
+    """The first try is answered 15, which may hide a commit; the next finds nobody who listens."""
+    share_coordinator = own_stack.service("share coordinator")
+
+    async def run() -> None:
+        async with persisting(own_stack, tmp_path, deadline_ms=3_000) as (client, persister):
+            await read(client, key, 1_001)
+            assert own_stack.postgres is not None
+            own_stack.postgres.kill()
+            outcome = persister.submit(led(key, 1_001), accepting(5, 9))
+            await asyncio.to_thread(wait_until, lambda: _has_answered(share_coordinator.url))
+            await asyncio.to_thread(share_coordinator.kill)
+            error = await outcome
+            assert error is not None
+            assert not error.definite
+
+    asyncio.run(run())
+
+
+def _has_answered(url: str) -> bool:
+    """Whether the share coordinator has answered a write."""
+    counts = f'sharequeue_http_request_seconds_count{{operation="{apis.WRITE_STATE_BATCH.operation_id}"'
+    return any(line.startswith(counts) for line in httpx.get(f"{url}/metrics").text.splitlines())
