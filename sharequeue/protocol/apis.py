@@ -403,6 +403,67 @@ DELETE_TOPIC_RECORDS = Api(
     idempotent=True,
 )
 
+# Gateway, for the other gateways
+
+FETCH_FROM_LEADER = Api(
+    "fetchFromLeader",
+    "POST",
+    "/v1/leader/{group}/fetch",
+    "The part of a client's fetch that this gateway leads.",
+    internal.LeaderFetchRequest,
+    internal.LeaderFetchResponse,
+)
+ACKNOWLEDGE_AT_LEADER = Api(
+    "acknowledgeAtLeader",
+    "POST",
+    "/v1/leader/{group}/acknowledge",
+    "The acknowledgements of a client's call that this gateway leads.",
+    messages.AcknowledgeRequest,
+    messages.AcknowledgeResponse,
+)
+AWAIT_RECORDS = Api(
+    "awaitRecords",
+    "POST",
+    "/v1/leader/{group}/await",
+    "Wait until one of these share-partitions may have something to acquire.",
+    internal.AwaitRecordsRequest,
+    messages.Empty,
+)
+IN_FLIGHT_AT_LEADER = Api(
+    "inFlightAtLeader",
+    "GET",
+    "/v1/leader/{group}/in-flight",
+    "What the group has in flight in the share-partitions this gateway leads.",
+    messages.InFlightQuery,
+    messages.ListInFlightResponse,
+    idempotent=True,
+)
+YIELD_SHARE_PARTITIONS = Api(
+    "yieldSharePartitions",
+    "POST",
+    "/v1/leader/yield",
+    "Finish what is under way in these share-partitions and lead them no more.",
+    internal.YieldRequest,
+    messages.Empty,
+    idempotent=True,
+)
+FETCH_IN_SESSION = Api(
+    "fetchInSession",
+    "POST",
+    "/v1/sessions/{group}/fetch",
+    "A client's fetch in a share session that this gateway keeps.",
+    messages.FetchRequest,
+    messages.FetchResponse,
+)
+ACKNOWLEDGE_IN_SESSION = Api(
+    "acknowledgeInSession",
+    "POST",
+    "/v1/sessions/{group}/acknowledge",
+    "A client's acknowledgements in a share session that this gateway keeps.",
+    messages.AcknowledgeRequest,
+    messages.AcknowledgeResponse,
+)
+
 
 def path_of(api: Api, **parameters: Any) -> str:
     """The path with its parameters filled in, percent-encoded."""

@@ -1,9 +1,17 @@
 """The messages between the services. Errors of one partition are data: `error_code` 0 is success. Source: KIP-932."""
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from sharequeue.protocol.messages import Request, Response, Topic
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.messages import (
+    Acknowledgement,
+    AcknowledgementResult,
+    PartitionError,
+    Request,
+    Response,
+    Topic,
+    TopicPartitions,
+)
+from sharequeue.protocol.types import AcquireMode, StateAnnotation, StateBatch
 
 # Share coordinator: the five state RPCs. The fields each one takes differ; absent ones have Kafka's defaults.
 
@@ -250,3 +258,60 @@ class DeleteTopicRecordsRequest(Request):
 
     topic_id: str
     partitions: int
+
+
+# Gateway: what the gateways ask of each other.
+
+
+class LeaderFetchRequest(Request):
+    """A part of a client's fetch that another gateway leads; the fields are those of the client's request."""
+
+    member_id: str
+    topic_partitions: list[TopicPartitions]
+    max_records: int
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    batch_size: int
+    acquire_mode: AcquireMode
+    fetch_id: str | None = None
+    with_records: bool = True
+    acknowledgements: list[Acknowledgement] = []
+    atomic: bool = False
+
+
+class LeaderFetchResponse(Response):
+    """`batches` are entries of a fetch's answer, as they will be sent."""
+
+    batches: list[Raw]
+    errors: list[PartitionError]
+    acknowledgement_results: list[AcknowledgementResult]
+
+
+class AcquiredEntry(Struct):
+    """What the gateway that passes an entry of `batches` on must know of it."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class AwaitRecordsRequest(Request):
+    """Wait until one of these share-partitions may have something to acquire."""
+
+    topic_partitions: list[TopicPartitions]
+    max_wait_ms: int
+
+
+class SharePartitionName(Struct, kw_only=True):
+    group_id: str
+    topic_id: str
+    partition: int
+
+
+class YieldRequest(Request):
+    """Another gateway is about to lead these: finish what is under way and lead them no more."""
+
+    share_partitions: list[SharePartitionName]
