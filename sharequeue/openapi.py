@@ -116,7 +116,10 @@ def _operation(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, 
 def _responses(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     success: dict[str, Any] = {"description": api.summary}
     if api.response is not None:
-        success["content"] = {"application/json": {"schema": references[repr(api.response)]}}
+        success["content"] = {
+            "application/json": {"schema": references[repr(api.response)]},
+            **{other: {"schema": {"type": "string", "format": "binary"}} for other in api.media_types},
+        }
     elif api.status != 204:
         success["content"] = {"text/plain": {"schema": {"type": "string"}}}
     problem = {"application/problem+json": {"schema": references[repr(Problem)]}}

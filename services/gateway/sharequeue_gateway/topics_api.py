@@ -1,5 +1,6 @@
 """The calls about topics and groups: forwarded to the group coordinator, completed with what the log knows."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ from sharequeue.protocol.messages import (
 )
 from sharequeue.protocol.types import DeliveryState
 from sharequeue.serving import Answer, Call
+from sharequeue_gateway.arrow_answer import CONTENT_TYPE, arrow_stream, arrow_wanted
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.leader import Leader, Loaded
 from sharequeue_gateway.led_share_partition import LedSharePartition
@@ -106,6 +108,7 @@ class TopicsApi:
         _check_partition(topic, partition)
         if query.isolation_level not in ISOLATION_LEVELS:
             raise InvalidRequest(f"isolation_level must be one of {', '.join(ISOLATION_LEVELS)}")
+        as_arrow = arrow_wanted(call.header("accept"))
         read = await self._record_log.read(topic.topic_id, partition, query.offset, query.max_bytes, query.max_records)
         if query.offset > read.log_end_offset:
             raise OffsetOutOfRange(
@@ -127,13 +130,13 @@ class TopicsApi:
             next_offset = last + 1
             if records_left <= 0 or bytes_left <= 0 or last < batch.last_offset:
                 break
-        body = b'{"records":[%b],"next_offset":%d,"log_start_offset":%d,"log_end_offset":%d}' % (
-            b",".join(part for part in slices if part),
-            next_offset,
-            read.log_start_offset,
-            read.log_end_offset,
+        records = b"[%b]" % b",".join(part for part in slices if part)
+        offsets = (next_offset, read.log_start_offset, read.log_end_offset)
+        if as_arrow:
+            return Answer(await asyncio.to_thread(arrow_stream, records, *offsets), headers=(CONTENT_TYPE,))
+        return Answer(
+            b'{"records":%b,"next_offset":%d,"log_start_offset":%d,"log_end_offset":%d}' % (records, *offsets)
         )
-        return Answer(body)
 
     async def delete_topic_records(self, call: Call) -> Empty:
         """For the group coordinator: a stage of a topic's deletion."""

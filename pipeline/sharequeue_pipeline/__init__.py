@@ -1,0 +1,1 @@
+"""The data pipeline on Spark: the source and sink `sharequeue`, and the jobs made of them."""

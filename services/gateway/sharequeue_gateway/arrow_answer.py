@@ -1,0 +1,118 @@
+"""readRecords as an Arrow stream, for readers of many records: columns, and nothing to parse per record.
+
+Columns: `offset` int64, `timestamp_ms` int64, `key` binary, `value` binary, `value_is_json` bool, `headers` map of
+string to string. Keys are their bytes; a value is its bytes, or its JSON as produced where `value_is_json`; a tombstone
+is null. The schema's metadata has `next_offset`, `log_start_offset` and `log_end_offset` as text.
+"""
+
+import base64
+import importlib.util
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from sharequeue.protocol.apis import ARROW_STREAM
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.messages import Record
+
+CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
+_decode: Final = msgspec.json.Decoder(list[Record]).decode
+
+
+def arrow_wanted(accept: str | None) -> bool:
+    """Whether the header Accept asks for Arrow: it names that type, and prefers JSON no more.
+
+    Raises: InvalidRequest (406): it takes nothing but Arrow, and this gateway runs without the package pyarrow.
+    """
+    qualities = _qualities(accept or "")
+    arrow = qualities.get(ARROW_STREAM, 0.0)
+    json = max(qualities.get(kind, 0.0) for kind in ("application/json", "application/*", "*/*"))
+    if arrow == 0 or qualities.get("application/json", 0.0) > arrow:
+        return False
+    if importlib.util.find_spec("pyarrow") is not None:
+        return True
+    if json > 0:
+        return False
+    raise InvalidRequest(
+        f"this gateway cannot answer {ARROW_STREAM}: it runs without pyarrow (install sharequeue[arrow])", status=406
+    )
+
+
+def _qualities(accept: str) -> dict[str, float]:
+    """The media types of an Accept header, in lower case, with their weights; what cannot be read weighs nothing."""
+    qualities = {}
+    for entry in accept.lower().split(","):
+        media_type, *parameters = (part.strip() for part in entry.split(";"))
+        quality = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    quality = float(parameter.removeprefix("q="))
+                except ValueError:
+                    quality = 0.0
+        qualities[media_type] = quality
+    return qualities
+
+
+def arrow_stream(records: bytes, next_offset: int, log_start_offset: int, log_end_offset: int) -> bytes:
+    """The answer's body. `records`: a JSON array of records as readRecords answers them."""
+    import pyarrow as pa  # noqa: PLC0415 - optional, and heavy: only who is asked for Arrow loads it
+
+    decoded = _decode(records)
+    schema = pa.schema(
+        [
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("timestamp_ms", pa.int64(), nullable=False),
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("value_is_json", pa.bool_(), nullable=False),
+            pa.field("headers", pa.map_(pa.string(), pa.string()), nullable=False),
+        ],
+        metadata={
+            "next_offset": str(next_offset),
+            "log_start_offset": str(log_start_offset),
+            "log_end_offset": str(log_end_offset),
+        },
+    )
+    columns = [
+        pa.array([record.offset for record in decoded], pa.int64()),
+        pa.array([record.timestamp_ms for record in decoded], pa.int64()),
+        pa.array([_key(record) for record in decoded], pa.binary()),
+        pa.array([_value(record) for record in decoded], pa.binary()),
+        pa.array([record.value_base64 is None for record in decoded], pa.bool_()),
+        _headers(pa, decoded),
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def _key(record: Record) -> bytes | None:
+    if record.key_base64 is not None:
+        return base64.b64decode(record.key_base64)
+    return None if record.key is None else record.key.encode()
+
+
+def _value(record: Record) -> bytes | None:
+    if record.value_base64 is not None:
+        return base64.b64decode(record.value_base64)
+    value = b"null" if isinstance(record.value, msgspec.UnsetType) else bytes(record.value)
+    return None if value == b"null" else value
+
+
+def _headers(pa: Any, records: Sequence[Record]) -> Any:
+    """A map array; most records have no headers, so these cost one flat pass."""
+    ends = [0]
+    names: list[str] = []
+    values: list[str] = []
+    for record in records:
+        if record.headers:
+            names += record.headers
+            values += record.headers.values()
+        ends.append(len(names))
+    return pa.MapArray.from_arrays(
+        pa.array(ends, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string())
+    )

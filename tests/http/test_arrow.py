@@ -1,0 +1,108 @@
+"""readRecords as Arrow: the same records as JSON answers, column by column; which media type is answered when."""
+
+import base64
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sharequeue_gateway import arrow_answer
+
+from sharequeue.protocol.apis import ARROW_STREAM
+from sharequeue.protocol.errors import InvalidRequest
+from tests.http.calls import Gateway, good, problem
+
+
+def read(gateway: Gateway, topic: str, accept: str | None = ARROW_STREAM, **query: Any) -> Any:
+    headers = {} if accept is None else {"Accept": accept}
+    return gateway.http.get(f"/v1/topics/{topic}/partitions/0/records", params=query, headers=headers)
+
+
+def table(response: Any) -> pa.Table:
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == ARROW_STREAM
+    return pa.ipc.open_stream(response.content).read_all()
+
+
+def produce(gateway: Gateway, topic: str, records: list[dict[str, Any]]) -> None:
+    body = '{"records":[' + ",".join(record if isinstance(record, str) else json.dumps(record) for record in records)
+    headers = {"Content-Type": "application/json"}
+    good(gateway.http.post(f"/v1/topics/{topic}/records", content=body + "]}", headers=headers))
+
+
+def test_every_kind_of_record(gateway: Gateway, name: str) -> None:
+    raw = base64.b64encode(b"\x00\xff").decode()
+    records: list[Any] = [
+        {"key": "schlüssel", "value": {"a": [1, None]}, "headers": {"h": "x", "i": ""}, "timestamp_ms": 5},
+        {"key_base64": raw, "value_base64": raw, "timestamp_ms": 6},
+        {"tombstone": True, "timestamp_ms": 7},
+        '{"value": {"kept" : 1.10, "big":12345678901234567890123} , "timestamp_ms":8}',
+        {"value": "null", "timestamp_ms": 9},
+        {"value_base64": base64.b64encode(b"null").decode(), "timestamp_ms": 10},
+        {"value_base64": "", "key": "", "timestamp_ms": 11},
+    ]
+    produce(gateway, name, records)
+    columns = table(read(gateway, name)).to_pydict()
+    assert columns["offset"] == list(range(7))
+    assert columns["timestamp_ms"] == list(range(5, 12))
+    assert columns["key"] == ["schlüssel".encode(), b"\x00\xff", None, None, None, None, b""]
+    assert columns["value"] == [
+        b'{"a": [1, null]}',
+        b"\x00\xff",
+        None,
+        b'{"kept" : 1.10, "big":12345678901234567890123}',
+        b'"null"',
+        b"null",
+        b"",
+    ]
+    assert columns["value_is_json"] == [True, False, True, True, True, False, False]
+    assert columns["headers"] == [[("h", "x"), ("i", "")], *([[]] * 6)]
+
+
+def test_ranges_and_offsets_are_those_of_the_json_answer(gateway: Gateway, name: str) -> None:
+    for first in range(0, 60, 20):
+        produce(gateway, name, [{"value": first + index} for index in range(20)])
+    for query in ({}, {"offset": 5, "max_records": 30}, {"offset": 60}, {"offset": 3, "max_bytes": 200}):
+        as_json = good(read(gateway, name, None, **query))
+        answer = table(read(gateway, name, **query))
+        assert answer["offset"].to_pylist() == [record["offset"] for record in as_json["records"]]
+        assert [json.loads(value) for value in answer["value"].to_pylist()] == [
+            record["value"] for record in as_json["records"]
+        ]
+        offsets = {name.decode(): int(value) for name, value in answer.schema.metadata.items()}
+        assert offsets == {field: value for field, value in as_json.items() if field != "records"}
+
+
+def test_problems_stay_problems(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    problem(read(gateway, name, offset=1), 400, "OFFSET_OUT_OF_RANGE", 1)
+    problem(read(gateway, f"{name}-no"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+
+
+@pytest.mark.parametrize(
+    ("accept", "answered"),
+    [
+        (None, "application/json"),
+        ("*/*", "application/json"),
+        ("text/html", "application/json"),
+        ("application/*;q=0.9, text/html", "application/json"),
+        ("Application/Vnd.Apache.Arrow.Stream", ARROW_STREAM),
+        (f"application/json;q=0.5, {ARROW_STREAM}", ARROW_STREAM),
+        (f"{ARROW_STREAM}, application/json;q=0.9", ARROW_STREAM),
+        (f"{ARROW_STREAM};q=0.5, application/json", "application/json"),
+        (f"{ARROW_STREAM};q=0", "application/json"),
+        (f"{ARROW_STREAM};q=x", "application/json"),
+    ],
+)
+def test_what_accept_asks_for(gateway: Gateway, accept: str | None, answered: str) -> None:
+    produce(gateway, "arrow-accept", [{"value": 1}])
+    assert read(gateway, "arrow-accept", accept, max_records=1).headers["content-type"] == answered
+
+
+def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not arrow_answer.arrow_wanted(f"{ARROW_STREAM}, application/json;q=0.1")
+    assert not arrow_answer.arrow_wanted(None)
+    with pytest.raises(InvalidRequest, match="without pyarrow") as refused:
+        arrow_answer.arrow_wanted(ARROW_STREAM)
+    assert refused.value.status == 406
