@@ -21,6 +21,7 @@ from sharequeue_gateway.record_log import (
     PartitionAppend,
     ReadResult,
     TopicPartition,
+    purging,
     store,
 )
 from sharequeue_gateway.record_log.appending import KEY_HOURS, LOST, Appender
@@ -32,8 +33,6 @@ READ_AHEAD_BYTES: Final = 1 << 20
 READ_AHEAD_BATCHES: Final = 256
 WATCH_PAUSE_S: Final = 0.5
 PURGE_PAUSE_S: Final = 15.0
-PURGE_AFTER_S: Final = 60
-PURGE_AT_ONCE: Final = 1000
 STATEMENT_TIMEOUT: Final = "15s"
 
 
@@ -142,8 +141,9 @@ class PostgresRecordLog:
     async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int) -> ReadResult:
         place = (topic_id, partition)
         known = self._cache.partition(place)
+        end = offset
         if known is None or not known.known or known.log_start_offset < 0:
-            await self.offsets(topic_id, [partition])
+            end = (await self.offsets(topic_id, [partition]))[partition].log_end_offset
             cached = self.read_cached(topic_id, partition, offset, max_bytes, max_records)
             if cached is not None:
                 return cached
@@ -155,7 +155,7 @@ class PostgresRecordLog:
             self._learn(place, -1, batches[-1].last_offset + 1)
         known = self._cache.partition(place)
         log_start_offset = 0 if known is None else known.log_start_offset
-        log_end_offset = offset if known is None else known.log_end_offset
+        log_end_offset = end if known is None else known.log_end_offset
         if offset < log_start_offset:
             raise _below(offset, log_start_offset)
         return ReadResult(_within(batches, offset, max_bytes, max_records), log_start_offset, log_end_offset)
@@ -282,8 +282,8 @@ class PostgresRecordLog:
             try:
                 hour = int(time.time() // 3600)
                 await self._query(store.make_key_partitions, hour, KEY_HOURS)
-                for stage in (store.remove_rows, store.renew_marks):
-                    while await self._query(stage, PURGE_AT_ONCE, PURGE_AFTER_S) == PURGE_AT_ONCE:
+                for stage, after_s in purging.STAGES:
+                    while await self._query(stage, purging.AT_ONCE, after_s) >= purging.AT_ONCE:
                         pass
             except StorageError as error:
                 log.warning("cannot purge the record log", extra=fields(cause=error.detail))
