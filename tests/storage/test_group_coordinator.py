@@ -9,6 +9,7 @@ import pytest
 from sharequeue_coordinator.coordinator import GroupCoordinator
 
 from sharequeue.protocol.errors import StorageError, TopicAlreadyExists, UnknownTopicOrPartition
+from sharequeue.service import Clock
 from sharequeue.wire import Client
 from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
@@ -20,7 +21,14 @@ async def running(database_url: str) -> AsyncIterator[GroupCoordinator]:
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=8, command_timeout=10)
     client = Client("http://127.0.0.1:1")
     coordinator = GroupCoordinator(
-        pool, client, cluster_token="", kafka_defaults=False, max_partitions=100, deletion_retry_ms=10
+        pool,
+        client,
+        cluster_token="",
+        kafka_defaults=False,
+        max_partitions=100,
+        deletion_retry_ms=10,
+        clock=Clock(),
+        gateway_lease_ms=3000,
     )
     try:
         await coordinator.load()

@@ -102,12 +102,12 @@ def create_group_coordinator_app(
         if fault:
             raise InvalidGroupId(fault)
         asked = {topic.topic_id: topic.partitions for topic in request.topics}
-        initialized = await coordinator.initialize(request.group_id, asked)
+        initialized = await coordinator.groups.initialize(request.group_id, asked)
         config = await coordinator.query(store.group_config, request.group_id)
         return InitializeSharePartitionsResponse(config=config, topics=initialized)
 
     async def group_summary(call: Call) -> GroupSummaryResponse:
-        return GroupSummaryResponse(topics=await coordinator.summary(_group_of(call)))
+        return GroupSummaryResponse(topics=await coordinator.groups.summary(_group_of(call)))
 
     async def register_gateway(call: Call) -> RegisterGatewayResponse:
         request: RegisterGatewayRequest = call.request

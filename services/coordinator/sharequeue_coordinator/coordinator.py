@@ -1,4 +1,4 @@
-"""The group coordinator: topics, group settings, initialisation of share-partitions. Everything it answers is durable.
+"""The group coordinator: topics, group settings, and through `groups` what groups have. Everything it answers is durable.
 
 It is the only writer of its schema, so what it has read once it keeps in memory.
 """
@@ -7,7 +7,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import asyncpg
 
@@ -17,49 +17,26 @@ from sharequeue.protocol.configs import group_config_values
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorNotAvailable,
-    GroupIdNotFound,
     InvalidTopic,
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
-    error_of,
 )
 from sharequeue.protocol.internal import (
     DeleteTopicRecordsRequest,
-    GroupPartitionSummary,
-    GroupTopicSummary,
-    InitializedPartition,
-    InitializedTopic,
-    PartitionState,
-    ShareStateRequest,
-    ShareStateResponse,
     TopicDeletedRequest,
-    TopicState,
 )
 from sharequeue.protocol.messages import ConfigValue, Topic
 from sharequeue.protocol.types import topic_name_fault
 from sharequeue.service import Clock
 from sharequeue.wire import Client
-from sharequeue_coordinator import group_configs, share_group, store, topics
+from sharequeue_coordinator import group_configs, store, topics
 from sharequeue_coordinator.changes import Changes
 from sharequeue_coordinator.gateways import Gateways
-from sharequeue_coordinator.share_group import GroupTopic, Initialization
-from sharequeue_coordinator.store import GroupTopicRow, TopicRow
+from sharequeue_coordinator.groups import Groups
+from sharequeue_coordinator.store import TopicRow
 
 log = logging.getLogger(__name__)
-
-STATE_DEADLINE_S: Final = 8.0
-
-
-class Group:
-    """One group: its share-partitions by topic id. `lock`: one initialisation at a time."""
-
-    __slots__ = ("epoch", "lock", "topics")
-
-    def __init__(self, epoch: int, known: dict[str, GroupTopic]) -> None:
-        self.epoch = epoch
-        self.topics = known
-        self.lock = asyncio.Lock()
 
 
 class GroupCoordinator:
@@ -87,12 +64,11 @@ class GroupCoordinator:
         self._by_id: dict[str, TopicRow] = {}
         self._in_doubt: set[str] = set()
         """Names of topics whose last change may or may not have been stored."""
-        self._groups: dict[str, Group] = {}
-        self._loading: dict[str, asyncio.Lock] = {}
         self._topic_lock = asyncio.Lock()
         self._config_lock = asyncio.Lock()
         self._unfinished = asyncio.Event()
         self.changes = Changes()
+        self.groups = Groups(self.query, self._by_id.get, share_coordinator)
         self.gateways = Gateways(self.query, self.changes, clock, lease_ms=gateway_lease_ms)
 
     async def load(self) -> None:
@@ -239,8 +215,7 @@ class GroupCoordinator:
         await self._delete_records(topic_id, partitions)
         await self._share_coordinator.call(apis.TOPIC_STATE_DELETED, TopicDeletedRequest(topic_id=topic_id))
         await self.query(store.remove_topic, topic_id)
-        for group in self._groups.values():
-            group.topics.pop(topic_id, None)
+        self.groups.forget_topic(topic_id)
         log.info("topic deleted", extra=fields(topic_id=topic_id))
 
     async def _delete_records(self, topic_id: str, partitions: int) -> None:
@@ -278,150 +253,3 @@ class GroupCoordinator:
                 finally:
                     self.changes.note(group_id=group_id)  # after a lost outcome too: gateways ask what is stored
         return group_config_values(group_id, config, self._kafka_defaults)
-
-    # Initialisation
-
-    async def _group(self, group_id: str) -> Group | None:
-        known = self._groups.get(group_id)
-        if known is not None:
-            return known
-        async with self._loading.setdefault(group_id, asyncio.Lock()):
-            known = self._groups.get(group_id)
-            if known is None:
-                found = await self.query(store.group, group_id)
-                if found is not None:
-                    epoch, rows = found
-                    of_topics = {row.topic_id: GroupTopic(row.initializing, row.initialized) for row in rows}
-                    known = self._groups[group_id] = Group(epoch, of_topics)
-        self._loading.pop(group_id, None)
-        return known
-
-    async def initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> list[InitializedTopic]:
-        """Make sure that share-partitions are initialised; the group comes to be with the first."""
-        faults: dict[tuple[str, int], ApiError] = {}
-        valid: dict[str, list[int]] = {}
-        for topic_id, partitions in asked.items():
-            topic = self._by_id.get(topic_id)
-            for partition in partitions:
-                if topic is None or not 0 <= partition < topic.partitions:
-                    detail = f"there is no partition {partition} of topic id {topic_id}"
-                    faults[topic_id, partition] = UnknownTopicOrPartition(detail)
-                else:
-                    valid.setdefault(topic_id, []).append(partition)
-        group = await self._group(group_id)
-        if valid and (group is None or share_group.missing(group.topics, valid)):
-            failure = await self._initialize(group_id, valid)
-            if failure is not None:
-                faults.update({(topic_id, p): failure for topic_id, partitions in valid.items() for p in partitions})
-        return [
-            InitializedTopic(
-                topic_id=topic_id,
-                partitions=[
-                    InitializedPartition(
-                        partition=partition,
-                        error_code=fault.error.kafka_code if fault else 0,
-                        error_message=fault.detail if fault else None,
-                    )
-                    for partition in partitions
-                    for fault in (faults.get((topic_id, partition)),)
-                ],
-            )
-            for topic_id, partitions in asked.items()
-        ]
-
-    async def _initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> ApiError | None:
-        group = await self._group(group_id)
-        if group is None:
-            group = self._groups.setdefault(group_id, Group(0, {}))
-        async with group.lock:
-            initializations = share_group.missing(group.topics, asked)
-            if not initializations:
-                return None
-            group.epoch = await self.query(store.bump_group, group_id)
-            await self._save(group_id, group, share_group.begin(group.topics, initializations))
-            try:
-                failure = await self._initialize_state(group_id, group.epoch, initializations)
-            except ApiError as error:
-                return error  # whether it happened is not known: the next call asks again, from offset 0
-            if failure is None:
-                await self._save(group_id, group, share_group.succeed(group.topics, initializations))
-                return None
-            changed, forgotten = share_group.fail(group.topics, initializations)
-            await self._save(group_id, group, changed)
-            await self.query(store.remove_group_topics, group_id, forgotten)
-            for topic_id in forgotten:
-                del group.topics[topic_id]
-            return failure
-
-    async def _save(self, group_id: str, group: Group, changed: Mapping[str, GroupTopic]) -> None:
-        rows = [GroupTopicRow(topic_id, *topic) for topic_id, topic in changed.items()]
-        await self.query(store.save_group_topics, group_id, rows)
-        group.topics.update(changed)
-
-    async def _initialize_state(
-        self, group_id: str, state_epoch: int, initializations: Sequence[Initialization]
-    ) -> ApiError | None:
-        request = ShareStateRequest(
-            group_id=group_id,
-            topics=[
-                TopicState(
-                    topic_id=topic_id,
-                    partitions=[
-                        PartitionState(partition=partition, state_epoch=state_epoch, start_offset=start_offset)
-                        for partition in sorted(partitions)
-                    ],
-                )
-                for topic_id, partitions, start_offset in initializations
-            ],
-        )
-        response: ShareStateResponse = await self._share_coordinator.call(
-            apis.INITIALIZE_STATE, request, deadline_s=STATE_DEADLINE_S
-        )
-        for topic in response.results:
-            for partition in topic.partitions:
-                if partition.error_code == 15:
-                    raise CoordinatorNotAvailable(partition.error_message or "", definite=False)
-                if partition.error_code:
-                    return error_of(partition.error_code, partition.error_message)
-        return None
-
-    # Summaries
-
-    async def summary(self, group_id: str) -> list[GroupTopicSummary]:
-        """Start offset, leader epoch and count of a group's initialised share-partitions. Raises: GroupIdNotFound."""
-        group = await self._group(group_id)
-        if group is None or not group.epoch:
-            raise GroupIdNotFound(f"there is no group {group_id!r}")
-        wanted = {
-            topic_id: sorted(topic.initialized)
-            for topic_id, topic in group.topics.items()
-            if topic_id in self._by_id and topic.initialized
-        }
-        request = ShareStateRequest(
-            group_id=group_id,
-            topics=[
-                TopicState(topic_id=topic_id, partitions=[PartitionState(partition=p) for p in partitions])
-                for topic_id, partitions in wanted.items()
-            ],
-        )
-        response: ShareStateResponse = await self._share_coordinator.call(apis.READ_STATE_SUMMARY, request)
-        summaries = []
-        for topic in response.results:
-            row = self._by_id.get(topic.topic_id or "")
-            if row is None:
-                continue
-            partitions = [
-                GroupPartitionSummary(
-                    partition=partition.partition,
-                    start_offset=_known(partition.start_offset, partition.error_code),
-                    leader_epoch=0 if partition.error_code else partition.leader_epoch or 0,
-                    delivery_complete_count=_known(partition.delivery_complete_count, partition.error_code),
-                )
-                for partition in topic.partitions
-            ]
-            summaries.append(GroupTopicSummary(topic=row.name, topic_id=row.topic_id, partitions=partitions))
-        return sorted(summaries, key=lambda summary: summary.topic)
-
-
-def _known(value: int | None, error_code: int) -> int:
-    return -1 if error_code or value is None else value
