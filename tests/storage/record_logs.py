@@ -5,10 +5,12 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
-from sharequeue_gateway.record_log import PartitionAppend, RecordLog
+from sharequeue_gateway.record_log import DeadLetterRow, PartitionAppend, RecordLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+
+from sharequeue.protocol.types import SharePartitionKey
 
 CAPABILITIES = frozenset({"atomic_produce", "idempotency_keys"})
 
@@ -78,3 +80,17 @@ async def read_all(log: RecordLog, topic_id: str, partition: int = 0, offset: in
                 values.append(record["value"])
     assert next_offset == bounds.log_end_offset
     return values
+
+
+async def rows_of(connection: Any, topic_id: str) -> list[int]:
+    """Base offsets of the batches that are stored, by partition."""
+    rows = await connection.fetch(
+        "SELECT base_offset FROM log.record_batches WHERE topic_id = $1 ORDER BY partition, base_offset", topic_id
+    )
+    return [row[0] for row in rows]
+
+
+def dead_letter(topic_id: str, offset: int, count: int = 5, group_id: str = "g") -> DeadLetterRow:
+    """One of group `group_id` for a record of partition 0."""
+    source = SharePartitionKey(group_id, topic_id, 0)
+    return DeadLetterRow(source, 0, offset, count, tail([group_id, offset, count]), 7, "rejected by client")

@@ -1,28 +1,28 @@
-"""What is PostgreSQL's own in the record log: group commit, the purge, holes, stale writers, keys, dead letters."""
+"""What is PostgreSQL's own in the record log: group commit, holes, stale writers, keys, dead letters."""
 
 import asyncio
 import json
 import time
 import uuid
-from typing import Any
 
 import pytest
-from sharequeue_gateway.record_log import DeadLetterRow, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
-from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all, tail
-
-
-async def rows_of(connection: Any, topic_id: str) -> list[int]:
-    rows = await connection.fetch(
-        "SELECT base_offset FROM log.record_batches WHERE topic_id = $1 ORDER BY partition, base_offset", topic_id
-    )
-    return [row[0] for row in rows]
+from tests.storage.record_logs import (
+    PostgresRecordLogs,
+    append,
+    batch_of,
+    dead_letter,
+    new_topic,
+    read_all,
+    rows_of,
+    tail,
+)
 
 
 async def test_appends_that_wait_share_a_commit(module_database: str) -> None:
@@ -63,93 +63,7 @@ async def test_a_partition_locked_by_another_is_waited_for_and_others_go_on(modu
         assert await held == 1
 
 
-# The end of the log outlives its rows
-
-
-async def test_rows_go_a_while_after_the_log_start_passed_them(module_database: str) -> None:
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        for _ in range(4):
-            await append(log, topic, "abc")
-        await store.remove_rows(admin, 1000, 0)
-        assert await rows_of(admin, topic) == [0, 3, 6, 9]
-        await log.delete_records(topic, 0, 7)
-        await store.remove_rows(admin, 1000, 60)
-        assert await rows_of(admin, topic) == [0, 3, 6, 9], "a reader may still be at them"
-        assert await store.remove_rows(admin, 1, 0) == 1
-        assert await rows_of(admin, topic) == [3, 6, 9]
-        await store.remove_rows(admin, 1000, 0)
-        assert await rows_of(admin, topic) == [6, 9], "a batch across the log start stays"
-        assert await read_all(log, topic) == list("bcabc")
-
-
-async def age_marks(connection: Any, topic_id: str) -> None:
-    """What was marked for the purge was marked a minute earlier."""
-    await connection.execute(
-        "UPDATE log.partitions SET trimmed_at = trimmed_at - interval '61 s' WHERE topic_id = $1", topic_id
-    )
-
-
-async def test_a_log_start_that_moves_often_does_not_put_off_the_purge(module_database: str) -> None:
-    """Retention moves it every minute, the purge waits for a minute."""
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        for _ in range(6):
-            await append(log, topic, "abc")
-        for trimmed, kept in [(3, [0, 3, 6, 9, 12, 15]), (7, [3, 6, 9, 12, 15]), (12, [6, 9, 12, 15]), (12, [12, 15])]:
-            await log.delete_records(topic, 0, trimmed)
-            await store.remove_rows(admin, 1000, 60)
-            await store.renew_marks(admin, 1000, 60)
-            assert await rows_of(admin, topic) == kept, "only what was below the log start a minute ago"
-            await age_marks(admin, topic)
-        for _ in range(2):
-            await store.renew_marks(admin, 1000, 60)
-        assert await admin.fetchval("SELECT trimmed_at FROM log.partitions WHERE topic_id = $1", topic) is None
-        assert await read_all(log, topic) == list("abcabc")
-
-
-async def test_what_was_trimmed_while_older_rows_waited_goes_without_another_trim(module_database: str) -> None:
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        for _ in range(4):
-            await append(log, topic, "abc")
-        await log.delete_records(topic, 0, 3)
-        await log.delete_records(topic, 0, -1)
-        for kept in ([3, 6, 9], []):
-            await age_marks(admin, topic)
-            await store.remove_rows(admin, 1000, 60)
-            await store.renew_marks(admin, 1000, 60)
-            assert await rows_of(admin, topic) == kept
-        assert await append(log, topic, ["next"]) == 12
-
-
-async def test_a_purged_partition_goes_on_where_it_ended(module_database: str) -> None:
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as stale:
-        await append(stale, topic, range(10))
-        async with PostgresRecordLogs(module_database).open() as other:
-            await append(other, topic, range(20))
-            await other.delete_records(topic, 0, -1)
-        await store.remove_rows(admin, 1000, 0)
-        assert await rows_of(admin, topic) == []
-        assert await append(stale, topic, ["stale"]) == 30
-        async with PostgresRecordLogs(module_database).open() as fresh:
-            assert await append(fresh, topic, ["fresh"]) == 31
-            assert await read_all(fresh, topic) == ["stale", "fresh"]
-
-
-async def test_a_deleted_topics_rows_go_at_once(module_database: str) -> None:
-    topic, other = new_topic(), new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        for topic_id in (topic, other):
-            for partition in (0, 1):
-                await append(log, topic_id, "ab", partition)
-        await log.delete_topic(topic, 2)
-        await store.remove_rows(admin, 1000, 60)
-        assert await rows_of(admin, topic) == []
-        assert await rows_of(admin, other) == [0, 0]
-        with pytest.raises(UnknownTopicOrPartition):
-            await append(log, topic, "z")
+# Offsets without records
 
 
 @pytest.mark.parametrize("size", [10, 3_000_000])
@@ -218,11 +132,6 @@ async def test_keys_of_a_day_ago_are_known_and_older_ones_are_dropped(database_u
 
 
 # Dead letters
-
-
-def dead_letter(topic_id: str, offset: int, count: int = 5, group_id: str = "g") -> DeadLetterRow:
-    source = SharePartitionKey(group_id, topic_id, 0)
-    return DeadLetterRow(source, 0, offset, count, tail([group_id, offset, count]), 7, "rejected by client")
 
 
 async def test_a_dead_letter_is_written_once_however_often_it_is_asked_for(module_database: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from sharequeue_gateway.record_log import purging
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_share_coordinator import store as state_store
@@ -113,8 +114,9 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "refused append": (lambda c: log_store.append(c, [(*PLACE, some_batch(END - 10), uuid.uuid4())]), 10),
     "look up a lost append": (lambda c: log_store.appended(c, *PLACE, uuid.uuid4(), END - 100), 20),
     "move the log start": (lambda c: log_store.raise_log_start(c, *PLACE, 100, END), 10),
-    "purge nothing": (lambda c: log_store.remove_rows(c, 1000, 60), 10),
-    "no mark to renew": (lambda c: log_store.renew_marks(c, 1000, 60), 10),
+    "purge nothing": (lambda c: purging.remove_rows(c, 1000, 60), 10),
+    "no mark to renew": (lambda c: purging.renew_marks(c, 1000, 60), 10),
+    "no topic to forget": (lambda c: purging.forget_deleted(c, 1000, 60), 10),
 }
 
 

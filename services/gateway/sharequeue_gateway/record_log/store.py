@@ -181,7 +181,7 @@ async def batch_with_timestamp(
 async def raise_log_start(
     connection: Connection, topic_id: str, partition: int, log_start_offset: int, end: int
 ) -> None:
-    """Move the log start up and remember the end. The rows below go later: see `remove_rows`."""
+    """Move the log start up and remember the end. The rows below go later: see `purging`."""
     await connection.execute(
         """UPDATE log.partitions SET log_start_offset = greatest(log_start_offset, $3),
              end_floor = greatest(end_floor, $4), trimmed_at = coalesce(trimmed_at, clock_timestamp()),
@@ -215,53 +215,6 @@ async def mark_deleted(connection: Connection, topic_id: str) -> None:
            WHERE topic_id = $1""",
         topic_id,
     )
-
-
-# The purge. A partition with rows to remove carries a mark: below `purge_before` since `trimmed_at`. Trims that come
-# while there is one leave it alone, else the rows of a partition that is trimmed often would never be old enough.
-
-_PURGEABLE = """b.topic_id = p.topic_id AND b.partition = p.partition
-  AND b.base_offset < CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END
-  AND b.last_offset < CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END"""
-
-
-async def remove_rows(connection: Connection, at_once: int, seconds: int) -> int:
-    """Remove some rows below marks that are `seconds` old, or of deleted topics. Returns: how many."""
-    removed: int = await connection.fetchval(
-        f"""WITH gone AS (
-             SELECT b.topic_id, b.partition, b.base_offset FROM log.partitions p
-             CROSS JOIN LATERAL (
-               SELECT topic_id, partition, base_offset FROM log.record_batches b
-               WHERE {_PURGEABLE} ORDER BY b.base_offset LIMIT $1) b
-             WHERE p.trimmed_at IS NOT NULL AND (p.deleted OR p.trimmed_at < now() - make_interval(secs => $2)) LIMIT $1),
-           removed AS (
-             DELETE FROM log.record_batches b USING gone
-             WHERE b.topic_id = gone.topic_id AND b.partition = gone.partition AND b.base_offset = gone.base_offset
-             RETURNING 1)
-           SELECT count(*) FROM removed""",
-        at_once,
-        seconds,
-    )
-    return removed
-
-
-async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int:
-    """Take marks away that are `seconds` old and have nothing left below them, or set them anew where the log start
-    moved on meanwhile. Returns: how many."""
-    status: str = await connection.execute(
-        f"""UPDATE log.partitions p SET purge_before = p.log_start_offset,
-              trimmed_at = CASE WHEN p.log_start_offset > p.purge_before AND NOT p.deleted THEN clock_timestamp() END
-            FROM (
-              SELECT p.topic_id, p.partition FROM log.partitions p
-              WHERE p.trimmed_at < now() - make_interval(secs => $2)
-                AND (SELECT b.base_offset FROM log.record_batches b WHERE {_PURGEABLE}
-                     ORDER BY b.base_offset LIMIT 1) IS NULL
-              LIMIT $1 FOR UPDATE SKIP LOCKED) done
-            WHERE p.topic_id = done.topic_id AND p.partition = done.partition""",
-        at_once,
-        seconds,
-    )
-    return int(status.rsplit(maxsplit=1)[-1])
 
 
 # Idempotency keys, kept in one partition of the table per hour

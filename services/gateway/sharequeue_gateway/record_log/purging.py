@@ -1,0 +1,93 @@
+"""The purge, in stages: rows below log starts, rows of deleted topics, at last what is remembered of those topics.
+
+A partition with rows to remove carries a mark: the log start is at `purge_before` since `trimmed_at`. Trims that come
+while there is one leave it alone, else the rows of a partition that is trimmed often would never be old enough.
+"""
+
+from typing import Final
+
+from sharequeue_gateway.record_log.store import Connection
+
+AT_ONCE: Final = 1000
+PURGE_AFTER_S: Final = 60
+"""A reader may still be at rows that the log start has just passed."""
+FORGET_AFTER_S: Final = 7 * 86_400
+"""Longer than a gateway can be cut off from the group coordinator and still be used."""
+
+_PURGEABLE = """b.topic_id = p.topic_id AND b.partition = p.partition
+  AND b.base_offset < CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END
+  AND b.last_offset < CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END"""
+
+
+async def remove_rows(connection: Connection, at_once: int, seconds: int) -> int:
+    """Remove some rows below marks that are `seconds` old, or of deleted topics. Returns: how many."""
+    removed: int = await connection.fetchval(
+        f"""WITH gone AS (
+             SELECT b.topic_id, b.partition, b.base_offset FROM log.partitions p
+             CROSS JOIN LATERAL (
+               SELECT topic_id, partition, base_offset FROM log.record_batches b
+               WHERE {_PURGEABLE} ORDER BY b.base_offset LIMIT $1) b
+             WHERE p.trimmed_at IS NOT NULL AND (p.deleted OR p.trimmed_at < now() - make_interval(secs => $2)) LIMIT $1),
+           removed AS (
+             DELETE FROM log.record_batches b USING gone
+             WHERE b.topic_id = gone.topic_id AND b.partition = gone.partition AND b.base_offset = gone.base_offset
+             RETURNING 1)
+           SELECT count(*) FROM removed""",
+        at_once,
+        seconds,
+    )
+    return removed
+
+
+async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int:
+    """Take marks away that are `seconds` old and have nothing left below them, or set them anew where the log start
+    moved on meanwhile. Returns: how many."""
+    status: str = await connection.execute(
+        f"""UPDATE log.partitions p SET purge_before = p.log_start_offset,
+              trimmed_at = CASE WHEN p.log_start_offset > p.purge_before AND NOT p.deleted THEN clock_timestamp() END
+            FROM (
+              SELECT p.topic_id, p.partition FROM log.partitions p
+              WHERE p.trimmed_at < now() - make_interval(secs => $2)
+                AND (SELECT b.base_offset FROM log.record_batches b WHERE {_PURGEABLE}
+                     ORDER BY b.base_offset LIMIT 1) IS NULL
+              LIMIT $1 FOR UPDATE SKIP LOCKED) done
+            WHERE p.topic_id = done.topic_id AND p.partition = done.partition""",
+        at_once,
+        seconds,
+    )
+    return _count(status)
+
+
+async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> int:
+    """Forget topics that were deleted `seconds` ago and have no rows left. Returns: how many partitions.
+
+    Until then their partitions refuse a writer that has not heard of it.
+    """
+    topics = await connection.fetch(
+        """SELECT DISTINCT topic_id FROM (
+             SELECT topic_id FROM log.partitions
+             WHERE deleted_at < now() - make_interval(secs => $2) AND trimmed_at IS NULL LIMIT $1) old""",
+        at_once,
+        seconds,
+    )
+    if not topics:
+        return 0
+    gone = [row[0] for row in topics]
+    # no index: these tables are small, and this is once in a topic's life
+    await connection.execute("DELETE FROM log.dead_letter_keys WHERE topic_id = ANY($1::uuid[])", gone)
+    await connection.execute("DELETE FROM log.parked_dead_letters WHERE topic_id = ANY($1::uuid[])", gone)
+    status: str = await connection.execute(
+        """DELETE FROM log.partitions WHERE topic_id = ANY($1::uuid[])
+           AND deleted_at < now() - make_interval(secs => $2) AND trimmed_at IS NULL""",
+        gone,
+        seconds,
+    )
+    return _count(status)
+
+
+def _count(status: str) -> int:
+    """Rows that a statement changed, from what the server says of it: `UPDATE 3`."""
+    return int(status.rpartition(" ")[2])
+
+
+STAGES: Final = ((remove_rows, PURGE_AFTER_S), (renew_marks, PURGE_AFTER_S), (forget_deleted, FORGET_AFTER_S))

@@ -1,0 +1,131 @@
+"""The purge of the record log: what goes, when, and that the end of the log outlives its rows."""
+
+from typing import Any
+
+import pytest
+from sharequeue_gateway.record_log import purging
+
+from sharequeue.protocol.errors import UnknownTopicOrPartition
+from tests.storage.database import session
+from tests.storage.record_logs import PostgresRecordLogs, append, dead_letter, new_topic, read_all, rows_of
+
+
+async def test_rows_go_a_while_after_the_log_start_passed_them(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for _ in range(4):
+            await append(log, topic, "abc")
+        await purging.remove_rows(admin, 1000, 0)
+        assert await rows_of(admin, topic) == [0, 3, 6, 9]
+        await log.delete_records(topic, 0, 7)
+        await purging.remove_rows(admin, 1000, 60)
+        assert await rows_of(admin, topic) == [0, 3, 6, 9], "a reader may still be at them"
+        assert await purging.remove_rows(admin, 1, 0) == 1
+        assert await rows_of(admin, topic) == [3, 6, 9]
+        await purging.remove_rows(admin, 1000, 0)
+        assert await rows_of(admin, topic) == [6, 9], "a batch across the log start stays"
+        assert await read_all(log, topic) == list("bcabc")
+
+
+async def age_marks(connection: Any, topic_id: str) -> None:
+    """What was marked for the purge was marked a minute earlier."""
+    await connection.execute(
+        "UPDATE log.partitions SET trimmed_at = trimmed_at - interval '61 s' WHERE topic_id = $1", topic_id
+    )
+
+
+async def test_a_log_start_that_moves_often_does_not_put_off_the_purge(module_database: str) -> None:
+    """Retention moves it every minute, the purge waits for a minute."""
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for _ in range(6):
+            await append(log, topic, "abc")
+        for trimmed, kept in [(3, [0, 3, 6, 9, 12, 15]), (7, [3, 6, 9, 12, 15]), (12, [6, 9, 12, 15]), (12, [12, 15])]:
+            await log.delete_records(topic, 0, trimmed)
+            await purging.remove_rows(admin, 1000, 60)
+            await purging.renew_marks(admin, 1000, 60)
+            assert await rows_of(admin, topic) == kept, "only what was below the log start a minute ago"
+            await age_marks(admin, topic)
+        for _ in range(2):
+            await purging.renew_marks(admin, 1000, 60)
+        assert await admin.fetchval("SELECT trimmed_at FROM log.partitions WHERE topic_id = $1", topic) is None
+        assert await read_all(log, topic) == list("abcabc")
+
+
+async def test_what_was_trimmed_while_older_rows_waited_goes_without_another_trim(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for _ in range(4):
+            await append(log, topic, "abc")
+        await log.delete_records(topic, 0, 3)
+        await log.delete_records(topic, 0, -1)
+        for kept in ([3, 6, 9], []):
+            await age_marks(admin, topic)
+            await purging.remove_rows(admin, 1000, 60)
+            await purging.renew_marks(admin, 1000, 60)
+            assert await rows_of(admin, topic) == kept
+        assert await append(log, topic, ["next"]) == 12
+
+
+async def test_a_purged_partition_goes_on_where_it_ended(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as stale:
+        await append(stale, topic, range(10))
+        async with PostgresRecordLogs(module_database).open() as other:
+            await append(other, topic, range(20))
+            await other.delete_records(topic, 0, -1)
+        await purging.remove_rows(admin, 1000, 0)
+        assert await rows_of(admin, topic) == []
+        assert await append(stale, topic, ["stale"]) == 30
+        async with PostgresRecordLogs(module_database).open() as fresh:
+            assert await append(fresh, topic, ["fresh"]) == 31
+            assert await read_all(fresh, topic) == ["stale", "fresh"]
+
+
+async def test_a_deleted_topics_rows_go_at_once(module_database: str) -> None:
+    topic, other = new_topic(), new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for topic_id in (topic, other):
+            for partition in (0, 1):
+                await append(log, topic_id, "ab", partition)
+        await log.delete_topic(topic, 2)
+        await purging.remove_rows(admin, 1000, 60)
+        assert await rows_of(admin, topic) == []
+        assert await rows_of(admin, other) == [0, 0]
+        with pytest.raises(UnknownTopicOrPartition):
+            await append(log, topic, "z")
+
+
+async def test_a_deleted_topic_is_forgotten_when_no_writer_can_have_missed_it(module_database: str) -> None:
+    topic, other = new_topic(), new_topic()
+    counted = [
+        f"SELECT count(*) FROM log.{table} WHERE topic_id = $1"
+        for table in ("partitions", "dead_letter_keys", "parked_dead_letters")
+    ]
+    async with (
+        session(module_database) as admin,
+        PostgresRecordLogs(module_database).open() as log,
+        PostgresRecordLogs(module_database).open() as stale,
+    ):
+        for topic_id in (topic, other):
+            for partition in (0, 1):
+                await append(stale, topic_id, "ab", partition)
+            await log.append_dead_letters(new_topic(), 0, [dead_letter(topic_id, 0)])
+            await log.park_dead_letters([dead_letter(topic_id, 1)])
+        await log.delete_topic(topic, 2)
+
+        async def purge(keep_s: int) -> list[int]:
+            await purging.remove_rows(admin, 1000, 60)
+            await purging.renew_marks(admin, 1000, 60)
+            await purging.forget_deleted(admin, 1000, keep_s)
+            return [await admin.fetchval(query, topic) for query in counted]
+
+        assert await purge(0) == [2, 1, 1], "an append that began before may still come"
+        await age_marks(admin, topic)
+        assert await purge(60) == [2, 1, 1]
+        for partition in (0, 1):
+            with pytest.raises(UnknownTopicOrPartition):
+                await append(stale, topic, "z", partition)
+        assert await purge(0) == [0, 0, 0]
+        assert [await admin.fetchval(query, other) for query in counted] == [2, 1, 1]
+        assert await read_all(log, other) == ["a", "b"]
