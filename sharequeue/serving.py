@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 JSON: Final = (b"content-type", b"application/json")
 PROBLEM_JSON: Final = (b"content-type", b"application/problem+json")
 DEFAULT_MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
+INTERNAL_MAX_REQUEST_BYTES: Final = 128 * 1024 * 1024
+"""What services may send each other: a client's request can become a several times larger write of state."""
 
 REQUEST_SECONDS = Histogram(
     "sharequeue_http_request_seconds",
@@ -291,14 +293,15 @@ def serve(
 
     Args:
         handler: takes a Call, returns the response message, or an Answer that is already bytes. May raise ApiError.
-        max_request_bytes: a larger body is refused with 413.
+        max_request_bytes: a larger body of a client is refused with 413; internal calls have a limit of their own.
         cluster_token: what internal calls must bring; None asks nothing.
         protect: ask the token of this call too, although clients may make it elsewhere.
     """
+    limit = INTERNAL_MAX_REQUEST_BYTES if api.internal else max_request_bytes
     app.router.routes.append(
         Route(
             api.path,
-            endpoint=Endpoint(api, handler, max_request_bytes, cluster_token, protect),
+            endpoint=Endpoint(api, handler, limit, cluster_token, protect),
             methods=[api.method],
             name=api.operation_id,
         )

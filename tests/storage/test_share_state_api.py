@@ -112,6 +112,18 @@ def test_sc_001_sc_017_initialise_write_read(calls: Calls, topic_id: str) -> Non
     assert calls.codes("read", topic_id, {"leader_epoch": 0}) == [74]
 
 
+def test_a_write_may_be_larger_than_any_request_of_a_client(calls: Calls, topic_id: str) -> None:
+    """10,000 records released with 1 KiB of reason each fit in a client's request, and then have to be persisted."""
+    calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
+    notes = [
+        {"first_offset": offset, "last_offset": offset, "delivery_count": 1, "reason": f"{offset:<1024}"}
+        for offset in range(10_000)
+    ]
+    assert calls.codes("write", topic_id, written(state_batches=[batch(0, 9_999, 0, 1)], annotations=notes)) == [0]
+    (result,) = calls("read", topic_id, {"leader_epoch": 0})
+    assert result["annotations"] == notes
+
+
 def test_sc_003_nothing_goes_before_initialize(calls: Calls, topic_id: str) -> None:
     assert calls.codes("write", topic_id, FULL) == [42]
     assert calls.codes("read", topic_id, {"leader_epoch": 0}) == [42]

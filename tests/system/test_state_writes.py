@@ -14,7 +14,7 @@ from sharequeue_gateway.share_partition import SharePartition, StateWrite
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult, ShareStateRequest, TopicState
-from sharequeue.protocol.types import SharePartitionKey, StateBatch
+from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.stack import Stack
 from sharequeue.wire import Client
 from tests.http.calls import wait_until
@@ -123,3 +123,36 @@ def _has_answered(url: str) -> bool:
     """Whether the share coordinator has answered a write."""
     counts = f'sharequeue_http_request_seconds_count{{operation="{apis.WRITE_STATE_BATCH.operation_id}"'
     return any(line.startswith(counts) for line in httpx.get(f"{url}/metrics").text.splitlines())
+
+
+def test_what_gathered_goes_in_several_requests_when_it_is_much(
+    own_stack: Stack, tmp_path: Path, key: SharePartitionKey
+) -> None:
+    """Twelve writes of 1 MiB and one of 12 MiB, as releases with reasons make them."""
+    state_writes = (
+        f'sharequeue_http_request_seconds_count{{operation="{apis.WRITE_STATE_BATCH.operation_id}",status="200"}}'
+    )
+
+    async def run() -> None:
+        async with persisting(own_stack, tmp_path) as (client, persister):
+            await read(client, key, 1_001)
+            leader = led(key, 1_001)
+            writes = [releasing(start, start + 999) for start in range(0, 12_000, 1_000)] + [releasing(20_000, 31_999)]
+            outcomes = await asyncio.gather(*(persister.submit(leader, write) for write in writes))
+            assert outcomes == [None] * len(writes)
+            metrics = httpx.get(f"{own_stack.service('share coordinator').url}/metrics").text
+            assert f"{state_writes} 5.0" in metrics.splitlines()
+            state = await read(client, key, 1_001)
+            assert state.annotations == [note for write in writes for note in write.annotations]
+
+    asyncio.run(run())
+
+
+def releasing(first_offset: int, last_offset: int) -> StateWrite:
+    """Each record with 1 KiB of reason."""
+    write = StateWrite(0)
+    write.state_batches = [StateBatch(first_offset, last_offset, 0, 1)]
+    write.annotations = [
+        StateAnnotation(offset, offset, 1, reason=f"{offset:<1024}") for offset in range(first_offset, last_offset + 1)
+    ]
+    return write

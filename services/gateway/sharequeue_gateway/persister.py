@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 RETRIABLE = frozenset({14, 15, 16})
 RETRY_PAUSE_S = 0.1
+MOST_BYTES = 4 << 20
+"""About what one request holds; a single write may be larger."""
 
 
 class Pending(NamedTuple):
@@ -97,7 +99,8 @@ class Persister:
             await self._wake.wait()
             self._wake.clear()
             while self._gathered:
-                gathered, self._gathered = self._gathered, []
+                count = _within(self._gathered, MOST_BYTES)
+                gathered, self._gathered = self._gathered[:count], self._gathered[count:]
                 await self._send(gathered)
 
     async def _send(self, gathered: list[Pending]) -> None:
@@ -166,6 +169,18 @@ class Persister:
             self.on_outcome(pending, error)
         if not pending.outcome.done():
             pending.outcome.set_result(error)
+
+
+def _within(gathered: list[Pending], most_bytes: int) -> int:
+    """How many of the writes go with one request: at least one."""
+    size = 0
+    for count, pending in enumerate(gathered):
+        write = pending.write
+        size += 256 + 96 * len(write.state_batches)
+        size += sum(128 + len(note.reason or "") for note in write.annotations)
+        if size > most_bytes and count:
+            return count
+    return len(gathered)
 
 
 def _group_state(key: SharePartitionKey, writes: list[Pending]) -> GroupState:
