@@ -129,6 +129,7 @@ def test_what_gathered_goes_in_several_requests_when_it_is_much(
     own_stack: Stack, tmp_path: Path, key: SharePartitionKey
 ) -> None:
     """Twelve writes of 1 MiB and one of 12 MiB, as releases with reasons make them."""
+    share_coordinator = own_stack.service("share coordinator")
     state_writes = (
         f'sharequeue_http_request_seconds_count{{operation="{apis.WRITE_STATE_BATCH.operation_id}",status="200"}}'
     )
@@ -140,7 +141,7 @@ def test_what_gathered_goes_in_several_requests_when_it_is_much(
             writes = [releasing(start, start + 999) for start in range(0, 12_000, 1_000)] + [releasing(20_000, 31_999)]
             outcomes = await asyncio.gather(*(persister.submit(leader, write) for write in writes))
             assert outcomes == [None] * len(writes)
-            metrics = httpx.get(f"{own_stack.service('share coordinator').url}/metrics").text
+            metrics = (await asyncio.to_thread(httpx.get, f"{share_coordinator.url}/metrics")).text
             assert f"{state_writes} 5.0" in metrics.splitlines()
             state = await read(client, key, 1_001)
             assert state.annotations == [note for write in writes for note in write.annotations]
