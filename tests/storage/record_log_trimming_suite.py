@@ -106,6 +106,19 @@ class TrimmingSuite:
             await log.apply_retention(topic, 1, -1, -1, NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
 
+    @pytest.mark.parametrize("limit", [0, 500])
+    async def test_retention_by_bytes_keeps_the_newest_batch(self, record_log: RecordLogs, limit: int) -> None:
+        """As Kafka keeps the newest segment: a limit below one batch does not empty the partition."""
+        topic = new_topic()
+        async with record_log.open() as log:
+            for number in range(3):
+                await append(log, topic, ["x" * 1000, number])
+            await log.apply_retention(topic, 1, -1, limit, NOW_MS)
+            assert await read_all(log, topic) == ["x" * 1000, 2]
+            await log.delete_records(topic, 0, -1)
+            await log.apply_retention(topic, 1, -1, limit, NOW_MS)
+            assert (await log.offsets(topic, [0]))[0] == Offsets(6, 6, 6)
+
     async def test_retention_looks_at_each_partition(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:

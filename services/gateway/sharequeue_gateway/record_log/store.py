@@ -195,12 +195,15 @@ async def raise_log_start(
 
 
 async def start_by_bytes(connection: Connection, topic_id: str, partition: int, retention_bytes: int) -> int | None:
-    """The base offset of the oldest batch that still fits in `retention_bytes`, counted from the newest."""
+    """The base offset of the oldest batch that still fits in `retention_bytes`, counted from the newest, which stays
+    however large it is."""
     found: int | None = await connection.fetchval(
         """SELECT min(base_offset) FROM (
-             SELECT base_offset, sum(octet_length(records)) OVER (ORDER BY base_offset DESC) AS kept
-             FROM log.record_batches WHERE topic_id = $1 AND partition = $2) sizes
-           WHERE kept <= $3""",
+             SELECT base_offset, sum(octet_length(records)) OVER newest_first AS kept,
+               row_number() OVER newest_first AS number
+             FROM log.record_batches WHERE topic_id = $1 AND partition = $2
+             WINDOW newest_first AS (ORDER BY base_offset DESC)) sizes
+           WHERE kept <= $3 OR number = 1""",
         topic_id,
         partition,
         retention_bytes,
