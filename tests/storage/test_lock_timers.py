@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-from sharequeue_gateway.lock_timers import LockEntry, LockTimers, LockWrite, fetch_key, lock_hash
+from sharequeue_gateway.lock_timers import LockEntry, LockName, LockTimers, LockWrite, fetch_key, lock_hash
 from sharequeue_gateway.share_partition import RestoredLock
 
 from sharequeue import embedded
@@ -17,8 +17,8 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from tests.storage.record_logs import new_topic
 
-Entries = Mapping[int, tuple[int, str, int, int]]
-"""(last offset, member id, delivery count, deadline) by first offset."""
+Entries = Mapping[LockName, tuple[str, int, int]]
+"""(member id, delivery count, deadline) by first and last offset."""
 
 
 def new_key(group_id: str = "g", partition: int = 0) -> SharePartitionKey:
@@ -32,15 +32,15 @@ def lock_write(
     leader_epoch: int = 1,
     state_epoch: int = 1,
     deadline_ms: int | None = None,
-    over: Iterable[int] = (),
+    over: Iterable[LockName] | None = (),
     fetch: tuple[str, bytes, int] | None = None,
 ) -> LockWrite:
-    locks = {first: LockEntry(*entry, state_epoch) for first, entry in entries.items()}
-    return LockWrite(key, leader_epoch, deadline_ms, locks, list(over), fetch)
+    locks = {name: LockEntry(*entry, state_epoch) for name, entry in entries.items()}
+    return LockWrite(key, leader_epoch, deadline_ms, locks, None if over is None else list(over), fetch)
 
 
 def restored(entries: Entries) -> list[RestoredLock]:
-    return [RestoredLock(first, *entry) for first, entry in sorted(entries.items())]
+    return [RestoredLock(*name, *entry) for name, entry in sorted(entries.items())]
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-HELD: Entries = {0: (9, "m1", 1, 5_000_000_000_123), 10: (10, "m2", 3, 5_000_000_000_456)}
+HELD: Entries = {(0, 9): ("m1", 1, 5_000_000_000_123), (10, 10): ("m2", 3, 5_000_000_000_456)}
 
 
 # Written and restored
@@ -92,41 +92,68 @@ async def test_locks_change_and_go(redis_url: str) -> None:
     async with timers(redis_url) as lock_timers:
         await lock_timers.write(lock_write(key, HELD))
         await lock_timers.write(lock_write(other, HELD))
-        await lock_timers.write(lock_write(key, {10: (12, "m3", 4, 77), 20: (20, "m3", 1, 77)}, over=[0]))
-        assert await locks_of(lock_timers, key) == restored({10: (12, "m3", 4, 77), 20: (20, "m3", 1, 77)})
+        await lock_timers.write(lock_write(key, {(10, 12): ("m3", 4, 77), (20, 20): ("m3", 1, 77)}, over=[*HELD]))
+        assert await locks_of(lock_timers, key) == restored({(10, 12): ("m3", 4, 77), (20, 20): ("m3", 1, 77)})
         assert await locks_of(lock_timers, other) == restored(HELD)
-        await lock_timers.write(lock_write(key, {}, over=[10, 20, 99]))
+        await lock_timers.write(lock_write(key, {}, over=[(10, 12), (20, 20), (99, 99)]))
         assert await locks_of(lock_timers, key) == []
+
+
+async def test_a_part_is_a_lock_of_its_own(redis_url: str) -> None:
+    key = new_key()
+    parts: Entries = {(0, 3): ("m2", 2, 99), (0, 9): ("m1", 1, 88)}
+    async with timers(redis_url) as lock_timers:
+        await lock_timers.write(lock_write(key, {(0, 9): ("m1", 1, 77)}))
+        await lock_timers.write(lock_write(key, {(0, 3): ("m2", 2, 99)}))
+        await lock_timers.write(lock_write(key, {(0, 9): ("m1", 1, 88)}))
+        assert await locks_of(lock_timers, key) == restored(parts)
+        await lock_timers.write(lock_write(key, {}, over=[(0, 9)]))
+        assert await locks_of(lock_timers, key) == restored({(0, 3): ("m2", 2, 99)})
+
+
+async def test_all_others_are_over(redis_url: str) -> None:
+    key, other = new_key(), new_key()
+    async with timers(redis_url) as lock_timers:
+        await lock_timers.write(lock_write(key, HELD, leader_epoch=4, state_epoch=1))
+        await lock_timers.write(lock_write(other, HELD))
+        left: Entries = {(10, 10): ("m2", 3, 8), (30, 39): ("m1", 1, 9)}
+        assert not await lock_timers.write(lock_write(key, left, leader_epoch=3, over=None)), "a zombie clears nothing"
+        assert await locks_of(lock_timers, key, leader_epoch=4) == restored(HELD)
+        assert await lock_timers.write(lock_write(key, left, leader_epoch=4, state_epoch=2, over=None))
+        assert await locks_of(lock_timers, key, leader_epoch=4, state_epoch=2) == restored(left)
+        assert await locks_of(lock_timers, key, leader_epoch=4, state_epoch=1) == []
+        assert await locks_of(lock_timers, key, leader_epoch=3) is None, "the epoch stays"
+        assert await locks_of(lock_timers, other) == restored(HELD)
 
 
 async def test_locks_of_another_state_epoch_are_not_restored(redis_url: str) -> None:
     key = new_key()
     async with timers(redis_url) as lock_timers:
-        await lock_timers.write(lock_write(key, {0: (9, "m1", 1, 7)}, state_epoch=1))
-        await lock_timers.write(lock_write(key, {10: (19, "m1", 1, 7)}, state_epoch=2))
-        assert await locks_of(lock_timers, key, state_epoch=2) == restored({10: (19, "m1", 1, 7)})
+        await lock_timers.write(lock_write(key, {(0, 9): ("m1", 1, 7)}, state_epoch=1))
+        await lock_timers.write(lock_write(key, {(10, 19): ("m1", 1, 7)}, state_epoch=2))
+        assert await locks_of(lock_timers, key, state_epoch=2) == restored({(10, 19): ("m1", 1, 7)})
         assert await locks_of(lock_timers, key, state_epoch=3) == []
 
 
 async def test_many_locks_at_once(redis_url: str) -> None:
     keys = [new_key(partition=number) for number in range(300)]
     async with timers(redis_url) as lock_timers:
-        writes = [lock_write(key, {number: (number, "m", 1, 7)}) for number, key in enumerate(keys)]
+        writes = [lock_write(key, {(number, number): ("m", 1, 7)}) for number, key in enumerate(keys)]
         assert all(await asyncio.gather(*(lock_timers.write(write) for write in writes)))
         found = await lock_timers.load([(key, 1, 1) for key in keys])
-        assert found == [restored({number: (number, "m", 1, 7)}) for number in range(300)]
+        assert found == [restored({(number, number): ("m", 1, 7)}) for number in range(300)]
 
 
 async def test_one_write_may_hold_many_locks(redis_url: str) -> None:
     key = new_key()
-    entries: Entries = {2 * number: (2 * number, "m", 1, 7) for number in range(10_000)}
+    entries: Entries = {(2 * number, 2 * number): ("m", 1, 7) for number in range(10_000)}
     async with timers(redis_url) as lock_timers:
         assert await lock_timers.write(lock_write(key, entries))
         assert not lock_timers.degraded
         assert await locks_of(lock_timers, key) == restored(entries)
         assert await lock_timers.write(lock_write(key, {}, over=list(entries)[1:]))
         assert not lock_timers.degraded
-        assert await locks_of(lock_timers, key) == restored({0: (0, "m", 1, 7)})
+        assert await locks_of(lock_timers, key) == restored({(0, 0): ("m", 1, 7)})
 
 
 def test_names_do_not_collide() -> None:
@@ -145,11 +172,13 @@ async def test_a_zombie_leader_hands_out_nothing(redis_url: str) -> None:
     async with timers(redis_url) as zombie, timers(redis_url, "gateway-1") as leader:
         assert await zombie.write(lock_write(key, HELD, leader_epoch=4))
         assert await locks_of(leader, key, leader_epoch=5) == restored(HELD)
-        assert not await zombie.write(lock_write(key, {50: (59, "m9", 1, 7)}, leader_epoch=4, over=[0, 10]))
+        assert not await zombie.write(
+            lock_write(key, {(50, 59): ("m9", 1, 7)}, leader_epoch=4, over=[(0, 9), (10, 10)])
+        )
         assert await locks_of(zombie, key, leader_epoch=4) is None
         assert await zombie.write(lock_write(free, {}, leader_epoch=4)), "other share-partitions are not touched"
-        assert await leader.write(lock_write(key, {20: (20, "m1", 1, 7)}, leader_epoch=5))
-        assert await locks_of(leader, key, leader_epoch=5) == restored({**HELD, 20: (20, "m1", 1, 7)})
+        assert await leader.write(lock_write(key, {(20, 20): ("m1", 1, 7)}, leader_epoch=5))
+        assert await locks_of(leader, key, leader_epoch=5) == restored({**HELD, (20, 20): ("m1", 1, 7)})
 
 
 async def test_a_write_raises_the_epoch_too(redis_url: str) -> None:

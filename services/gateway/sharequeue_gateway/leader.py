@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 SWEEP_PAUSE_S = 0.5
 UNLOADING_CODES = frozenset({3, 6, 42, 69})
-LOCKS_PER_WRITE = 1000
 REMIND_AGAIN_MS = 30_000
 
 Loaded = LedSharePartition | ApiError
@@ -244,41 +243,41 @@ class Leader:
         """Write locks to Redis before they are told. Returns: False if this gateway leads no more."""
         over = led.take_lock_entries_over()
         led.note_lock_entries(ranges)
-        state_epoch = led.machine.state_epoch
-        entries = {
-            first: LockEntry(last, member_id, delivery_count, deadline_ms, state_epoch)
-            for first, last, delivery_count, deadline_ms in ranges
-        }
-        deadline_ms = led.machine.next_deadline_ms()
-        leads = await self._lock_timers.write(
-            LockWrite(led.key, led.machine.leader_epoch, deadline_ms, entries, over, fetch)
-        )
+        if led.lock_entries_outgrown():
+            write = self._whole(led, fetch)
+        else:
+            machine = led.machine
+            entries = {
+                (first, last): LockEntry(member_id, delivery_count, deadline_ms, machine.state_epoch)
+                for first, last, delivery_count, deadline_ms in ranges
+            }
+            write = LockWrite(led.key, machine.leader_epoch, self._remind_at_ms(led), entries, over, fetch)
+        leads = await self._lock_timers.write(write)
         if not leads:
             log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
             self.unload(led)
         return leads and not led.fenced
 
     def _all_locks(self) -> list[LockWrite]:
-        writes = []
-        for led in self._led.values():
-            machine = led.machine
-            entries = {
-                held.first: LockEntry(
-                    held.last,
-                    held.member_id,
-                    held.delivery_count,
-                    held.lock_expires_at_ms,
-                    machine.state_epoch,
-                )
-                for held in machine.in_flight()
-                if held.member_id is not None
-            }
-            names = list(entries)
-            for start in range(0, len(names), LOCKS_PER_WRITE):
-                chunk = {name: entries[name] for name in names[start : start + LOCKS_PER_WRITE]}
-                deadline_ms = machine.next_deadline_ms()
-                writes.append(LockWrite(led.key, machine.leader_epoch, deadline_ms, chunk, (), None))
-        return writes
+        return [self._whole(led) for led in self._led.values() if not led.machine.window_empty or led.lock_entries]
+
+    def _whole(self, led: LedSharePartition, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
+        """All that Redis should hold of a share-partition's locks, in place of what it holds."""
+        machine = led.machine
+        locks = machine.locks()
+        led.lock_entries = None
+        led.note_lock_entries(locks)
+        entries = {
+            (first, last): LockEntry(member_id, delivery_count, deadline_ms, machine.state_epoch)
+            for first, last, member_id, delivery_count, deadline_ms in locks
+        }
+        return LockWrite(led.key, machine.leader_epoch, self._remind_at_ms(led), entries, None, fetch)
+
+    def _remind_at_ms(self, led: LedSharePartition) -> int | None:
+        deadline_ms = led.machine.next_deadline_ms()
+        if deadline_ms is None and led.machine.held_count:
+            return self._clock.now_ms() + REMIND_AGAIN_MS  # dead letters are not written yet
+        return deadline_ms
 
     def _on_due(self, key: SharePartitionKey) -> None:
         led = self._led.get(key)
@@ -289,10 +288,7 @@ class Leader:
             return
         self.expire(led)
         over = led.take_lock_entries_over()
-        deadline_ms = led.machine.next_deadline_ms()
-        if deadline_ms is None and led.machine.held_count:
-            deadline_ms = self._clock.now_ms() + REMIND_AGAIN_MS  # dead letters are not written yet
-        self._lock_timers.write(LockWrite(key, led.machine.leader_epoch, deadline_ms, {}, over, None))
+        self._lock_timers.write(LockWrite(key, led.machine.leader_epoch, self._remind_at_ms(led), {}, over, None))
 
     async def _load_due(self, key: SharePartitionKey) -> None:
         """A lock of a share-partition that nobody fetches from is due: load it, so that its records come back."""

@@ -8,7 +8,9 @@ import msgspec
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log import RecordLog
-from sharequeue_gateway.share_partition import AcquiredRange, SharePartition
+from sharequeue_gateway.share_partition import AcquiredRange, RestoredLock, SharePartition
+
+LOCK_ENTRY_SLACK: Final = 64
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -54,8 +56,8 @@ class LedSharePartition:
         self.waiters: dict[Waiter, None] | None = None
         self.writes = 0
         """Writes on their way to the share coordinator."""
-        self.lock_entries: dict[int, int] | None = None
-        """Lock entries in Redis: last offset by first offset."""
+        self.lock_entries: dict[tuple[int, int], None] | None = None
+        """Lock entries in Redis, by first and last offset."""
 
     @property
     def config(self) -> ShareGroupConfig:
@@ -93,25 +95,29 @@ class LedSharePartition:
 
     # Locks in Redis
 
-    def note_lock_entries(self, ranges: Sequence[AcquiredRange]) -> None:
+    def note_lock_entries(self, ranges: Sequence[AcquiredRange] | Sequence[RestoredLock]) -> None:
         if self.lock_entries is None:
             self.lock_entries = {}
         for first_offset, last_offset, *_ in ranges:
-            self.lock_entries[first_offset] = last_offset
+            self.lock_entries[first_offset, last_offset] = None
 
-    def take_lock_entries_over(self) -> list[int]:
-        """First offsets of entries that the start offset has passed: their locks ended and that is durable."""
+    def lock_entries_outgrown(self) -> bool:
+        """Whether most entries are of earlier deliveries: then all that still counts is written anew."""
+        return self.lock_entries is not None and len(self.lock_entries) > LOCK_ENTRY_SLACK + 2 * len(self.machine.runs)
+
+    def take_lock_entries_over(self) -> list[tuple[int, int]]:
+        """Entries that the start offset has passed: their locks ended and that is durable."""
         entries = self.lock_entries
         if not entries:
             return []
         start_offset = self.machine.start_offset
         over = []
-        for first_offset, last_offset in entries.items():
-            if last_offset >= start_offset:
+        for entry in entries:
+            if entry[1] >= start_offset:
                 break
-            over.append(first_offset)
-        for first_offset in over:
-            del entries[first_offset]
+            over.append(entry)
+        for entry in over:
+            del entries[entry]
         return over
 
 

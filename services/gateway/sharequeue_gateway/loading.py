@@ -161,7 +161,10 @@ class Loader:
             )
         except ApiError as error:
             return error
-        return LedSharePartition(key, topic.name, loaded.share_partition, now_ms), loaded.dead_letters
+        led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
+        if locks:
+            led.note_lock_entries(sorted(locks, key=lambda lock: lock.last_offset))
+        return led, loaded.dead_letters
 
     async def _resolve_start(
         self, key: SharePartitionKey, config: ShareGroupConfig, state_epoch: int, leader_epoch: int

@@ -29,11 +29,13 @@ DUE_PAUSE_S: Final = 0.1
 DUE_BATCH: Final = 256
 LOAD_TIMEOUT_S: Final = 2.0  # a load waits longer than a fetch: what it misses is lost
 
-# KEYS: lock hash, due set. ARGV: leader epoch, share-partition, next deadline, hash ttl, fields to delete, field/value pairs.
+# KEYS: lock hash, due set. ARGV: leader epoch, share-partition, next deadline, hash ttl, how many fields to delete ('': all),
+# those fields, field/value pairs.
 _WRITE_SCRIPT: Final = """
 if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return 0 end
+if ARGV[5] == '' then redis.call('DEL', KEYS[1]) end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
-local last = 5 + tonumber(ARGV[5])
+local last = 5 + (tonumber(ARGV[5]) or 0)
 for i = 6, last, 1000 do redis.call('HDEL', KEYS[1], unpack(ARGV, i, math.min(i + 999, last))) end
 for i = last + 1, #ARGV, 1000 do redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
@@ -49,10 +51,13 @@ return redis.call('HGETALL', KEYS[1])
 """
 
 
-class LockEntry(msgspec.Struct, array_like=True, frozen=True):
-    """One acquired range as the hash keeps it, under its first offset."""
+LockName = tuple[int, int]
+"""First and last offset: parts of a range that others came to hold are locks of their own, beside what is left of it."""
 
-    last_offset: int
+
+class LockEntry(msgspec.Struct, array_like=True, frozen=True):
+    """One acquired range as the hash keeps it, under its name. Where locks overlap the later delivery counts."""
+
     member_id: str
     delivery_count: int
     deadline_ms: int
@@ -60,13 +65,13 @@ class LockEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LockWrite(NamedTuple):
-    """Changes of one share-partition's locks: entries by first offset, and first offsets whose locks are over."""
+    """Changes of one share-partition's locks: entries by name, and names of locks that are over; None: all others are."""
 
     key: SharePartitionKey
     leader_epoch: int
     next_deadline_ms: int | None
-    entries: Mapping[int, LockEntry]
-    over: Sequence[int]
+    entries: Mapping[LockName, LockEntry]
+    over: Sequence[LockName] | None
     fetch: tuple[str, bytes, int] | None
     """(key, value, time to live in ms) of a fetch's answer, for a repeat of it."""
 
@@ -152,11 +157,11 @@ class LockTimers:
                 _encode(write.key),
                 "" if write.next_deadline_ms is None else write.next_deadline_ms,
                 HASH_TTL_MS,
-                len(write.over),
-                *write.over,
+                "" if write.over is None else len(write.over),
+                *(f"{first_offset}-{last_offset}" for first_offset, last_offset in write.over or ()),
             ]
-            for first_offset, entry in write.entries.items():
-                command += (first_offset, _encode(entry))
+            for (first_offset, last_offset), entry in write.entries.items():
+                command += (f"{first_offset}-{last_offset}", _encode(entry))
             commands.append(command)
         fetches = [write.fetch for write in writes if write.fetch is not None]
         commands += [["SET", f"sharequeue:fetch:{name}", value, "PX", ttl_ms] for name, value, ttl_ms in fetches]
@@ -274,7 +279,10 @@ def _restored(answer: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
             continue
         entry = _decode(value)
         if entry.state_epoch == state_epoch:
+            first_offset, _, last_offset = name.partition(b"-")
             locks.append(
-                RestoredLock(int(name), entry.last_offset, entry.member_id, entry.delivery_count, entry.deadline_ms)
+                RestoredLock(
+                    int(first_offset), int(last_offset), entry.member_id, entry.delivery_count, entry.deadline_ms
+                )
             )
     return locks

@@ -1,0 +1,52 @@
+"""Which of a share-partition's lock entries in Redis may go: those the start offset passed, and old ones that pile up."""
+
+from collections.abc import Sequence
+
+from sharequeue_gateway.led_share_partition import LOCK_ENTRY_SLACK, LedSharePartition
+from sharequeue_gateway.share_partition import AcquiredRange
+
+from sharequeue.protocol.types import SharePartitionKey
+from tests.core.share_partition_driver import Driver
+
+
+def led_by(driver: Driver) -> LedSharePartition:
+    return LedSharePartition(SharePartitionKey("g", "t", 0), "orders", driver.machine, driver.now_ms)
+
+
+def noted(led: LedSharePartition, *names: tuple[int, int]) -> None:
+    led.note_lock_entries([AcquiredRange(first, last, 1, 0) for first, last in names])
+
+
+def over(led: LedSharePartition) -> Sequence[tuple[int, int]]:
+    return led.take_lock_entries_over()
+
+
+def test_entries_are_over_when_the_start_offset_has_passed_them() -> None:
+    d = Driver()
+    led = led_by(d)
+    assert over(led) == []
+    for batch in ("[0-4]", "[5-9]", "[10-14]"):
+        d.fetch(batch)
+    noted(led, (0, 4), (5, 9), (10, 14))
+    noted(led, (0, 1), (5, 9))
+    d.ack("0-4 Acc")
+    assert over(led) == [(0, 4)]
+    d.ack("5-11 Acc")
+    assert over(led) == [(5, 9)]
+    d.ack("12-14 Acc")
+    assert over(led) == [(10, 14), (0, 1)]
+    assert over(led) == []
+
+
+def test_entries_that_pile_up_are_outgrown() -> None:
+    d = Driver()
+    led = led_by(d)
+    assert not led.lock_entries_outgrown()
+    d.fetch("[0-99]")
+    d.fetch("[100-199]")
+    most = LOCK_ENTRY_SLACK + 2 * 2
+    noted(led, *((0, last) for last in range(most)))
+    noted(led, (0, 0))
+    assert not led.lock_entries_outgrown()
+    noted(led, (1, 1))
+    assert led.lock_entries_outgrown()
