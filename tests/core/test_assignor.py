@@ -1,0 +1,213 @@
+"""Who gets which partitions, case by case: scenarios AS."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import pytest
+from sharequeue_coordinator.assignor import Assignment, AssignorError, assign, desired_counts
+
+
+def some(*numbers: int) -> frozenset[int]:
+    return frozenset(numbers)
+
+
+def counts(target: Mapping[str, Assignment]) -> list[int]:
+    """How many partitions each member has, by member id."""
+    return [sum(map(len, target[member_id].values())) for member_id in sorted(target)]
+
+
+def holders(target: Mapping[str, Assignment]) -> Counter[tuple[str, int]]:
+    """How many members have each partition."""
+    return Counter(
+        (topic_id, partition)
+        for assignment in target.values()
+        for topic_id, partitions in assignment.items()
+        for partition in partitions
+    )
+
+
+def moved(before: Mapping[str, Assignment], after: Mapping[str, Assignment]) -> int:
+    """How many partitions members were given that they had not."""
+    return sum(
+        len(partitions - before.get(member_id, {}).get(topic_id, some()))
+        for member_id, assignment in after.items()
+        for topic_id, partitions in assignment.items()
+    )
+
+
+def names(count: int) -> list[str]:
+    return [f"m{number:03}" for number in range(count)]
+
+
+def balanced(members: int, partitions: int) -> dict[str, dict[str, frozenset[int]]]:
+    return assign({name: ["t"] for name in names(members)}, {"t": range(partitions)}, {})
+
+
+def test_as_001_no_members() -> None:
+    assert assign({}, {"t": [0, 1]}, {"gone": {"t": some(0, 1)}}) == {}
+
+
+def test_members_that_want_nothing() -> None:
+    assert assign({"a": [], "b": []}, {"t": [0]}, {"a": {"t": some(0)}}) == {}
+
+
+def test_as_003_a_topic_that_is_not_there() -> None:
+    with pytest.raises(AssignorError, match="T2") as raised:
+        assign({"a": ["T1", "T2"]}, {"T1": [0]}, {})
+    assert raised.value.error.kafka_code == -1
+
+
+def test_as_005_only_what_is_assignable_is_handed_out() -> None:
+    target = assign({"a": ["T1", "T3"], "b": ["T1", "T3"]}, {"T1": range(3), "T3": [0, 1]}, {})
+    assert holders(target) == dict.fromkeys([("T1", 0), ("T1", 1), ("T1", 2), ("T3", 0), ("T3", 1)], 1)
+    assert sorted(counts(target)) == [2, 3]
+
+
+def test_a_topic_without_assignable_partitions_gives_nobody_anything() -> None:
+    assert assign({"a": ["T1"], "b": ["T1"]}, {"T1": []}, {"a": {"T1": some(0)}}) == {"a": {}, "b": {}}
+
+
+THREE = {"A": ["T1", "T2"], "B": ["T3"], "C": ["T2", "T3"]}
+
+
+def test_as_007_different_subscriptions() -> None:
+    target = assign(THREE, {"T1": range(3), "T2": range(3), "T3": range(2)}, {})
+    assert len(holders(target)) == 8
+    assert target["A"]["T1"] == some(0, 1, 2)
+    assert set(target["B"]) == {"T3"}
+    assert set(target["C"]) == {"T2", "T3"}
+
+
+def test_as_009_different_subscriptions_and_a_topic_not_yet_assignable() -> None:
+    target = assign(THREE, {"T1": range(3), "T2": range(3), "T3": []}, {})
+    assert len(holders(target)) == 6
+    assert target["A"]["T1"] == some(0, 1, 2)
+    assert (len(target["A"]["T2"]), target["B"], len(target["C"]["T2"])) == (2, {}, 1)
+
+
+def test_as_011_a_member_goes_and_the_others_keep_what_they_had() -> None:
+    before = {"A": {"T1": some(0, 1, 2), "T2": some(0, 2)}, "B": {"T3": some(0, 1)}, "C": {"T2": some(1)}}
+    target = assign(
+        {"A": ["T1", "T2", "T3"], "B": ["T3", "T4"]},
+        {"T1": range(3), "T2": range(3), "T3": range(2), "T4": range(1)},
+        before,
+    )
+    assert len(holders(target)) == 9
+    assert target["A"]["T1"] == target["A"]["T2"] == some(0, 1, 2)
+    assert (len(target["A"]["T3"]), len(target["B"]["T3"])) == (1, 1)
+    assert target["B"]["T4"] == some(0)
+
+
+@pytest.mark.parametrize("different", [False, True])
+@pytest.mark.parametrize("sizes", [range(1, 102), range(101, 0, -1)], ids=["growing", "shrinking"])
+def test_as_013_a_group_grows_and_shrinks_member_by_member(sizes: Collection[int], different: bool) -> None:
+    """24 partitions; at each step they are covered, balanced, and shared as by an assignment afresh."""
+    assignable = {"T1": range(12), "T2": range(12)}
+    target: dict[str, dict[str, frozenset[int]]] = {}
+    for size in sizes:
+        members = names(size)
+        wanted = {name: ["T1", "T2"] for name in members}
+        if different:
+            wanted["only T1"] = ["T1"]
+        before = target
+        target = assign(wanted, assignable, before)
+        sharing = holders(target)
+        assert len(sharing) == 24
+        if different:
+            t1, t2 = (
+                [len(of_member.get(topic_id, some())) for name, of_member in target.items() if topic_id in wanted[name]]
+                for topic_id in ("T1", "T2")
+            )
+            assert max(t1) - min(t1) <= 1
+            assert max(t2) - min(t2) <= 1
+            assert set(sharing.values()) <= {-(-size // 12), -(-(size + 1) // 12)}
+        else:
+            assert max(counts(target)) - min(counts(target)) <= 1
+            assert set(sharing.values()) == {-(-size // 24)}
+        assert assign(wanted, assignable, target) == target
+
+
+@pytest.mark.parametrize(
+    ("members", "partitions", "expected"),
+    [
+        (3, 6, [2, 2, 2]),
+        (2, 3, [2, 1]),
+        (3, 1, [1, 1, 1]),
+        (5, 2, [2, 1, 1, 1, 1]),
+        (4, 3, [2, 1, 2, 1]),
+        (1, 7, [7]),
+        (3, 0, [0, 0, 0]),
+    ],
+)
+def test_as_015_counts(members: int, partitions: int, expected: list[int]) -> None:
+    target = balanced(members, partitions)
+    assert counts(target) == expected
+    assert set(holders(target).values()) <= {-(-members // max(partitions, 1))}
+
+
+def test_as_017_a_member_that_joins_takes_no_more_than_it_must() -> None:
+    before = balanced(3, 6)
+    after = assign({name: ["t"] for name in [*names(3), "a new one"]}, {"t": range(6)}, before)
+    assert len(after["a new one"]["t"]) == 1
+    assert moved(before, after) == 1
+    for name in names(3):
+        assert after[name]["t"] <= before[name]["t"]
+
+
+def test_a_member_that_leaves_moves_only_what_it_had() -> None:
+    before = balanced(4, 10)
+    gone = before.pop("m000")
+    after = assign({name: ["t"] for name in before}, {"t": range(10)}, before)
+    assert moved(before, after) == len(gone["t"])
+
+
+def test_partitions_that_appear_move_nothing() -> None:
+    before = balanced(3, 7)
+    after = assign({name: ["t"] for name in names(3)}, {"t": range(9)}, before)
+    assert moved(before, after) == 2
+    assert counts(after) == [3, 3, 3]
+
+
+def test_who_holds_the_larger_number_keeps_it() -> None:
+    """The counts of an assignment afresh would be 2, 1, 2, 1: those that have them are others."""
+    before = {
+        "m000": {"t": some(0)},
+        "m001": {"t": some(1, 2)},
+        "m002": {"t": some(0)},
+        "m003": {"t": some(1, 2)},
+    }
+    assert assign({name: ["t"] for name in names(4)}, {"t": range(3)}, before) == before
+    assert desired_counts(6, [0, 0, 0, 0]) == [2, 1, 2, 1]
+    assert desired_counts(6, [1, 2, 1, 2]) == [1, 2, 1, 2]
+
+
+def test_a_partition_with_too_many_members_is_taken_from_some() -> None:
+    before = {name: {"t": some(0)} for name in names(4)}
+    after = assign({name: ["t"] for name in names(4)}, {"t": range(2)}, before)
+    assert holders(after) == {("t", 0): 2, ("t", 1): 2}
+    assert counts(after) == [1, 1, 1, 1]
+    assert moved(before, after) == 2
+
+
+def test_what_others_hold_too_is_given_back_first() -> None:
+    before = {"a": {"t": some(0, 1, 2)}, "b": {"t": some(0)}}
+    assert assign({"a": ["t"], "b": ["t"]}, {"t": range(3)}, before) == {"a": {"t": some(1, 2)}, "b": {"t": some(0)}}
+
+
+def test_a_partition_that_only_its_holders_could_take_is_exchanged() -> None:
+    """m000 is one short and partition 2 lacks one member, but m000 has it: another takes it and passes one on."""
+    before = {
+        "m000": {"t": some(2)},
+        "m001": {"t": some(0, 1)},
+        "m002": {"t": some(0, 1)},
+    }
+    after = assign({name: ["t"] for name in [*names(3), "m003"]}, {"t": range(3)}, before)
+    assert set(holders(after).values()) == {2}
+    assert sorted(counts(after)) == [1, 1, 2, 2]
+
+
+def test_what_is_gone_from_the_topics_or_the_subscription_is_given_up() -> None:
+    before = {"a": {"T1": some(0, 1, 9), "T2": some(0), "T9": some(0)}, "gone": {"T1": some(2)}}
+    target = assign({"a": ["T1"], "b": ["T1"]}, {"T1": [0, 1], "T2": [0]}, before)
+    assert holders(target) == {("T1", 0): 1, ("T1", 1): 1}
+    assert counts(target) == [1, 1]
