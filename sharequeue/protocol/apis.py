@@ -318,9 +318,17 @@ FIND_COORDINATOR = Api(
     "findCoordinator",
     "GET",
     "/v1/coordinators",
-    "Which share coordinator owns a share-partition, named `group:topic_id:partition`.",
+    "Which group coordinator owns a group, or which share coordinator a share-partition, `group:topic_id:partition`.",
     internal.FindCoordinatorQuery,
     internal.FindCoordinatorResponse,
+    idempotent=True,
+)
+SHARDS = Api(
+    "shards",
+    "GET",
+    "/v1/shards",
+    "Which instance of this kind of coordinator owns which shard.",
+    response=internal.ShardsResponse,
     idempotent=True,
 )
 

@@ -120,6 +120,10 @@ class CoordinatorNotAvailable(ApiError):
     error = BY_CODE["COORDINATOR_NOT_AVAILABLE"]
 
 
+class CoordinatorLoadInProgress(ApiError):
+    error = BY_CODE["COORDINATOR_LOAD_IN_PROGRESS"]
+
+
 class NotCoordinator(ApiError):
     error = BY_CODE["NOT_COORDINATOR"]
 

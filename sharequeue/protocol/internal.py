@@ -89,7 +89,31 @@ class TopicDeletedRequest(Request):
     topic_id: str
 
 
+class TopicDeletedResponse(Response):
+    """The shards in which all state of the topic is gone: those this instance owned all the while."""
+
+    shards: list[int] = []
+
+
+class ShardOwner(Struct, frozen=True, kw_only=True):
+    """Who owns a shard, and where it is reached."""
+
+    shard: int
+    node_id: str
+    url: str
+    owner_epoch: int
+
+
+class ShardsResponse(Response):
+    """The shards that have an owner now, and how many shards keys are spread over."""
+
+    shards: list[ShardOwner]
+    count: int
+
+
 class FindCoordinatorQuery(Request):
+    """`key_type`: group or share."""
+
     key_type: str
     key: str
 
@@ -275,6 +299,8 @@ class LeaderFetchRequest(Request):
     batch_size: int
     acquire_mode: AcquireMode
     fetch_id: str | None = None
+    repeat: bool = False
+    """Answer what an earlier fetch of this `fetch_id` holds, and acquire nothing."""
     with_records: bool = True
     acknowledgements: list[Acknowledgement] = []
     atomic: bool = False
@@ -286,6 +312,7 @@ class LeaderFetchResponse(Response):
     batches: list[Raw]
     errors: list[PartitionError]
     acknowledgement_results: list[AcknowledgementResult]
+    acquisition_lock_timeout_ms: int
 
 
 class AcquiredEntry(Struct):

@@ -1,0 +1,172 @@
+"""The SQL of shards and their owners, the same in the schemas of both coordinators. PostgreSQL's clock decides on leases.
+
+A write names the shards it belongs to and their epochs, and takes their rows FOR KEY SHARE. Renewing a lease does not
+wait for that; a new owner locks the row FOR UPDATE first, so it waits for writes under way and refuses all later ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+HELD: Final = """
+SELECT s.shard FROM {schema}.shards s
+JOIN unnest({shards}::int[], {epochs}::bigint[]) AS named(shard, owner_epoch) USING (shard, owner_epoch)
+FOR KEY SHARE OF s
+"""
+"""The shards, of those named with their epochs, that are still owned so; held until the transaction ends."""
+
+
+class Instance(NamedTuple):
+    """One process: a name that outlives it, a mark that does not, and where others reach it."""
+
+    node_id: str
+    incarnation: str
+    url: str
+
+
+class Shard(NamedTuple):
+    """Who owns a shard. `ends_in_s`: seconds until the lease runs out; below 0: nobody need wait for the owner."""
+
+    shard: int
+    owner: str | None
+    url: str
+    owner_epoch: int
+    ends_in_s: float
+
+
+class ShardStore:
+    """One function per statement, in the schema named `schema`."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        self.channel = f"sharequeue_{schema}_shards"
+        self._held = f"SELECT count(*) FROM ({HELD.format(schema=schema, shards='$1', epochs='$2')}) held"
+
+    async def prepare(self, connection: Any, shards: Sequence[int]) -> set[int]:
+        """Make the rows of these shards if there are none yet. Returns: the shards that there are."""
+        await connection.execute(
+            f"""INSERT INTO {self._schema}.shards (shard) SELECT * FROM unnest($1::int[])
+                WHERE NOT EXISTS (SELECT 1 FROM {self._schema}.shards) ON CONFLICT DO NOTHING""",
+            shards,
+        )
+        return {row[0] for row in await connection.fetch(f"SELECT shard FROM {self._schema}.shards")}
+
+    async def join(self, connection: Any, instance: Instance) -> None:
+        """Take the name, from whatever process had it, and forget instances that are gone for a day."""
+        await connection.execute(
+            f"""INSERT INTO {self._schema}.instances (node_id, incarnation, url, seen_at)
+                VALUES ($1, $2, $3, clock_timestamp())
+                ON CONFLICT (node_id) DO UPDATE SET incarnation = $2, url = $3, seen_at = clock_timestamp()""",
+            *instance,
+        )
+        await connection.execute(f"DELETE FROM {self._schema}.instances WHERE seen_at < now() - interval '1 day'")
+
+    async def renew(self, connection: Any, instance: Instance, lease_s: float) -> dict[int, int] | None:
+        """Say that the instance lives, and renew its leases. Returns: epochs by shard; None: its name was taken."""
+        async with connection.transaction():
+            status: str = await connection.execute(
+                f"""INSERT INTO {self._schema}.instances AS known (node_id, incarnation, url, seen_at)
+                    VALUES ($1, $2, $3, clock_timestamp())
+                    ON CONFLICT (node_id) DO UPDATE SET seen_at = clock_timestamp() WHERE known.incarnation = $2""",
+                *instance,
+            )
+            if status != "INSERT 0 1":
+                return None
+            rows = await connection.fetch(
+                f"""UPDATE {self._schema}.shards SET lease_until = clock_timestamp() + make_interval(secs => $3)
+                    WHERE owner = $1 AND incarnation = $2 RETURNING shard, owner_epoch""",
+                instance.node_id,
+                instance.incarnation,
+                lease_s,
+            )
+        return {row[0]: row[1] for row in rows}
+
+    async def instances(self, connection: Any, lease_s: float) -> list[str]:
+        """The node ids of the instances that live."""
+        rows = await connection.fetch(
+            f"""SELECT node_id FROM {self._schema}.instances
+                WHERE seen_at > clock_timestamp() - make_interval(secs => $1)""",
+            lease_s,
+        )
+        return [row[0] for row in rows]
+
+    async def shards(self, connection: Any) -> list[Shard]:
+        rows = await connection.fetch(
+            f"""SELECT shard, owner, coalesce(url, ''), owner_epoch,
+                       coalesce(extract(epoch FROM lease_until - clock_timestamp())::float8, -1)
+                FROM {self._schema}.shards ORDER BY shard"""
+        )
+        return [Shard(*row) for row in rows]
+
+    async def take(self, connection: Any, instance: Instance, shards: Sequence[int], lease_s: float) -> dict[int, int]:
+        """Become the owner of those that are free, whose lease ran out, or that an earlier process of this name had.
+
+        Returns: epochs by shard, each above its last; without those in which a write is under way just now.
+        """
+        async with connection.transaction():
+            free = await connection.fetch(
+                f"""SELECT shard FROM {self._schema}.shards
+                    WHERE shard = ANY($1::int[]) AND (owner IS NULL OR owner = $2 OR lease_until < clock_timestamp())
+                    ORDER BY shard FOR UPDATE SKIP LOCKED""",
+                shards,
+                instance.node_id,
+            )
+            taken = await connection.fetch(
+                f"""UPDATE {self._schema}.shards SET owner = $2, incarnation = $3, url = $4,
+                        owner_epoch = owner_epoch + 1, lease_until = clock_timestamp() + make_interval(secs => $5)
+                    WHERE shard = ANY($1::int[]) RETURNING shard, owner_epoch""",
+                [row[0] for row in free],
+                *instance,
+                lease_s,
+            )
+        return {row[0]: row[1] for row in taken}
+
+    async def release(self, connection: Any, instance: Instance, shards: Iterable[int]) -> None:
+        """Give shards back, after the writes under way in them."""
+        async with connection.transaction():
+            await self._lock(connection, instance)
+            await connection.execute(
+                f"""UPDATE {self._schema}.shards SET owner = NULL, incarnation = NULL, url = NULL, lease_until = NULL
+                    WHERE owner = $1 AND incarnation = $2 AND shard = ANY($3::int[])""",
+                instance.node_id,
+                instance.incarnation,
+                list(shards),
+            )
+
+    async def leave(self, connection: Any, instance: Instance) -> None:
+        """This instance is no more."""
+        await connection.execute(
+            f"DELETE FROM {self._schema}.instances WHERE node_id = $1 AND incarnation = $2",
+            instance.node_id,
+            instance.incarnation,
+        )
+
+    async def raise_epochs(self, connection: Any, instance: Instance) -> dict[int, int]:
+        """Raise the epoch of all that the instance owns: what it sent before is waited for or refused.
+
+        Returns: epochs by shard.
+        """
+        async with connection.transaction():
+            await self._lock(connection, instance)
+            rows = await connection.fetch(
+                f"""UPDATE {self._schema}.shards SET owner_epoch = owner_epoch + 1
+                    WHERE owner = $1 AND incarnation = $2 RETURNING shard, owner_epoch""",
+                instance.node_id,
+                instance.incarnation,
+            )
+        return {row[0]: row[1] for row in rows}
+
+    async def _lock(self, connection: Any, instance: Instance) -> None:
+        await connection.execute(
+            f"SELECT 1 FROM {self._schema}.shards WHERE owner = $1 AND incarnation = $2 ORDER BY shard FOR UPDATE",
+            instance.node_id,
+            instance.incarnation,
+        )
+
+    async def held(self, connection: Any, epochs: Mapping[int, int]) -> bool:
+        """Whether all these shards are owned under these epochs, and stay so until the caller's transaction ends."""
+        count: int = await connection.fetchval(self._held, list(epochs), list(epochs.values()))
+        return count == len(epochs)
+
+    async def tell(self, connection: Any) -> None:
+        """Make the other instances look at once."""
+        await connection.execute("SELECT pg_notify($1, '')", self.channel)

@@ -1,0 +1,223 @@
+"""Owners of shards on a real database: joins, leaves, deaths, pauses, and what each may still write."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from sharequeue.ownership import Ownership, OwnershipLost
+from sharequeue.protocol.errors import (
+    ApiError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+)
+from sharequeue.shard_store import ShardStore
+from tests.storage.database import session
+from tests.storage.lossy_proxy import LossyProxy
+
+SCHEMA = "groups"
+SHARDS = (-1, *range(8))
+LONG_MS, SHORT_MS = 60_000, 600
+"""A lease that no test waits for, and one that runs out while a test waits."""
+
+
+class Owner:
+    """One instance, and what it was told."""
+
+    def __init__(self, url: str, node_id: str, lease_ms: int, shards: tuple[int, ...] = SHARDS) -> None:
+        async def connect() -> Any:
+            return await asyncpg.connect(url, command_timeout=5)
+
+        self.lost: list[int] = []
+        self.drained: list[int] = []
+        self.ownership = Ownership(
+            connect,
+            ShardStore(SCHEMA),
+            node_id=node_id,
+            url=f"http://{node_id}",
+            shards=shards,
+            lease_ms=lease_ms,
+            on_lost=self.lost.extend,
+            drain=self._drain,
+        )
+        self.loop: asyncio.Task[None] | None = None
+
+    async def _drain(self, shards: frozenset[int]) -> None:
+        assert not shards & self.owned(), "no longer served"
+        assert not shards & set(self.lost), "memory is still there"
+        self.drained.extend(shards)
+
+    def owned(self) -> set[int]:
+        return set(self.ownership.owned)
+
+    def serves(self, shard: int) -> bool:
+        try:
+            self.ownership.epoch(shard)
+        except ApiError:
+            return False
+        return True
+
+    async def may_write(self, url: str, shard: int, epoch: int) -> bool:
+        async with session(url) as connection, connection.transaction():
+            return await self.ownership.held(connection, {shard: epoch})
+
+    async def pause(self) -> None:
+        """As SIGSTOP: nothing of it runs any more, and it remembers all it knew."""
+        assert self.loop is not None
+        self.loop.cancel()
+        await asyncio.gather(self.loop, return_exceptions=True)
+
+    def resume(self) -> None:
+        self.loop = asyncio.create_task(self.ownership.run())
+
+
+@asynccontextmanager
+async def owner(url: str, node_id: str, lease_ms: int = LONG_MS, **options: Any) -> AsyncIterator[Owner]:
+    started = Owner(url, node_id, lease_ms, **options)
+    await started.ownership.start()
+    started.resume()
+    try:
+        yield started
+    finally:
+        await started.pause()
+        await started.ownership.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while True:
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+
+
+async def test_one_alone_owns_everything_at_its_start(database_url: str) -> None:
+    async with owner(database_url, "a") as a:
+        assert a.owned() == set(SHARDS)
+        assert all(a.serves(shard) for shard in SHARDS)
+        assert a.ownership.count == 8
+        assert {(known.shard, known.node_id, known.url) for known in a.ownership.owners()} == {
+            (shard, "a", "http://a") for shard in SHARDS
+        }
+
+
+async def test_who_joins_gets_its_part_at_once_and_who_leaves_gives_it_back_at_once(database_url: str) -> None:
+    async with owner(database_url, "a") as a, owner(database_url, "b") as b, owner(database_url, "c") as c:
+        await until(lambda: [len(one.owned()) for one in (a, b, c)] == [3, 3, 3])
+        assert a.owned() | b.owned() | c.owned() == set(SHARDS)
+        assert set(a.drained) == set(a.lost) >= set(SHARDS) - a.owned()
+        before = a.owned(), c.owned()
+        await b.ownership.stop()
+        assert not b.owned()
+        await until(lambda: a.owned() | c.owned() == set(SHARDS))
+        assert before[0] < a.owned()
+        assert before[1] < c.owned()
+        assert not a.owned() & c.owned()
+
+
+async def test_what_another_owns_is_refused_with_its_address(database_url: str) -> None:
+    async with owner(database_url, "a") as a, owner(database_url, "b") as b:
+        await until(lambda: len(b.owned()) == 4 and len(a.ownership.owners()) == len(SHARDS))
+        shard = next(iter(b.owned()))
+        with pytest.raises(NotCoordinator) as refused:
+            a.ownership.epoch(shard)
+        assert refused.value.definite
+        assert refused.value.extra == {"owner_url": "http://b", "owner_epoch": b.ownership.owned[shard]}
+        await b.ownership.stop()
+        with pytest.raises(CoordinatorLoadInProgress):
+            b.ownership.epoch(shard)
+
+
+async def test_a_dead_owners_shards_are_taken_when_its_lease_ran_out(database_url: str) -> None:
+    async with owner(database_url, "a", SHORT_MS) as a, owner(database_url, "b", SHORT_MS) as b:
+        await until(lambda: len(b.owned()) == 4)
+        await a.pause()
+        await until(lambda: b.owned() == set(SHARDS))
+
+
+async def test_a_paused_owner_may_write_nothing_and_serves_nothing(database_url: str) -> None:
+    async with owner(database_url, "a", SHORT_MS) as a, owner(database_url, "b", SHORT_MS) as b:
+        await until(lambda: len(b.owned()) == 4)
+        known = dict(a.ownership.owned)
+        for shard, epoch in known.items():
+            assert await a.may_write(database_url, shard, epoch)
+        await a.pause()
+        a.lost.clear()
+        await until(lambda: b.owned() == set(SHARDS))
+        for shard, epoch in known.items():
+            assert not await a.may_write(database_url, shard, epoch)
+            assert not a.serves(shard)
+            assert b.ownership.owned[shard] > epoch
+        assert not a.lost
+        a.resume()
+        await until(lambda: len(a.owned()) == 4)
+        assert set(known) <= set(a.lost)
+        assert not a.owned() & b.owned()
+
+
+async def test_a_shard_with_a_write_under_way_is_taken_after_it(database_url: str) -> None:
+    async with owner(database_url, "a", SHORT_MS) as a, session(database_url) as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        assert await a.ownership.held(connection, {3: a.ownership.owned[3]})
+        async with owner(database_url, "b", SHORT_MS) as b:
+            await a.pause()
+            await until(lambda: b.owned() == set(SHARDS) - {3})
+            await transaction.commit()
+            await until(lambda: b.owned() == set(SHARDS))
+
+
+async def test_a_renewal_does_not_wait_for_writes(database_url: str) -> None:
+    async with owner(database_url, "a", SHORT_MS) as a, session(database_url) as connection:
+        async with connection.transaction():
+            assert await a.ownership.held(connection, a.ownership.owned)
+            first = a.ownership._valid_until
+            await until(lambda: a.ownership._valid_until > first)
+        assert not a.lost
+
+
+async def test_a_process_of_the_same_name_takes_over_at_once_and_ends_the_other(database_url: str) -> None:
+    async with owner(database_url, "a") as old:
+        known = dict(old.ownership.owned)
+        await old.pause()
+        async with owner(database_url, "a") as new:
+            assert new.owned() == set(SHARDS)
+            assert not await old.may_write(database_url, 0, known[0])
+            old.resume()
+            assert old.loop is not None
+            with pytest.raises(OwnershipLost):
+                await old.loop
+            assert await new.may_write(database_url, 0, new.ownership.owned[0])
+
+
+async def test_a_setting_that_disagrees_with_the_database_is_refused(database_url: str) -> None:
+    async with owner(database_url, "a"):
+        with pytest.raises(ValueError, match="over 8 shards in this database, not over 9"):
+            await Owner(database_url, "b", LONG_MS, (-1, *range(9))).ownership.start()
+
+
+async def test_raised_epochs_keep_everything_and_fence_what_was_sent_before(database_url: str) -> None:
+    async with owner(database_url, "a") as a, session(database_url) as connection:
+        before = dict(a.ownership.owned)
+        await a.ownership.raise_epochs(connection)
+        assert a.owned() == set(SHARDS)
+        assert not await a.may_write(database_url, 1, before[1])
+        assert await a.may_write(database_url, 1, a.ownership.owned[1])
+        assert not a.lost
+
+
+async def test_without_a_database_nothing_is_served_and_nothing_forgotten(database_url: str) -> None:
+    async with LossyProxy(database_url).running() as proxy, owner(proxy.url, "a", SHORT_MS) as a:
+        before = dict(a.ownership.owned)
+        proxy.hold_requests = True
+        await until(lambda: not a.serves(0))
+        with pytest.raises(CoordinatorNotAvailable):
+            a.ownership.epoch(0)
+        proxy.cut()
+        proxy.hold_requests = False
+        await until(lambda: a.serves(0))
+        assert dict(a.ownership.owned) == before
+        assert not a.lost
