@@ -74,6 +74,48 @@ def test_df_007_room_in_the_window_wakes(gateway: Gateway, waiting: Waiting, nam
     assert acquired(answer)[0].startswith("10-1")
 
 
+@pytest.mark.parametrize("type", ["accept", "gap"])
+def test_room_in_the_middle_of_the_window_wakes(gateway: Gateway, waiting: Waiting, name: str, type: str) -> None:
+    """The start offset does not move and nothing becomes available, but fewer records are held."""
+    gateway.configure(name, share_partition_max_record_locks=10)
+    gateway.produce_batches(name, 10, 10)
+    assert gateway.acquire(name, name) == ["0-9×1"]
+    answer = waiting.fetch(name, name)
+    assert gateway.settle(name, name, 5, 9, type) == "applied"
+    assert acquired(answer)[0].startswith("10-1")
+
+
+def test_a_lock_that_ends_for_good_in_the_middle_of_the_window_wakes(
+    gateway: Gateway, waiting: Waiting, name: str
+) -> None:
+    gateway.configure(
+        name,
+        share_partition_max_record_locks=10,
+        share_delivery_count_limit=2,
+        share_record_lock_duration_ms=1_000,
+        errors_deadletterqueue_topic_name="",
+    )
+    gateway.produce_batches(name, 10, 10)
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 0, 9, "release")
+    assert gateway.acquire(name, name, max_records=5, acquire_mode="record_limit") == ["0-4×2"]
+    gateway.configure(name, share_record_lock_duration_ms=60_000)
+    assert gateway.settle(name, name, 0, 2, "renew") == "applied"
+    assert gateway.acquire(name, name) == ["5-9×2"]
+    answer = waiting.fetch(name, name)
+    assert acquired(answer)[0].startswith("10-1")
+    assert gateway.window(name, name)[1][:2] == ["0-2 ACQUIRED×2", "3-4 ARCHIVED×2"]
+
+
+def test_a_dead_letter_in_the_middle_of_the_window_wakes(gateway: Gateway, waiting: Waiting, name: str) -> None:
+    gateway.configure(name, share_partition_max_record_locks=10, errors_deadletterqueue_topic_name=f"dlq.{name}")
+    gateway.produce_batches(name, 10, 10)
+    assert gateway.acquire(name, name) == ["0-9×1"]
+    answer = waiting.fetch(name, name)
+    assert gateway.settle(name, name, 5, 9, "reject") == "applied"
+    assert acquired(answer)[0].startswith("10-1")
+
+
 def test_df_009_another_partition_does_not_answer(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.create_topic(name, partitions=3)
     gateway.produce_batches(name, 4, partition=2)
@@ -163,6 +205,17 @@ def test_min_bytes_waits_for_more(gateway: Gateway, waiting: Waiting, name: str)
     answer = waiting.fetch(name, name, min_bytes=10_000)
     gateway.produce(name, "x" * 10_000)
     assert acquired(answer) == ["0-1×1"] or acquired(answer) == ["0-0×1", "1-1×1"]
+
+
+def test_what_is_too_little_for_one_goes_to_the_next_who_waits(gateway: Gateway, waiting: Waiting, name: str) -> None:
+    gateway.create_topic(name)
+    patient = [waiting.fetch(name, name, member=f"m{number}", min_bytes=1_000_000) for number in range(2)]
+    answer = waiting.fetch(name, name, member="m3")
+    gateway.produce(name, "small")
+    assert acquired(answer) == ["0-0×1"]
+    assert not any(other.done() for other in patient)
+    gateway.produce(name, "x" * 999_900, "x" * 100)
+    assert acquired(patient[0])
 
 
 def test_min_bytes_gives_what_there_is_when_the_time_is_over(gateway: Gateway, name: str) -> None:

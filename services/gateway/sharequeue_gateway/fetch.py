@@ -158,7 +158,7 @@ class Fetcher:
             finally:
                 for led in leds:
                     led.remove_waiter(waiting)
-                self._pass_on(leds)
+                self._pass_on(leds, None)
             if acquired or not stale or waiting.over:
                 return acquired, faults
 
@@ -181,6 +181,7 @@ class Fetcher:
             remaining_ms = limits.deadline_ms - self._clock.now_ms()
             if remaining_ms <= 0 or limits.max_records == 0 or limits.max_bytes == 0:
                 return [], False
+            self._pass_on(leds, waiting)
             self._waiting[waiting] = leds
             try:
                 woken = await waiting.wait(remaining_ms / 1000)
@@ -190,12 +191,24 @@ class Fetcher:
             if last_look:
                 metrics.DELAYED_FETCHES_EXPIRED.inc()
 
-    def _pass_on(self, leds: Sequence[LedSharePartition]) -> None:
-        """What this fetch leaves is for the next one that waits."""
+    def _pass_on(self, leds: Sequence[LedSharePartition], waiting: WaitingFetch | None) -> None:
+        """What this fetch leaves is for the next one that waits.
+
+        Args:
+            waiting: the fetch if it goes on waiting: then it is for those behind it, and whoever it turned away.
+        """
         now_ms = self._clock.now_ms()
         for led in leds:
-            if led.waiters and may_acquire(led, self._record_log, now_ms):
-                led.wake()
+            if led.waiters is None or (waiting is not None and len(led.waiters) == 1 and not led.turned_away):
+                continue
+            if led.reading:
+                led.turned_away = True  # whoever reads passes it on
+            elif may_acquire(led, self._record_log, now_ms):
+                if waiting is None or led.turned_away:
+                    led.turned_away = False
+                    led.wake()
+                else:
+                    led.wake_after(waiting)
 
     async def _attempt(
         self,
@@ -211,12 +224,15 @@ class Fetcher:
         now_ms = self._clock.now_ms()
         taken = []
         for led in leds:
-            if led.fenced or led.reading:
+            if led.fenced:
                 continue
-            self._leader.expire_if_due(led, now_ms)
-            led.used_at_ms = now_ms
-            if led.machine.can_acquire(now_ms):
-                taken.append(led)
+            if not led.reading:
+                self._leader.expire_if_due(led, now_ms)
+                led.used_at_ms = now_ms
+                if led.machine.can_acquire(now_ms):
+                    taken.append(led)
+                    continue
+            led.turned_away = True
         if not taken:
             return []
         if limits.min_bytes > 1 and not last_look and not await self._min_bytes_there(taken, limits, now_ms):
@@ -226,7 +242,10 @@ class Fetcher:
         for led, max_bytes in zip(taken, split_bytes(limits.max_bytes, len(taken)), strict=True):
             if records_left <= 0:
                 break
-            if led.fenced or led.reading:
+            if led.fenced:
+                continue
+            if led.reading:
+                led.turned_away = True
                 continue
             started_s = time.perf_counter()
             try:

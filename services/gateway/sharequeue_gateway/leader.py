@@ -230,6 +230,8 @@ class Leader:
             self.on_dead_letters(led, completed.dead_letters)
         if completed.made_available or completed.start_moved:
             led.wake()
+        else:
+            led.wake_turned_away(self._clock.now_ms())
 
     # Locks
 
@@ -319,6 +321,8 @@ class Leader:
             self.on_dead_letters(led, expired.dead_letters)
         if expired.made_available:
             led.wake()
+        else:
+            led.wake_turned_away(self._clock.now_ms())
 
     def expire_if_due(self, led: LedSharePartition, now_ms: int) -> None:
         deadline_ms = led.machine.next_deadline_ms()

@@ -28,6 +28,7 @@ class LedSharePartition:
 
     `fenced`: this object leads no more; a waiting fetch must load the share-partition again.
     `reading`: a fetch is reading the log for it; others wait for their turn (Kafka's fetch lock).
+    `turned_away`: a fetch found it being read, or its limits used up; whoever changes that wakes the waiting ones.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class LedSharePartition:
         "machine",
         "reading",
         "topic_name",
+        "turned_away",
         "used_at_ms",
         "waiters",
         "writes",
@@ -51,6 +53,7 @@ class LedSharePartition:
         self.json_prefix = b'{"topic":%b,"partition":%d,"first_offset":' % (_encode(topic_name), key.partition)
         self.fenced = False
         self.reading = False
+        self.turned_away = False
         self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
         self.waiters: dict[Waiter, None] | None = None
@@ -76,11 +79,25 @@ class LedSharePartition:
 
     def wake(self) -> None:
         """Wake the fetch that has waited longest; it wakes the next one if it leaves something."""
-        if self.waiters is not None:
-            for waiter in self.waiters:
-                if not waiter.woken:
-                    waiter.wake()
+        for waiter in self.waiters or ():
+            if not waiter.woken:
+                waiter.wake()
+                return
+
+    def wake_after(self, waiter: Waiter) -> None:
+        """Wake the next fetch behind `waiter`, which leaves what it was woken for."""
+        behind = iter(self.waiters or ())
+        if waiter in behind:  # goes on from there
+            for following in behind:
+                if not following.woken:
+                    following.wake()
                     return
+
+    def wake_turned_away(self, now_ms: int) -> None:
+        """Records ended to be held: wake who found the limits used up, if there is room now."""
+        if self.turned_away and self.machine.can_acquire(now_ms):
+            self.turned_away = False
+            self.wake()
 
     def wake_all(self) -> None:
         if self.waiters is not None:
