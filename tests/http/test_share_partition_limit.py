@@ -1,8 +1,10 @@
 """A gateway leads so many share-partitions and no more; idle ones make room."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from tests.http.calls import Gateway, problem, wait_until
+from tests.http.calls import Gateway, problem, ranges, wait_until
 
 LIMIT = 3
 
@@ -29,4 +31,26 @@ def test_what_is_above_the_limit_is_refused_until_there_is_room(own_gateway: Gat
 
     for partition in range(LIMIT):
         assert gateway.settle(f"{name}-a", name, 0, 0, "accept", partition=partition) == "applied"
-    wait_until(lambda: gateway.try_fetch(f"{name}-b", name).status_code == 200)
+    wait_until(lambda: gateway.try_fetch(f"{name}-b", name).json().get("errors") == [])
+    for partition in range(LIMIT):
+        assert gateway.settle(f"{name}-b", name, 0, 0, "accept", partition=partition) == "applied"
+
+
+def test_a_fetch_waits_for_the_partitions_that_can_be_loaded(
+    own_gateway: Gateway, background: ThreadPoolExecutor, name: str
+) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name, partitions=LIMIT)
+    gateway.create_topic(f"{name}-more")
+    for partition in range(LIMIT):
+        gateway.produce(name, partition, partition=partition)
+    wait_until(lambda: gateway.try_fetch(name, name).json().get("errors") == [])
+    assert sum(len(found["batches"]) for found in gateway.in_flight(name)) == LIMIT
+
+    both = [name, f"{name}-more"]
+    answer = background.submit(gateway.fetch, name, topics=both, member="m2", max_wait_ms=20_000)
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+    gateway.produce(name, "late", partition=1)
+    found = answer.result(12)
+    assert ranges(found) == ["1:1-1×1"]
+    assert [(fault["topic"], fault["kafka_code"]) for fault in found["errors"]] == [(f"{name}-more", 89)]

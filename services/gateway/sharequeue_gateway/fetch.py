@@ -1,7 +1,7 @@
 """The fetch: takes share-partitions in turn, acquires what it may, and waits until there is something.
 
-A fetch is answered when it has acquired records, when a partition failed and nothing was acquired, or when its time is
-over. Whoever hung up while it waited acquires nothing. Source: KIP-932, delayed share fetch.
+A fetch is answered when it has acquired records, when reading a partition failed or none is left to wait for, or when
+its time is over. Whoever hung up while it waited acquires nothing. Source: KIP-932, delayed share fetch.
 """
 
 import asyncio
@@ -158,7 +158,7 @@ class Fetcher:
             finally:
                 for led in leds:
                     led.remove_waiter(waiting)
-                self._pass_on(leds, None)
+                self._pass_on(leds)
             if acquired or not stale or waiting.over:
                 return acquired, faults
 
@@ -172,10 +172,13 @@ class Fetcher:
     ) -> tuple[list[Acquisition], bool]:
         """Returns: what was acquired, and whether a share-partition was unloaded meanwhile and must be loaded again."""
         last_look = False
+        not_loaded = len(faults)
         while True:
             acquired = await self._attempt(waiting, member_id, leds, limits, faults, last_look)
-            if acquired or waiting.over or last_look or len(faults) > 0 or waiting.failed_acknowledgement:
+            if acquired or waiting.over or last_look or waiting.failed_acknowledgement:
                 return acquired, False
+            if len(faults) > not_loaded or (faults and not leds):
+                return [], False
             if any(led.fenced for led in leds):
                 return [], True
             remaining_ms = limits.deadline_ms - self._clock.now_ms()
@@ -191,7 +194,7 @@ class Fetcher:
             if last_look:
                 metrics.DELAYED_FETCHES_EXPIRED.inc()
 
-    def _pass_on(self, leds: Sequence[LedSharePartition], waiting: WaitingFetch | None) -> None:
+    def _pass_on(self, leds: Sequence[LedSharePartition], waiting: WaitingFetch | None = None) -> None:
         """What this fetch leaves is for the next one that waits.
 
         Args:
