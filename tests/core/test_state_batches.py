@@ -1,8 +1,7 @@
 """Combining state batches and their annotations: scenarios CB, and any input against a model that keeps each offset."""
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -221,30 +220,6 @@ def test_annotations_live_while_the_count_is_theirs_and_newer_ones_replace(
     result = combine_annotations(so_far, new, combined, start)
     assert said(result) == alive
     assert result == sorted(result, key=lambda note: note.first_offset)
-
-
-class Watched(list[StateBatch]):
-    """A list that counts how often one of its batches is looked at."""
-
-    looks = 0
-
-    def __getitem__(self, index: Any) -> Any:
-        self.looks += 1
-        return super().__getitem__(index)
-
-    def __iter__(self) -> Iterator[StateBatch]:
-        self.looks += len(self)
-        return super().__iter__()
-
-
-@pytest.mark.parametrize("new", [True, False])
-def test_the_batches_far_from_an_annotation_are_not_looked_at(new: bool) -> None:
-    """With 10,000 of each a write took half a minute, in the loop that commits everybody's."""
-    state = Watched(StateBatch(offset, offset, 0, 1) for offset in range(0, 4000, 2))
-    notes = [StateAnnotation(batch.first_offset, batch.last_offset, 1, 99, "slow") for batch in list(state)]
-    state.looks = 0
-    assert combine_annotations([] if new else notes, notes if new else [], state, 0) == notes
-    assert state.looks < 20 * len(notes)
 
 
 def test_an_annotation_goes_with_a_higher_count_and_below_the_start_offset() -> None:

@@ -27,7 +27,7 @@ MUTANTS = [
         ),
         (
             "6.4 data that begins below the start offset is acquired from there",
-            "        base = max(base, window.start_offset)\n",
+            "        base = max(base, next_offset if next_offset <= last else window.start_offset)\n",
             "",
         ),
         (
@@ -52,8 +52,8 @@ MUTANTS = [
         ),
         (
             "6.5 only available records are acquired",
-            "acquirable = [run for run in batch_runs if run.acquirable and",
-            "acquirable = [run for run in batch_runs if run.state is AVAILABLE and",
+            "        if run.first <= last and run.acquirable:\n",
+            "        if run.first <= last and run.state is AVAILABLE:\n",
         ),
         (
             "3 acquiring raises the delivery count",

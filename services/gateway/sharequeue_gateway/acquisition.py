@@ -69,11 +69,8 @@ class Acquisition:
 
     # Records in the window
 
-    def redeliver(self, batch_runs: Sequence[Run], first: int, last: int) -> None:
+    def redeliver(self, acquirable: Sequence[Run], first: int, last: int) -> None:
         """Acquire what is available of one in-flight batch, within first..last; throttled when it failed often."""
-        acquirable = [run for run in batch_runs if run.acquirable and run.last >= first and run.first <= last]
-        if not acquirable:
-            return
         limit = self._limit
         threshold = max(2, -(-limit // 2))
         if max(run.delivery_count for run in acquirable) >= threshold:
@@ -243,7 +240,8 @@ def acquire(
         if base > fetch_offset:
             window.discard(fetch_offset, base - 1)
             window.move_gap(base)
-        base = max(base, window.start_offset)
+        next_offset = window.next_fetch_offset()  # nothing before it can be acquired
+        base = max(base, next_offset if next_offset <= last else window.start_offset)
     else:
         base = max(base, window.end_offset)
     if not beyond_end:
@@ -279,9 +277,9 @@ def _walk(window: Window, acquisition: Acquisition, base: int, last: int, batch_
         if run.first > position and window.gap_active and run.first > window.gap_start:
             position = _fill(window, acquisition, position, run.first - 1, batch_size)
             continue
-        batch_runs = _runs_of_batch(window, index)
-        end = batch_runs[-1].last
-        acquisition.redeliver(batch_runs, base, last)
+        acquirable, end = _rest_of_batch(window, index, last)
+        if acquirable:
+            acquisition.redeliver(acquirable, base, last)
         if acquisition.over:
             break
         position = end + 1
@@ -298,17 +296,17 @@ def _fill(window: Window, acquisition: Acquisition, first: int, last: int, batch
     return acquisition.acquire_new(first, last, batch_size) + 1 if not acquisition.over else first
 
 
-def _runs_of_batch(window: Window, index: int) -> list[Run]:
-    """The runs of the in-flight batch that the run at `index` belongs to, from there on and before it."""
+def _rest_of_batch(window: Window, index: int, last: int) -> tuple[list[Run], int]:
+    """Of an in-flight batch from the run at `index` on: what can be acquired of it up to `last`, and where it ends."""
     runs = window.runs
-    batch_first = runs[index].batch_first
-    begin = index
-    while begin > 0 and runs[begin - 1].batch_first == batch_first:
-        begin -= 1
-    end = index + 1
-    while end < len(runs) and runs[end].batch_first == batch_first:
-        end += 1
-    return runs[begin:end]
+    batch_first, end = runs[index].batch_first, -1
+    acquirable = []
+    while index < len(runs) and (run := runs[index]).batch_first == batch_first:
+        if run.first <= last and run.acquirable:
+            acquirable.append(run)
+        end = run.last
+        index += 1
+    return acquirable, end
 
 
 def _cut_absent(window: Window, acquired: list[AcquiredRange], absent: Sequence[OffsetRange]) -> list[AcquiredRange]:

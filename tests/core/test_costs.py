@@ -1,0 +1,45 @@
+"""What an event costs: it looks at what it concerns, not at everything there is. Counted, not timed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sharequeue_share_coordinator.state_batches import combine_annotations
+
+from sharequeue.protocol.types import StateAnnotation, StateBatch
+from tests.core.share_partition_driver import Driver
+
+
+class Watched(list[Any]):
+    """A list that counts how often one of its items is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+def test_what_others_hold_of_a_long_batch_is_not_looked_at() -> None:
+    """Members that take one record at a time share a batch of a thousand."""
+    d = Driver()
+    for offset in range(800):
+        assert d.fetch("[0-999]", f"M{offset}", max=1, rl=True) == f"{offset}-{offset}×1"
+    assert len(d.machine.runs) == 801
+    d.machine.runs = watched = Watched(d.machine.runs)
+    assert d.fetch("[0-999]", max=1, rl=True) == "800-800×1"
+    assert watched.looks < 100
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_the_state_batches_far_from_an_annotation_are_not_looked_at(new: bool) -> None:
+    """With 10,000 of each a write took half a minute, in the loop that commits everybody's."""
+    state = Watched(StateBatch(offset, offset, 0, 1) for offset in range(0, 4000, 2))
+    notes = [StateAnnotation(batch.first_offset, batch.last_offset, 1, 99, "slow") for batch in list(state)]
+    state.looks = 0
+    assert combine_annotations([] if new else notes, notes if new else [], state, 0) == notes
+    assert state.looks < 20 * len(notes)
