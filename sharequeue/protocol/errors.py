@@ -136,6 +136,10 @@ class InvalidGroupId(ApiError):
     error = BY_CODE["INVALID_GROUP_ID"]
 
 
+class UnknownMemberId(ApiError):
+    error = BY_CODE["UNKNOWN_MEMBER_ID"]
+
+
 class ClusterAuthorizationFailed(ApiError):
     error = BY_CODE["CLUSTER_AUTHORIZATION_FAILED"]
 
@@ -160,6 +164,10 @@ class StorageError(ApiError):
     error = BY_CODE["KAFKA_STORAGE_ERROR"]
 
 
+class NonEmptyGroup(ApiError):
+    error = BY_CODE["NON_EMPTY_GROUP"]
+
+
 class GroupIdNotFound(ApiError):
     error = BY_CODE["GROUP_ID_NOT_FOUND"]
 
@@ -168,12 +176,20 @@ class FencedLeaderEpoch(ApiError):
     error = BY_CODE["FENCED_LEADER_EPOCH"]
 
 
+class GroupMaxSizeReached(ApiError):
+    error = BY_CODE["GROUP_MAX_SIZE_REACHED"]
+
+
 class Throttled(ApiError):
     error = BY_CODE["THROTTLING_QUOTA_EXCEEDED"]
 
 
 class UnknownTopicId(ApiError):
     error = BY_CODE["UNKNOWN_TOPIC_ID"]
+
+
+class FencedMemberEpoch(ApiError):
+    error = BY_CODE["FENCED_MEMBER_EPOCH"]
 
 
 class InvalidRecordState(ApiError):
