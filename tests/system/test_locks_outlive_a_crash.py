@@ -1,12 +1,14 @@
 """kill -9 of the gateway: whoever holds records goes on holding them, and delivery counts go on."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
+from sharequeue_gateway.led_share_partition import LOCK_ENTRY_SLACK
 
 from sharequeue.stack import Stack
-from tests.http.calls import Gateway, acknowledge_range, outcomes, wait_until
+from tests.http.calls import Gateway, wait_until
 
 
 @pytest.fixture
@@ -56,15 +58,43 @@ def test_a_part_that_was_renewed_leaves_the_rest_held(gateway: Gateway, crash: C
     assert gateway.settle(name, name, 0, 9, "accept", delivery_count=1) == "applied"
 
 
-def test_many_renewals_leave_every_lock(gateway: Gateway, crash: Callable[[], None], name: str) -> None:
+def test_what_is_held_long_while_much_passes_stays_held(gateway: Gateway, crash: Callable[[], None], name: str) -> None:
     gateway.create_topic(name)
-    gateway.produce(name, *range(100))
-    gateway.produce(name, *range(10))
-    gateway.acquire(name, name, max_records=100)
-    assert gateway.acquire(name, name, member="m2") == ["100-109×1"]
-    for number in range(90):
-        renewals = [acknowledge_range(name, number, last, "renew") for last in range(number, number + 10)]
-        assert set(outcomes(gateway.try_acknowledge(name, renewals))) == {"applied"}
+    gateway.produce_batches(name, *[1] * 100)
+    one = {"max_records": 1, "acquire_mode": "record_limit"}
+    assert gateway.acquire(name, name, **one) == ["0-0×1"]
+    assert gateway.acquire(name, name, member="m2", **one) == ["1-1×1"]
+    for offset in range(2, LOCK_ENTRY_SLACK + 20):
+        assert gateway.acquire(name, name, member="m3", **one) == [f"{offset}-{offset}×1"]
+        assert gateway.settle(name, name, offset, offset, "accept", member="m3") == "applied"
     crash()
-    assert gateway.settle(name, name, 0, 99, "accept", delivery_count=1) == "applied"
-    assert gateway.settle(name, name, 100, 109, "accept", member="m2", delivery_count=1) == "applied"
+    assert gateway.settle(name, name, 0, 0, "accept", delivery_count=1) == "applied"
+    assert gateway.settle(name, name, 1, 1, "accept", member="m2", delivery_count=1) == "applied"
+    assert gateway.window(name, name)[0] == LOCK_ENTRY_SLACK + 20
+
+
+def test_what_was_held_when_redis_lost_all_stays_held(tmp_path: Path, new_database: Callable[[], str]) -> None:
+    stack = Stack(tmp_path / "data", postgres_url=new_database())
+    try:
+        stack.start()
+        with httpx.Client(base_url=stack.url, timeout=20) as http:
+            gateway = Gateway(http)
+            gateway.create_topic("t")
+            gateway.produce("t", *range(10))
+            assert gateway.acquire("g", "t", max_records=6, acquire_mode="record_limit") == ["0-5×1"]
+            assert gateway.settle("g", "t", 0, 2, "release") == "applied"
+            assert gateway.acquire("g", "t", member="m2", max_records=3) == ["0-2×2"]
+            assert stack.redis is not None
+            stack.redis.kill()
+            (tmp_path / "data/redis/appendonly.aof").unlink()
+            wait_until(lambda: gateway.metrics()["sharequeue_lock_timers_degraded"])
+            stack.redis.start()
+            wait_until(lambda: not gateway.metrics()["sharequeue_lock_timers_degraded"])
+            stack.service("gateway").kill()
+            stack.service("gateway").start()
+            wait_until(stack.service("gateway").ready)
+            assert gateway.settle("g", "t", 0, 2, "accept", member="m2", delivery_count=2) == "applied"
+            assert gateway.settle("g", "t", 3, 5, "accept", delivery_count=1) == "applied"
+            assert gateway.window("g", "t")[0] == 6
+    finally:
+        stack.stop()

@@ -243,6 +243,8 @@ class Leader:
         fetch: tuple[str, bytes, int] | None = None,
     ) -> bool:
         """Write locks to Redis before they are told. Returns: False if this gateway leads no more."""
+        if led.fenced:
+            return False
         over = led.take_lock_entries_over()
         led.note_lock_entries(ranges)
         if led.lock_entries_outgrown():

@@ -119,7 +119,7 @@ class LedSharePartition:
             self.lock_entries[first_offset, last_offset] = None
 
     def lock_entries_outgrown(self) -> bool:
-        """Whether most entries are of earlier deliveries: then all that still counts is written anew."""
+        """Whether most entries are of no use any more, as behind a lock that is held long: then write anew what counts."""
         return self.lock_entries is not None and len(self.lock_entries) > LOCK_ENTRY_SLACK + 2 * len(self.machine.runs)
 
     def take_lock_entries_over(self) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from redis.exceptions import NoScriptError, RedisError
 from sharequeue.log import fields
 from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue.service import Clock
+from sharequeue_gateway import metrics
 from sharequeue_gateway.share_partition import RestoredLock
 
 log = logging.getLogger(__name__)
@@ -220,11 +221,15 @@ class LockTimers:
                 answer = await call
         except (RedisError, OSError, TimeoutError) as fault:
             if not self.degraded:
-                self.degraded = True
+                self._turn(degraded=True)
                 log.warning("Redis does not answer: locks end by the sweep", extra=fields(cause=repr(fault)))
             answer = None
         _heed_cancellation()
         return answer
+
+    def _turn(self, *, degraded: bool) -> None:
+        self.degraded = degraded
+        metrics.LOCK_TIMERS_DEGRADED.set(degraded)
 
     async def remind(self) -> None:
         """Name share-partitions with a lock that is due; while degraded probe until Redis is back. For ever."""
@@ -260,7 +265,7 @@ class LockTimers:
             return
         finally:
             self._while_writing_back = None
-        self.degraded = False
+        self._turn(degraded=False)
         _heed_cancellation()
         log.warning("Redis is back", extra=fields(share_partitions=len(locks)))
 
