@@ -1,0 +1,119 @@
+"""Drives a group as its service does: decide, keep what was decided, initialise behind the answer. A clock to turn."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sharequeue_coordinator.share_group import Initialization
+from sharequeue_coordinator.share_group_data import Changes, GroupSettings, Heartbeat, HeartbeatAnswer
+from sharequeue_coordinator.share_group_membership import ShareGroupMembership
+
+NOW_MS = 1_763_640_000_000
+
+
+class ATopic(NamedTuple):
+    topic_id: str
+    partitions: int
+
+
+class Asked(NamedTuple):
+    """A request to the share coordinator."""
+
+    state_epoch: int
+    initializations: tuple[Initialization, ...]
+
+
+class Driver:
+    """One group `g`, the topics of a cluster, and a share coordinator that succeeds at once, refuses, or is silent.
+
+    Assignment interval 0, as the scenarios have it. Topic `foo` has the id `id-foo`.
+    """
+
+    def __init__(self, *, topics: dict[str, int] | None = None, **settings: int) -> None:
+        self.now_ms = NOW_MS
+        self.settings = GroupSettings(**{"assignment_interval_ms": 0, **settings})
+        self.topics: dict[str, ATopic] = {}
+        for name, partitions in (topics or {}).items():
+            self.create(name, partitions)
+        self.group = ShareGroupMembership("g")
+        self.share_coordinator = "succeeds"
+        self.asked: list[Asked] = []
+        self.saved: list[Changes] = []
+
+    def create(self, name: str, partitions: int, topic_id: str | None = None) -> None:
+        """Make a topic, or let it grow."""
+        self.topics[name] = ATopic(topic_id or f"id-{name}", partitions)
+
+    def heartbeat(
+        self,
+        member_id: str,
+        member_epoch: int,
+        topics: Iterable[str] | None = None,
+        *,
+        rack_id: str | None = None,
+        client_id: str = "",
+        client_host: str = "",
+    ) -> HeartbeatAnswer:
+        names = None if topics is None else frozenset(topics)
+        request = Heartbeat(member_id, member_epoch, rack_id, names, client_id, client_host)
+        before = vars_of(self.group)
+        decision = self.group.heartbeat(request, self.topics, self.settings, self.now_ms)
+        assert vars_of(self.group) == before, "a decision changes nothing"
+        self.apply(decision.changes)
+        return decision.answer
+
+    def leave(self, member_id: str) -> None:
+        self.apply(self.group.leave(member_id, self.topics))
+
+    def turn(self, ms: int) -> None:
+        """Turn the clock; sessions that end meanwhile end when they are due."""
+        until = self.now_ms + ms
+        while (deadline := self.group.next_deadline_ms()) is not None and deadline <= until:
+            self.now_ms = deadline
+            changes = self.group.expire_members(self.topics, self.now_ms)
+            assert changes.members, "a deadline is there for somebody"
+            self.apply(changes)
+        self.now_ms = until
+
+    def apply(self, changes: Changes) -> None:
+        """Keep what was decided, and ask the share coordinator what is to be asked."""
+        if changes.durable:
+            self.saved.append(changes)
+        self.group.apply(changes, self.now_ms)
+        if changes.initializations:
+            self.asked.append(Asked(changes.state_epoch, changes.initializations))
+            if self.share_coordinator == "succeeds":
+                self.apply(self.group.initialized(changes.initializations))
+            elif self.share_coordinator == "refuses":
+                self.apply(self.group.initialization_refused(changes.initializations))
+
+    def delete(self, name: str) -> None:
+        topic = self.topics.pop(name)
+        self.apply(self.group.topics_deleted([topic.topic_id]))
+
+    def restart(self) -> None:
+        """A service that has only what was persisted."""
+        group = self.group
+        self.group = ShareGroupMembership.restore(
+            "g",
+            group.epochs,
+            group.members.values(),
+            group.target,
+            group.topics,
+            group.deleting,
+            self.settings,
+            self.now_ms,
+        )
+
+    def assigned(self, *member_ids: str, topic: str = "foo") -> list[frozenset[int]]:
+        """What each member was last told of a topic."""
+        return [self.group.members[m].assignment.get(f"id-{topic}", frozenset()) for m in member_ids]
+
+
+def vars_of(group: ShareGroupMembership) -> dict[str, object]:
+    """All of a group but what it only remembers to save time."""
+    remembered = {"_settled", "_assigned_to_anybody"}
+    return {
+        name: dict(value) if isinstance(value, dict) else value
+        for name, value in vars(group).items()
+        if name not in remembered
+    }

@@ -1,0 +1,344 @@
+"""Members of a group, heartbeat by heartbeat: scenarios HB, GI-037."""
+
+import pytest
+from sharequeue_coordinator.share_group import GroupTopic
+from sharequeue_coordinator.share_group_data import GroupSettings, GroupState
+from sharequeue_coordinator.share_group_membership import ShareGroupMembership
+
+from sharequeue.protocol.configs import share_group_config
+from sharequeue.protocol.errors import (
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InvalidRequest,
+    UnknownMemberId,
+)
+from tests.core.share_group_driver import Driver
+
+
+def some(*numbers: int) -> frozenset[int]:
+    return frozenset(numbers)
+
+
+def joined(driver: Driver, *member_ids: str, topics: tuple[str, ...] = ("foo",)) -> None:
+    """Members join, everything is initialised, and each has seen the last assignment."""
+    for member_id in member_ids:
+        driver.heartbeat(member_id, 0, topics)
+    settle(driver)
+
+
+def settle(driver: Driver) -> int:
+    """Heartbeats of all until nothing changes any more. Returns: the group epoch."""
+    for _ in range(5):
+        saved = len(driver.saved)
+        for member in list(driver.group.members.values()):
+            driver.heartbeat(member.member_id, member.member_epoch)
+        if len(driver.saved) == saved:
+            return driver.group.epochs.group_epoch
+    raise AssertionError("heartbeats never come to rest")
+
+
+def test_hb_001_a_topic_that_does_not_exist() -> None:
+    driver = Driver()
+    answer = driver.heartbeat("M1", 0, ["foo"])
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("M1", 2, 5000)
+    assert answer.assignment == {}
+    assert driver.asked == []
+
+
+def test_hb_003_nothing_changes() -> None:
+    driver = Driver(topics={"foo": 2})
+    joined(driver, "M1")
+    epoch = settle(driver)
+    saved = len(driver.saved)
+    answer = driver.heartbeat("M1", epoch)
+    assert (answer.member_epoch, answer.assignment) == (epoch, None)
+    assert len(driver.saved) == saved, "a plain heartbeat persists nothing"
+
+
+def test_worked_numbers_of_one_topic_and_two_members() -> None:
+    driver = Driver(topics={"foo": 2})
+    first = driver.heartbeat("A", 0, ["foo"])
+    assert (first.member_epoch, first.assignment) == (2, {})
+    second = driver.heartbeat("A", 2)
+    assert (second.member_epoch, second.assignment) == (3, {"id-foo": some(0, 1)})
+    third = driver.heartbeat("A", 3)
+    assert (third.member_epoch, third.assignment) == (3, None)
+    other = driver.heartbeat("B", 0, ["foo"])
+    assert other.member_epoch == 4
+    assert other.assignment is not None
+    assert len(other.assignment["id-foo"]) == 1
+    last = driver.heartbeat("A", 3)
+    assert last.member_epoch == 4
+    assert last.assignment is not None
+    assert last.assignment["id-foo"] | other.assignment["id-foo"] == some(0, 1)
+
+
+def test_hb_005_leaving_and_joining_again() -> None:
+    driver = Driver(topics={"foo": 2})
+    joined(driver, "M1")
+    epoch = settle(driver)
+    left = driver.heartbeat("M1", -1)
+    assert (left.member_id, left.member_epoch, left.heartbeat_interval_ms, left.assignment) == ("M1", -1, 0, None)
+    again = driver.heartbeat("M1", 0, ["foo"])
+    assert again.member_epoch == epoch + 2
+    assert again.assignment == {"id-foo": some(0, 1)}
+
+
+def test_hb_007_two_members_share_a_topic() -> None:
+    driver = Driver()
+    joined(driver, "M1", "M2")
+    driver.create("foo", 3)
+    settle(driver)
+    first, second = driver.assigned("M1", "M2")
+    assert first | second == some(0, 1, 2)
+    assert not first & second
+    members = driver.group.members
+    assert members["M1"].member_epoch == members["M2"].member_epoch == driver.group.epochs.group_epoch
+
+
+def test_hb_009_the_group_is_full() -> None:
+    driver = Driver(max_size=1)
+    driver.heartbeat("M1", 0, ["foo"])
+    with pytest.raises(GroupMaxSizeReached) as raised:
+        driver.heartbeat("M2", 0, ["foo"])
+    assert raised.value.limit == 1
+    assert driver.heartbeat("M1", 2).member_epoch == 2
+    assert driver.heartbeat("M1", 0, ["foo"]).member_epoch == 2
+
+
+def test_hb_011_a_full_group_says_so_before_it_says_that_a_member_is_unknown() -> None:
+    driver = Driver(max_size=1)
+    driver.heartbeat("M1", 0, ["foo"])
+    with pytest.raises(GroupMaxSizeReached):
+        driver.heartbeat("M2", 5)
+
+
+def test_hb_013_a_member_the_group_does_not_have() -> None:
+    driver = Driver()
+    driver.heartbeat("M1", 0, ["foo"])
+    with pytest.raises(UnknownMemberId):
+        driver.heartbeat("M2", 3)
+    with pytest.raises(UnknownMemberId):
+        driver.heartbeat("M2", -1)
+    with pytest.raises(UnknownMemberId):
+        driver.leave("M2")
+
+
+def test_a_group_that_is_not_there() -> None:
+    driver = Driver()
+    for epoch in (3, -1):
+        with pytest.raises(GroupIdNotFound):
+            driver.heartbeat("M1", epoch)
+    assert not driver.group.exists
+
+
+def test_hb_015_a_session_ends() -> None:
+    driver = Driver(session_timeout_ms=501, heartbeat_interval_ms=500)
+    driver.heartbeat("M1", 0, ["foo"])
+    driver.turn(500)
+    assert "M1" in driver.group.members
+    driver.turn(1)
+    assert (driver.group.members, driver.group.state) == ({}, GroupState.EMPTY)
+    assert driver.group.epochs.group_epoch == 3
+    assert driver.group.next_deadline_ms() is None
+    with pytest.raises(UnknownMemberId):
+        driver.heartbeat("M1", 2)
+
+
+def test_every_heartbeat_prolongs_the_session() -> None:
+    driver = Driver(session_timeout_ms=501)
+    driver.heartbeat("M1", 0, ["foo"])
+    for _ in range(5):
+        driver.turn(400)
+        driver.heartbeat("M1", 2)
+    assert driver.group.next_deadline_ms() == driver.now_ms + 501
+
+
+def test_a_refused_heartbeat_does_not_prolong_the_session() -> None:
+    driver = Driver(session_timeout_ms=501)
+    driver.heartbeat("M1", 0, ["foo"])
+    driver.turn(400)
+    with pytest.raises(FencedMemberEpoch):
+        driver.heartbeat("M1", 7)
+    driver.turn(101)
+    assert driver.group.members == {}
+
+
+@pytest.mark.parametrize("member_id", ["", "m" * 37])
+def test_hb_017_a_member_id_has_1_to_36_characters(member_id: str) -> None:
+    with pytest.raises(InvalidRequest):
+        Driver().heartbeat(member_id, 0, ["foo"])
+    assert Driver().heartbeat("m" * 36, 0, ["foo"]).member_epoch == 2
+
+
+@pytest.mark.parametrize("topics", [None, []])
+def test_joining_needs_topics(topics: list[str] | None) -> None:
+    driver = Driver()
+    with pytest.raises(InvalidRequest, match="subscribed_topic_names"):
+        driver.heartbeat("M1", 0, topics)
+    driver.heartbeat("M1", 0, ["foo"])
+    with pytest.raises(InvalidRequest, match="subscribed_topic_names"):
+        driver.heartbeat("M1", 0, topics)
+
+
+def test_epochs_below_minus_1_and_empty_racks_are_invalid() -> None:
+    driver = Driver()
+    with pytest.raises(InvalidRequest, match="member_epoch"):
+        driver.heartbeat("M1", -2, ["foo"])
+    for epoch in (0, -1, 2):
+        with pytest.raises(InvalidRequest, match="rack_id"):
+            driver.heartbeat("M1", epoch, ["foo"], rack_id="")
+
+
+def test_only_the_present_and_the_previous_epoch_are_accepted() -> None:
+    driver = Driver(topics={"foo": 1})
+    joined(driver, "M1")
+    epoch = settle(driver)
+    driver.heartbeat("M2", 0, ["bar"])
+    driver.heartbeat("M1", epoch)
+    for fenced in (1, epoch - 1, epoch + 2):
+        with pytest.raises(FencedMemberEpoch):
+            driver.heartbeat("M1", fenced)
+    assert driver.heartbeat("M1", epoch + 1).assignment is None
+
+
+def test_a_member_that_repeats_its_previous_epoch_is_told_what_it_has() -> None:
+    """The answer with the new assignment was lost: leaving the assignment out would say that it is unchanged."""
+    driver = Driver(topics={"foo": 2})
+    driver.heartbeat("M1", 0, ["foo"])
+    lost = driver.heartbeat("M1", 2)
+    again = driver.heartbeat("M1", 2)
+    assert again == lost
+    assert again.assignment == {"id-foo": some(0, 1)}
+
+
+def test_joining_again_without_leaving_changes_nothing() -> None:
+    driver = Driver(topics={"foo": 2})
+    joined(driver, "M1")
+    epoch = settle(driver)
+    saved = len(driver.saved)
+    answer = driver.heartbeat("M1", 0, ["foo"])
+    assert (answer.member_epoch, answer.assignment) == (epoch, {"id-foo": some(0, 1)})
+    assert len(driver.saved) == saved
+
+
+def test_hb_023_a_full_request_is_told_the_assignment() -> None:
+    driver = Driver(topics={"a": 1, "b": 1})
+    joined(driver, "M1", topics=("a", "b"))
+    epoch = settle(driver)
+    answer = driver.heartbeat("M1", epoch, ["a", "b"])
+    assert (answer.member_epoch, answer.assignment) == (epoch, {"id-a": some(0), "id-b": some(0)})
+
+
+def test_hb_025_assignments_keep_their_distance() -> None:
+    driver = Driver(topics={"foo": 6}, assignment_interval_ms=5000)
+    driver.apply(driver.group.initialize({"id-foo": range(6)}))
+    before = driver.group.epochs.group_epoch
+    first = driver.heartbeat("M1", 0, ["foo"])
+    assert (first.member_epoch, first.assignment) == (before + 1, {"id-foo": some(*range(6))})
+    driver.turn(4995)
+    second = driver.heartbeat("M2", 0, ["foo"])
+    assert (second.member_epoch, second.assignment) == (before + 1, {})
+    assert driver.group.epochs.group_epoch == before + 2
+    assert driver.heartbeat("M1", before + 1).assignment is None
+    assert driver.group.epochs.group_epoch == before + 2, "waiting does not raise the epoch again"
+    driver.turn(10)
+    third = driver.heartbeat("M2", before + 1)
+    assert third.member_epoch == before + 2
+    assert third.assignment is not None
+    assert len(third.assignment["id-foo"]) == 3
+    assert driver.heartbeat("M1", before + 1).member_epoch == before + 2
+    first_has, second_has = driver.assigned("M1", "M2")
+    assert first_has | second_has == some(*range(6))
+    assert not first_has & second_has
+
+
+def test_a_clock_that_is_set_back_does_not_stop_assignments() -> None:
+    driver = Driver(topics={"foo": 2}, assignment_interval_ms=5000)
+    driver.heartbeat("M1", 0, ["foo"])
+    driver.now_ms -= 3_600_000
+    assert driver.heartbeat("M1", 2).assignment == {"id-foo": some(0, 1)}
+
+
+def test_hb_027_the_other_learns_at_its_next_heartbeat_that_one_left() -> None:
+    driver = Driver(topics={"foo": 2})
+    joined(driver, "M1", "M2")
+    epoch = settle(driver)
+    driver.leave("M2")
+    assert driver.group.epochs.group_epoch == epoch + 1
+    assert set(driver.group.members) == set(driver.group.target) == {"M1"}
+    assert driver.saved[-1].members == {"M2": None}
+    assert driver.saved[-1].target == {"M2": {}}
+    answer = driver.heartbeat("M1", epoch)
+    assert (answer.member_epoch, answer.assignment) == (epoch + 1, {"id-foo": some(0, 1)})
+
+
+def test_hb_029_settings_out_of_bounds_are_clamped() -> None:
+    stored = {"share.session.timeout.ms": "70000", "share.heartbeat.interval.ms": "1"}
+    config = share_group_config("g", stored, kafka_defaults=True)
+    driver = Driver()
+    driver.settings = GroupSettings(
+        session_timeout_ms=config.session_timeout_ms, heartbeat_interval_ms=config.heartbeat_interval_ms
+    )
+    assert driver.heartbeat("M1", 0, ["foo"]).heartbeat_interval_ms == 5000
+    assert driver.group.next_deadline_ms() == driver.now_ms + 60_000
+
+
+def test_hb_031_after_the_last_member_the_next_is_assigned_at_once() -> None:
+    driver = Driver(topics={"foo": 2}, assignment_interval_ms=5000)
+    driver.apply(driver.group.initialize({"id-foo": range(2)}))
+    driver.heartbeat("M1", 0, ["foo"])
+    driver.leave("M1")
+    epochs = driver.group.epochs
+    assert (epochs.assignment_epoch, epochs.assigned_at_ms) == (epochs.group_epoch, 0)
+    answer = driver.heartbeat("M2", 0, ["foo"])
+    assert (answer.member_epoch, answer.assignment) == (epochs.group_epoch + 1, {"id-foo": some(0, 1)})
+
+
+def test_gi_037_states() -> None:
+    driver = Driver()
+    assert driver.group.state == "Empty"
+    driver.heartbeat("M1", 0, ["foo"])
+    assert driver.group.state == "Stable"
+    driver.leave("M1")
+    assert driver.group.state == "Empty"
+    with pytest.raises(ValueError, match="Preparing"):
+        GroupState("Preparing")
+
+
+def test_another_rack_or_client_is_persisted_and_raises_no_epoch() -> None:
+    driver = Driver()
+    driver.heartbeat("M1", 0, ["foo"], rack_id="r1", client_id="c", client_host="h")
+    epochs = driver.group.epochs
+    assert driver.heartbeat("M1", 2, rack_id="r2", client_id="c", client_host="other").assignment is None
+    member = driver.group.members["M1"]
+    assert (member.rack_id, member.client_id, member.client_host) == ("r2", "c", "other")
+    assert driver.saved[-1].members == {"M1": member}
+    assert driver.saved[-1].epochs is None
+    driver.heartbeat("M1", 2, client_id="c", client_host="other")
+    assert driver.group.members["M1"].rack_id == "r2", "a rack that is left out stays"
+    assert driver.group.epochs == epochs
+
+
+def test_a_deleted_group_goes_on_with_its_epochs() -> None:
+    driver = Driver()
+    driver.group = ShareGroupMembership("g", driver.group.epochs._replace(group_epoch=7, assignment_epoch=7))
+    with pytest.raises(GroupIdNotFound):
+        driver.leave("M1")
+    assert driver.heartbeat("M1", 0, ["foo"]).member_epoch == 8
+    assert driver.group.exists
+
+
+def test_members_go_on_after_a_restart() -> None:
+    driver = Driver(topics={"foo": 4})
+    joined(driver, "M1", "M2")
+    epoch = settle(driver)
+    before = driver.assigned("M1", "M2")
+    driver.turn(44_000)
+    driver.restart()
+    assert driver.group.next_deadline_ms() == driver.now_ms + 45_000
+    assert driver.heartbeat("M1", epoch).assignment is None
+    assert driver.assigned("M1", "M2") == before
+    assert settle(driver) == epoch
+    assert driver.group.topics == {"id-foo": GroupTopic(initialized=some(0, 1, 2, 3))}
