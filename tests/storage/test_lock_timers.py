@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -309,6 +310,35 @@ async def test_a_redis_that_hangs_is_left_out_until_it_answers(own_redis: embedd
         await until(lambda: not lock_timers.degraded)
     async with timers(own_redis.url) as next_leader:
         assert await locks_of(next_leader, key) == restored(HELD)
+
+
+async def test_a_busy_event_loop_is_not_a_redis_that_is_away(redis_url: str) -> None:
+    key = new_key()
+    async with timers(redis_url, timeout_ms=50) as lock_timers:
+        assert await lock_timers.write(lock_write(new_key(), HELD))
+        await until(lambda: not lock_timers.degraded)
+        for _ in range(20):
+            written = lock_timers.write(lock_write(key, HELD))
+            await asyncio.sleep(0)
+            time.sleep(0.1)  # noqa: ASYNC251 - the loop is busy
+            assert await written
+            assert not lock_timers.degraded
+        assert await locks_of(lock_timers, key) == restored(HELD)
+
+
+async def test_a_load_asks_a_redis_that_was_away(own_redis: embedded.Redis) -> None:
+    key = new_key()
+    async with timers(own_redis.url) as earlier:
+        assert await earlier.write(lock_write(key, HELD))
+    own_redis.stop()
+    redis: Redis = Redis.from_url(own_redis.url, socket_connect_timeout=1)
+    next_leader = LockTimers(redis, Clock(), "gateway-0", 50)  # nothing probes whether Redis is back
+    assert await locks_of(next_leader, key, leader_epoch=2) == []
+    assert next_leader.degraded
+    own_redis.start()
+    assert await locks_of(next_leader, key, leader_epoch=2) == restored(HELD)
+    assert next_leader.degraded, "only who has written all locks back uses it again"
+    await redis.aclose()
 
 
 async def test_locks_outlive_a_restart_of_redis(own_redis: embedded.Redis) -> None:

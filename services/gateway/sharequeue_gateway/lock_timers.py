@@ -29,6 +29,7 @@ PROBE_PAUSE_S: Final = 0.5
 DUE_PAUSE_S: Final = 0.1
 DUE_BATCH: Final = 256
 LOAD_TIMEOUT_S: Final = 2.0  # a load waits longer than a fetch: what it misses is lost
+TURNS: Final = 10
 
 # KEYS: lock hash, due set. ARGV: leader epoch, share-partition, next deadline, hash ttl, how many fields to delete ('': all),
 # those fields, field/value pairs.
@@ -188,15 +189,14 @@ class LockTimers:
         return answers
 
     async def load(self, epochs: Sequence[tuple[SharePartitionKey, int, int]]) -> list[list[RestoredLock] | None]:
-        """Raise leader epochs and read the locks.
+        """Raise leader epochs and read the locks; also while degraded: Redis may be back, and the locks are there.
 
         Args:
             epochs: (key, leader epoch, state epoch); locks of another state epoch are left out.
         Returns: for each its locks; None if a higher leader epoch is known.
         """
-        if self.degraded or not epochs:
-            return [[] for _ in epochs]
-
+        if not epochs:
+            return []
         sha1 = _sha1(_LOAD_SCRIPT)
         commands = [["EVALSHA", sha1, 1, lock_hash(key), epoch, HASH_TTL_MS] for key, epoch, _ in epochs]
         answers = await self._guard(self._execute(commands), LOAD_TIMEOUT_S)
@@ -217,8 +217,7 @@ class LockTimers:
     async def _guard(self, call: Awaitable[Any], timeout_s: float | None = None) -> Any:
         """Await a call of Redis; if it fails or is late go on without Redis and return None."""
         try:
-            async with asyncio.timeout(timeout_s or self._timeout_s):
-                answer = await call
+            answer = await _in_time(call, timeout_s or self._timeout_s)
         except (RedisError, OSError, TimeoutError) as fault:
             if not self.degraded:
                 self._turn(degraded=True)
@@ -268,6 +267,30 @@ class LockTimers:
         self._turn(degraded=False)
         _heed_cancellation()
         log.warning("Redis is back", extra=fields(share_partitions=len(locks)))
+
+
+async def _in_time(call: Awaitable[Any], timeout_s: float) -> Any:
+    """Await a call for as long as the event loop runs meanwhile: a loop that is busy is not a Redis that is away.
+
+    Time passes in turns, and what else keeps the loop busy makes none of them longer. Raises: TimeoutError.
+    """
+    loop = asyncio.get_running_loop()
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns, timer
+        turns += 1
+        if turns == TURNS:
+            limit.reschedule(loop.time())
+        else:
+            timer = loop.call_later(timeout_s / TURNS, turn)
+
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_later(timeout_s / TURNS, turn)
+        try:
+            return await call
+        finally:
+            timer.cancel()
 
 
 def _heed_cancellation() -> None:
