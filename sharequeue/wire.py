@@ -81,6 +81,20 @@ class Client:
         retry: bool = True,
     ) -> bytes:
         """As `call`, but the answer's body stays bytes."""
+        body, _ = await self.relay(api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry)
+        return body
+
+    async def relay(
+        self,
+        api: Api,
+        request: Any = None,
+        *,
+        path: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+        retry: bool = True,
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """As `exchange`, but with the answer's headers, for who passes it on."""
         deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
         url = self.base_url + (path_of(api, **path) if path else api.path)
         if api.query_parameters and request is not None:
@@ -105,7 +119,9 @@ class Client:
                 await asyncio.sleep(pause)
                 pause_s = min(pause_s * 2, 1.0)
 
-    async def _attempt(self, api: Api, url: str, body: bytes | None, headers: dict[str, str], deadline: float) -> bytes:
+    async def _attempt(
+        self, api: Api, url: str, body: bytes | None, headers: dict[str, str], deadline: float
+    ) -> tuple[bytes, Mapping[str, str]]:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=60),
@@ -128,7 +144,7 @@ class Client:
         except aiohttp.ClientError as fault:
             raise RequestTimedOut(f"the connection to {self.base_url} was lost: {fault!r}") from fault
         if response.status < 400:
-            return answer
+            return answer, response.headers
         raise _error_of(answer, response.status, response.headers.get("Retry-After"))
 
 

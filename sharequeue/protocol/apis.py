@@ -437,6 +437,15 @@ AWAIT_RECORDS = Api(
     internal.AwaitRecordsRequest,
     messages.Empty,
 )
+RELEASE_AT_LEADER = Api(
+    "releaseAtLeader",
+    "POST",
+    "/v1/leader/{group}/release",
+    "Release what a member holds of share-partitions this gateway leads.",
+    internal.ReleaseMemberRequest,
+    messages.Empty,
+    idempotent=True,
+)
 IN_FLIGHT_AT_LEADER = Api(
     "inFlightAtLeader",
     "GET",

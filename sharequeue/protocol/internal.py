@@ -332,6 +332,13 @@ class AwaitRecordsRequest(Request):
     max_wait_ms: int
 
 
+class ReleaseMemberRequest(Request):
+    """Release what a member holds of these partitions."""
+
+    member_id: str
+    topic_partitions: list[TopicPartitions]
+
+
 class SharePartitionName(Struct, kw_only=True):
     group_id: str
     topic_id: str

@@ -89,6 +89,11 @@ def failed(error: ApiError) -> AcknowledgementResult:
     )
 
 
+def failed_of(results: Iterable[AcknowledgementResult]) -> int:
+    """How many did not succeed, as far as is known."""
+    return sum(result.status in ("failed", "unknown") for result in results)
+
+
 class Acknowledger:
     """Applies the acknowledgements of one call."""
 

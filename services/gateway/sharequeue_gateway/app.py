@@ -9,6 +9,8 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
 from sharequeue.serving import create_app, serve
+from sharequeue_gateway.leader_api import LeaderApi
+from sharequeue_gateway.produce_api import ProduceApi
 from sharequeue_gateway.records_api import RecordsApi
 from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
 
@@ -17,6 +19,8 @@ DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements 
 
 def create_gateway_app(
     records: RecordsApi,
+    produce: ProduceApi,
+    leader: LeaderApi,
     topics: TopicsApi,
     groups: GroupsApi,
     ready: Callable[[], Awaitable[Readiness]],
@@ -29,8 +33,8 @@ def create_gateway_app(
     for api, handler in (
         (apis.FETCH_RECORDS, records.fetch_records),
         (apis.ACKNOWLEDGE_RECORDS, records.acknowledge_records),
-        (apis.PRODUCE_RECORDS, records.produce_records),
-        (apis.PRODUCE_RAW_RECORD, records.produce_raw_record),
+        (apis.PRODUCE_RECORDS, produce.produce_records),
+        (apis.PRODUCE_RAW_RECORD, produce.produce_raw_record),
         (apis.CREATE_TOPIC, topics.create_topic),
         (apis.LIST_TOPICS, topics.list_topics),
         (apis.DESCRIBE_TOPIC, topics.describe_topic),
@@ -43,6 +47,14 @@ def create_gateway_app(
         (apis.UPDATE_SHARE_GROUP_CONFIG, groups.update_config),
         (apis.LIST_SHARE_GROUP_OFFSETS, groups.offsets),
         (apis.LIST_IN_FLIGHT_RECORDS, groups.in_flight),
+        (apis.FETCH_IN_SESSION, records.fetch_here),
+        (apis.ACKNOWLEDGE_IN_SESSION, records.acknowledge_here),
+        (apis.FETCH_FROM_LEADER, leader.fetch),
+        (apis.ACKNOWLEDGE_AT_LEADER, leader.acknowledge),
+        (apis.AWAIT_RECORDS, leader.await_records),
+        (apis.RELEASE_AT_LEADER, leader.release),
+        (apis.IN_FLIGHT_AT_LEADER, groups.in_flight_here),
+        (apis.YIELD_SHARE_PARTITIONS, leader.yield_share_partitions),
     ):
         serve(app, api, handler, max_request_bytes=max_request_bytes, cluster_token=cluster_token)
     serve_operations(app, ready)

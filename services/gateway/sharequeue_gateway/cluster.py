@@ -8,8 +8,8 @@ asked whether records may be acquired.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
 
 from sharequeue.log import fields
 from sharequeue.protocol import apis
@@ -34,6 +34,13 @@ FORMER_LEADS_S: Final = 30.0
 """How long after a change a former leader is asked to let go before a share-partition is loaded."""
 
 
+class Change(NamedTuple):
+    """What is new in a generation. `missed`: there was one in between, so others may have led what is led here."""
+
+    missed: bool
+    gone: Sequence[Node]
+
+
 class Cluster:
     """What this gateway knows of all gateways."""
 
@@ -44,13 +51,13 @@ class Cluster:
         self._clients: dict[str, Client] = {}
         self._former: Generation | None = None
         self._former_until_s = 0.0
+        self._silent: set[Node] = set()
         self._lease_s = 3.0
         self._lease_ends_s = 0.0
         self._leaving = False
         self.me: Final = Node(node_id, url)
         self.generation = Generation(0, (self.me,))
-        self.on_change: Callable[[Generation, bool], Awaitable[None]] | None = None
-        """Called with each generation; True if one was missed, so that what is led may have been led by others."""
+        self.on_change: Callable[[Change], Awaitable[None]] | None = None
 
     # Who leads
 
@@ -73,12 +80,20 @@ class Cluster:
     def others(self) -> list[Node]:
         return [node for node in self.generation.nodes if node != self.me]
 
+    def look_again(self) -> None:
+        """A leader is gone or leads no more: ask who leads now."""
+        self._renew_now.set()
+
+    def gone(self, node: Node) -> None:
+        """A former leader did not answer: it is not asked to let go again."""
+        self._silent.add(node)
+
     def former_leader_of(self, key: SharePartitionKey) -> Node | None:
         """Another gateway that led a share-partition until a moment ago, and may still have writes under way."""
         if self._former is None or time.monotonic() > self._former_until_s:
             return None
         former = self._former.leader_of(key)
-        return None if former == self.me else former
+        return None if former == self.me or former in self._silent else former
 
     def lease_holds(self) -> bool:
         """Whether the group coordinator heard of this gateway lately: nobody else leads in its place."""
@@ -165,6 +180,7 @@ class Cluster:
         if told.number <= known.number:
             return
         self._former, self._former_until_s = known, time.monotonic() + FORMER_LEADS_S
+        self._silent.clear()
         self.generation = self._generation(told)
         log.info(
             "gateways changed",
@@ -174,7 +190,8 @@ class Cluster:
         for url in [url for url in self._clients if url not in live]:
             await self._clients.pop(url).close()
         if self.on_change is not None:
-            await self.on_change(self.generation, told.previous != known.number)
+            gone = tuple(node for node in known.nodes if node not in self.generation.nodes and node != self.me)
+            await self.on_change(Change(missed=told.previous != known.number, gone=gone))
 
     def _generation(self, told: GatewayGeneration) -> Generation:
         nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in told.gateways)

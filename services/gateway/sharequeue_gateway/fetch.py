@@ -9,9 +9,10 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages import AcknowledgementResult
 from sharequeue.protocol.types import AcknowledgeType, AcquireMode
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
@@ -23,6 +24,10 @@ from sharequeue_gateway.record_log import OffsetOutOfRange, ReadResult, RecordBa
 from sharequeue_gateway.share_partition import AcknowledgementBatch, AcquiredRange, OffsetRange
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+PASS_ON_PAUSE_S: Final = 0.05
+"""How long another gateway that was woken has to fetch before the next one is woken."""
 
 
 class FetchLimits(NamedTuple):
@@ -53,14 +58,15 @@ class PartitionFault(NamedTuple):
 class WaitingFetch:
     """One fetch on its way. `woken`: something happened since it last looked.
 
-    `watch` returns when the client has hung up; it is listened to from the first wait on.
+    `watch` returns when the client has hung up; it is listened to from the first wait on, and `gone` tells before.
     """
 
-    __slots__ = ("_event", "_watch", "_watcher", "client_gone", "failed_acknowledgement", "replaced", "woken")
+    __slots__ = ("_event", "_gone", "_watch", "_watcher", "client_gone", "failed_acknowledgement", "replaced", "woken")
 
-    def __init__(self, watch: Callable[[], Coroutine[None, None, None]]) -> None:
+    def __init__(self, watch: Callable[[], Coroutine[None, None, None]], gone: Callable[[], bool]) -> None:
         self._event = asyncio.Event()
         self._watch = watch
+        self._gone = gone
         self._watcher: asyncio.Task[None] | None = None
         self.woken = False
         self.client_gone = False
@@ -72,9 +78,13 @@ class WaitingFetch:
         """Whether nothing may be acquired any more."""
         return self.client_gone or self.replaced
 
-    @property
-    def waited(self) -> bool:
-        return self._watcher is not None
+    def gone(self) -> bool:
+        """Whether the client has hung up by now, as far as this host has heard."""
+        return self.client_gone if self._watcher is not None else self._gone()
+
+    def _start_listening(self) -> None:
+        if self._watcher is None:
+            self._watcher = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:
         await self._watch()
@@ -91,8 +101,7 @@ class WaitingFetch:
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a wake-up. Returns: False when the time is over."""
-        if self._watcher is None:
-            self._watcher = asyncio.get_running_loop().create_task(self._listen())
+        self._start_listening()
         try:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
@@ -101,6 +110,33 @@ class WaitingFetch:
         self._event.clear()
         self.woken = False
         return True
+
+    def start_acknowledging(
+        self, work: Coroutine[None, None, list[AcknowledgementResult]]
+    ) -> asyncio.Task[list[AcknowledgementResult]]:
+        """Acknowledge beside the fetch; if one fails the fetch ends at once, so that it is told."""
+
+        async def acknowledge() -> list[AcknowledgementResult]:
+            results = await work
+            if any(result.status in ("failed", "unknown") for result in results):
+                self.failed_acknowledgement = True
+                self.wake()
+            return results
+
+        return asyncio.get_running_loop().create_task(acknowledge())
+
+    async def unless_over(self, work: Coroutine[None, None, Result]) -> Result | None:
+        """Do `work`, which others do for this fetch; None when the fetch is over before: then it is cancelled."""
+        self._start_listening()
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda _: self._event.set())
+        try:
+            while not task.done() and not self.over and not self.failed_acknowledgement:
+                await self._event.wait()
+                self._event.clear()
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
 
 
 class Fetcher:
@@ -193,6 +229,32 @@ class Fetcher:
             last_look = not woken
             if last_look:
                 metrics.DELAYED_FETCHES_EXPIRED.inc()
+
+    async def wait(
+        self, waiting: WaitingFetch, group_id: str, partitions: Sequence[tuple[Topic, int]], seconds: float
+    ) -> Sequence[LedSharePartition]:
+        """Wait until one of the partitions may have something, or the time is over; nothing is acquired.
+
+        Returns: the share-partitions waited for; `pass_on_later` hands the wake-up on if nobody fetches.
+        """
+        loaded = await self._leader.get(group_id, partitions) if partitions else []
+        leds = [led for led in loaded if isinstance(led, LedSharePartition)]
+        for led in leds:
+            led.add_waiter(waiting)
+        self._waiting[waiting] = leds
+        try:
+            now_ms = self._clock.now_ms()
+            if not any(may_acquire(led, self._record_log, now_ms) for led in leds):
+                await waiting.wait(seconds)
+        finally:
+            del self._waiting[waiting]
+            for led in leds:
+                led.remove_waiter(waiting)
+        return leds
+
+    def pass_on_later(self, leds: Sequence[LedSharePartition]) -> None:
+        """Another gateway was told to fetch: if it takes nothing, the next one that waits is told."""
+        asyncio.get_running_loop().call_later(PASS_ON_PAUSE_S, self._pass_on, leds)
 
     def _pass_on(self, leds: Sequence[LedSharePartition], waiting: WaitingFetch | None = None) -> None:
         """What this fetch leaves is for the next one that waits.

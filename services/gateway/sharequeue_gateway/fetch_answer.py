@@ -21,18 +21,16 @@ def fetch_answer(
     faults: Sequence[PartitionFault],
     *,
     with_records: bool,
+    passed_on: Sequence[msgspec.Raw] = (),
 ) -> bytes:
     """Build the FetchResponse.
 
     Args:
+        passed_on: entries of `batches` that other gateways made.
         lock_duration_ms: the group's lock duration, how long fresh locks last.
         with_records: False leaves the records out: the ranges alone.
     """
-    entries = [
-        _entry(acquisition, range_index, with_records)
-        for acquisition in acquired
-        for range_index in range(len(acquisition.ranges))
-    ]
+    entries = [*fetched_entries(acquired, with_records=with_records), *passed_on]
     return b"".join(
         (
             b'{"member_id":',
@@ -42,10 +40,19 @@ def fetch_answer(
             b'],"acknowledgement_results":',
             _encode(results),
             b',"failed_count":%d,"errors":' % failed_count,
-            _encode([_error(fault) for fault in faults]),
+            _encode([partition_error(fault) for fault in faults]),
             b"}",
         )
     )
+
+
+def fetched_entries(acquired: Sequence[Acquisition], *, with_records: bool) -> list[bytes]:
+    """The entries of `batches`: one for each acquired range."""
+    return [
+        _entry(acquisition, range_index, with_records)
+        for acquisition in acquired
+        for range_index in range(len(acquisition.ranges))
+    ]
 
 
 def _entry(acquisition: Acquisition, range_index: int, with_records: bool) -> bytes:
@@ -72,7 +79,7 @@ def _records(batches: Sequence[RecordBatch], first_offset: int, last_offset: int
     return slices[0] if len(slices) == 1 else b",".join(slices)
 
 
-def _error(fault: PartitionFault) -> PartitionError:
+def partition_error(fault: PartitionFault) -> PartitionError:
     error = fault.error
     return PartitionError(
         topic=fault.topic,

@@ -19,14 +19,20 @@ from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.fetch import Fetcher
 from sharequeue_gateway.leader import Leader
+from sharequeue_gateway.leader_api import LeaderApi
 from sharequeue_gateway.loading import Loader
+from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.lock_timers import LockTimers
 from sharequeue_gateway.metadata import Metadata
 from sharequeue_gateway.persister import Persister
+from sharequeue_gateway.produce_api import ProduceApi
 from sharequeue_gateway.producing import Producer
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.records_api import RecordsApi
 from sharequeue_gateway.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
+from sharequeue_gateway.routed_fetch import RoutedFetch
+from sharequeue_gateway.routing import Routing
 from sharequeue_gateway.sessions import Sessions
 from sharequeue_gateway.settings import Settings
 from sharequeue_gateway.share_session import ShareSessionCache
@@ -53,6 +59,7 @@ async def prepare(settings: Settings) -> Service:
         settings.url or f"http://{settings.host}:{settings.port}",
         cluster_token=settings.cluster_token,
     )
+    routing = Routing(cluster)
     lock_timers = LockTimers(redis, clock, settings.node_id, settings.redis_timeout_ms)
     loader = Loader(
         clock=clock,
@@ -60,6 +67,7 @@ async def prepare(settings: Settings) -> Service:
         share_coordinator=share_coordinator,
         record_log=record_log,
         lock_timers=lock_timers,
+        take_from_former=routing.take_from_former,
         idle_ms=settings.share_partition_idle_ms,
     )
     persister = Persister(share_coordinator, deadline_ms=settings.state_write_deadline_ms)
@@ -82,9 +90,13 @@ async def prepare(settings: Settings) -> Service:
     )
     fetcher = Fetcher(leader, record_log, clock)
     record_log.watch(leader.log_changed, fetcher.waited_for)
-    sessions = Sessions(ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms), leader, clock)
+    local = LocalFetch(leader, fetcher, RepeatedFetches(leader, metadata, lock_timers, record_log, clock), clock)
+    acknowledger = Acknowledger(leader, metadata, clock)
+    session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
+    sessions = Sessions(session_cache, leader, metadata, routing, clock)
     metrics.watch(leader.all, fetcher)
     metadata.on_generation = cluster.hear_of
+    cluster.on_change = leader.hand_over
     loader.leader_epoch = await cluster.register()
     log.info("registered", extra=fields(node_id=settings.node_id, leader_epoch=loader.leader_epoch))
 
@@ -107,16 +119,26 @@ async def prepare(settings: Settings) -> Service:
         RecordsApi(
             clock=clock,
             metadata=metadata,
-            leader=leader,
-            producer=Producer(metadata, record_log),
             fetcher=fetcher,
-            acknowledger=Acknowledger(leader, metadata, clock),
+            routing=routing,
+            routed=RoutedFetch(routing, local, fetcher, clock),
+            acknowledger=RoutedAcknowledger(routing, acknowledger, metadata, clock),
             sessions=sessions,
-            repeated=RepeatedFetches(leader, metadata, lock_timers, record_log, clock),
             max_waiting_fetches=settings.max_waiting_fetches,
         ),
+        ProduceApi(Producer(metadata, record_log)),
+        LeaderApi(
+            clock=clock,
+            metadata=metadata,
+            cluster=cluster,
+            leader=leader,
+            fetcher=fetcher,
+            local=local,
+            acknowledger=acknowledger,
+            sessions=sessions,
+        ),
         TopicsApi(metadata, record_log),
-        GroupsApi(metadata, record_log, leader, dead_letters),
+        GroupsApi(metadata, record_log, leader, dead_letters, routing),
         ready,
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,

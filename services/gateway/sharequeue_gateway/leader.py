@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError, Throttled
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, Throttled
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.cluster import Change, Cluster
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.loading import Loader
 from sharequeue_gateway.lock_timers import LockEntry, LockTimers, LockWrite
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 SWEEP_PAUSE_S = 0.5
 UNLOADING_CODES = frozenset({3, 6, 42, 69})
 REMIND_AGAIN_MS = 30_000
+LET_GO_S = 1.5
+"""How long writes under way may take before share-partitions are handed over."""
 
 Loaded = LedSharePartition | ApiError
 
@@ -105,7 +107,15 @@ class Leader:
                 for key, answer in zip(keys, answers, strict=True)
             ]
         elif missing:
-            self._start_loading(group_id, missing, initialize)
+            led_here = [(key, topic) for key, topic in missing if self._cluster.leads(key)]
+            if len(led_here) < len(missing):
+                elsewhere = {key for key, _ in missing} - {key for key, _ in led_here}
+                answers = [
+                    self._not_leader() if key in elsewhere else answer
+                    for key, answer in zip(keys, answers, strict=True)
+                ]
+            if led_here:
+                self._start_loading(group_id, led_here, initialize)
         futures = [self._loading.get(key) for key in keys]
         joined = self._loading_known.intersection(keys) if initialize else ()
         for index, future in enumerate(futures):
@@ -141,7 +151,9 @@ class Leader:
         metrics.PARTITION_LOAD_SECONDS.observe((self._clock.now_ms() - started_ms) / 1000)
         for (key, topic), outcome in zip(missing, outcomes, strict=True):
             answer: Loaded
-            if isinstance(outcome, ApiError):
+            if not self._cluster.leads(key):
+                answer = self._not_leader()  # the gateways changed meanwhile
+            elif isinstance(outcome, ApiError):
                 answer = outcome
                 log.warning(
                     "cannot load share-partition",
@@ -157,6 +169,9 @@ class Leader:
             self._loading_known.discard(key)
             self._loading.pop(key).set_result(answer)
 
+    def _not_leader(self) -> ApiError:
+        return NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
+
     def unload(self, led: LedSharePartition) -> None:
         """Lead it no more: whoever waits loads it again."""
         led.fenced = True
@@ -168,6 +183,30 @@ class Leader:
                 del self._by_place[place]
             metrics.forget_share_partition(led)
         led.wake_all()
+
+    # Leadership
+
+    async def hand_over(self, change: Change) -> None:
+        """Other gateways lead now: let go of what is theirs, take what those that are gone held."""
+        self._loader.leader_epoch = max(self._loader.leader_epoch, self._cluster.generation.number)
+        await self.let_go([key for key in self._led if change.missed or not self._cluster.leads(key)])
+        for node in change.gone:
+            await self._lock_timers.adopt(node.node_id, self._cluster.leads)
+
+    async def let_go(self, keys: Sequence[SharePartitionKey]) -> None:
+        """Lead these no more, once the writes under way have ended; what is held there is made due at who leads it."""
+        leds = [led for key in keys if (led := self._led.get(key)) is not None]
+        due = {
+            led.key: self._cluster.leader_of(led.key).node_id
+            for led in leds
+            if led.machine.held_count or led.machine.next_deadline_ms() is not None
+        }
+        for led in leds:
+            self.unload(led)
+        quiet = [led.quiet() for led in leds if led.writes]
+        if quiet:
+            await asyncio.wait(quiet, timeout=LET_GO_S)
+        await self._lock_timers.hand_over(due)
 
     def log_changed(self, topic_id: str, partition: int) -> None:
         """Records were appended to a partition, or its log start moved."""
@@ -215,7 +254,7 @@ class Leader:
 
     def _on_outcome(self, pending: Pending, error: ApiError | None) -> None:
         led, write = pending.led, pending.write
-        led.writes -= 1
+        led.write_ended()
         del self._by_machine_write[id(write)]
         if led.fenced:
             return
@@ -286,7 +325,9 @@ class Leader:
     def _on_due(self, key: SharePartitionKey) -> None:
         led = self._led.get(key)
         if led is None:
-            if key not in self._loading_due:
+            if not self._cluster.leads(key):
+                self._spawn(self._lock_timers.hand_over({key: self._cluster.leader_of(key).node_id}))
+            elif key not in self._loading_due:
                 self._loading_due.add(key)
                 self._spawn(self._load_due(key))
             return

@@ -1,5 +1,6 @@
 """One share-partition as its leader runs it: the pure machine, and who waits for it."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -32,6 +33,7 @@ class LedSharePartition:
     """
 
     __slots__ = (
+        "_quiet",
         "fenced",
         "fetch_lock_ended_s",
         "json_prefix",
@@ -57,6 +59,7 @@ class LedSharePartition:
         self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
         self.waiters: dict[Waiter, None] | None = None
+        self._quiet: asyncio.Future[None] | None = None
         self.writes = 0
         """Writes on their way to the share coordinator."""
         self.lock_entries: dict[tuple[int, int], None] | None = None
@@ -103,6 +106,19 @@ class LedSharePartition:
         if self.waiters is not None:
             for waiter in list(self.waiters):
                 waiter.wake()
+
+    def write_ended(self) -> None:
+        """A write's outcome is known."""
+        self.writes -= 1
+        if self._quiet is not None and not self.writes:
+            self._quiet.set_result(None)
+            self._quiet = None
+
+    def quiet(self) -> asyncio.Future[None]:
+        """Ends when no write is on its way any more; there is one now."""
+        if self._quiet is None:
+            self._quiet = asyncio.get_running_loop().create_future()
+        return self._quiet
 
     def idle_since(self) -> int | None:
         """When it was last used, or None while anybody or anything still needs it."""

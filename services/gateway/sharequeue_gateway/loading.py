@@ -5,7 +5,7 @@ write), then the lock script raises it in Redis (no earlier leader can acquire).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
@@ -44,6 +44,7 @@ class Loader:
         share_coordinator: Client,
         record_log: RecordLog,
         lock_timers: LockTimers,
+        take_from_former: Callable[[Sequence[SharePartitionKey]], Awaitable[None]],
         idle_ms: int,
     ) -> None:
         self._clock = clock
@@ -51,6 +52,7 @@ class Loader:
         self._share_coordinator = share_coordinator
         self._record_log = record_log
         self._lock_timers = lock_timers
+        self._take_from_former = take_from_former
         self._at_once = asyncio.Semaphore(LOADS_AT_ONCE)
         self.idle_ms = idle_ms
         self.leader_epoch = 0
@@ -81,6 +83,7 @@ class Loader:
                 )  # without the group coordinator the state itself tells
             config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
             to_read = [item for item in wanted if item[0] not in faults]
+            await self._take_from_former([key for key, _ in to_read])
             states = await self._read(group_id, to_read, leader_epoch)
             readable = [item for item in to_read if states[item[0]].error_code == 0]
             locks = await self._lock_timers.load(

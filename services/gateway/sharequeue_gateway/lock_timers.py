@@ -96,6 +96,14 @@ def lock_hash(key: SharePartitionKey) -> str:
     return f"sharequeue:locks:{key.topic_id}:{key.partition}:{key.group_id}"
 
 
+def _decode_key(encoded: bytes) -> SharePartitionKey:
+    return SharePartitionKey(*msgspec.json.decode(encoded))
+
+
+def due_set(node_id: str) -> str:
+    return f"sharequeue:due:{node_id}"
+
+
 def fetch_key(group_id: str, member_id: str, fetch_id: str) -> str:
     return _encode([group_id, member_id, fetch_id]).decode()
 
@@ -106,7 +114,8 @@ class LockTimers:
     def __init__(self, redis: Redis, clock: Clock, node_id: str, timeout_ms: int) -> None:
         self._redis = redis
         self._clock = clock
-        self._due_set = f"sharequeue:due:{node_id}"
+        self._node_id = node_id
+        self._due_set = due_set(node_id)
         self._timeout_s = timeout_ms / 1000
         self._gathered: list[_Waiting] = []
         self._wake = asyncio.Event()
@@ -127,6 +136,25 @@ class LockTimers:
             self._gathered.append(_Waiting(write, done))
             self._wake.set()
         return done
+
+    async def hand_over(self, keys: Mapping[SharePartitionKey, str]) -> None:
+        """Make share-partitions due at the gateways (node ids) that lead them now: they load what is held there."""
+        if keys:
+            now_ms = self._clock.now_ms()
+            commands: list[list[Any]] = []
+            for key, node_id in keys.items():
+                commands.append(["ZREM", self._due_set, _encode(key)])
+                commands.append(["ZADD", due_set(node_id), now_ms, _encode(key)])
+            await self._guard(self._execute(commands))
+
+    async def adopt(self, node_id: str, leads: Callable[[SharePartitionKey], bool]) -> None:
+        """A gateway is gone: take over what was due there and is led here now."""
+        left: list[bytes] | None = await self._guard(self._redis.zrange(due_set(node_id), 0, -1), LOAD_TIMEOUT_S)
+        mine = {key: self._node_id for name in left or () if leads(key := _decode_key(name))}
+        commands = [["ZREM", due_set(node_id), _encode(key)] for key in mine]
+        if commands:
+            await self._guard(self._execute(commands), LOAD_TIMEOUT_S)
+        await self.hand_over(mine)
 
     async def forget_due(self, key: SharePartitionKey) -> None:
         """No lock of this share-partition is of use any more: its topic or its state is gone."""
@@ -165,8 +193,12 @@ class LockTimers:
             for (first_offset, last_offset), entry in write.entries.items():
                 command += (f"{first_offset}-{last_offset}", _encode(entry))
             commands.append(command)
-        fetches = [write.fetch for write in writes if write.fetch is not None]
-        commands += [["SET", f"sharequeue:fetch:{name}", value, "PX", ttl_ms] for name, value, ttl_ms in fetches]
+        for write in writes:
+            if write.fetch is not None:
+                name, value, ttl_ms = write.fetch
+                place = f"{write.key.topic_id}:{write.key.partition}"
+                commands.append(["HSET", f"sharequeue:fetch:{name}", place, value])
+                commands.append(["PEXPIRE", f"sharequeue:fetch:{name}", ttl_ms])
         answers = await self._execute(commands)
         return answers[: len(writes)]
 
@@ -207,12 +239,12 @@ class LockTimers:
             for (_, _, state_epoch), answer in zip(epochs, answers, strict=True)
         ]
 
-    async def fetched(self, name: str) -> bytes | None:
-        """What a fetch of that name acquired, if it is still known."""
+    async def fetched(self, name: str) -> list[bytes]:
+        """What a fetch of that name acquired, one entry per partition, as far as it is still known."""
         if self.degraded:
-            return None
-        value: bytes | None = await self._guard(self._redis.get(f"sharequeue:fetch:{name}"))
-        return value
+            return []
+        values: list[bytes] | None = await self._guard(self._redis.hvals(f"sharequeue:fetch:{name}"))
+        return values or []
 
     async def _guard(self, call: Awaitable[Any], timeout_s: float | None = None) -> Any:
         """Await a call of Redis; if it fails or is late go on without Redis and return None."""
@@ -244,7 +276,7 @@ class LockTimers:
         now_ms = self._clock.now_ms()
         due: list[Any] = await self._redis.zrange(self._due_set, 0, now_ms, byscore=True, offset=0, num=DUE_BATCH)
         for member in due:
-            self.on_due(SharePartitionKey(*msgspec.json.decode(member)))
+            self.on_due(_decode_key(member))
 
     async def _recover(self) -> None:
         """Write every lock back, and those that are taken meanwhile; only then is Redis used again."""

@@ -1,8 +1,8 @@
-"""The calls that move records: produce, fetch, acknowledge. Checks the request, keeps the session, builds the answer."""
+"""Fetch and acknowledge. Checks the request, keeps the session, builds the answer."""
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final
 
 import msgspec
@@ -16,25 +16,23 @@ from sharequeue.protocol.errors import (
     Throttled,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, FetchRequest, ProduceRequest
-from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, group_id_fault
+from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, FetchRequest
+from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, group_id_fault
 from sharequeue.service import Clock
 from sharequeue.serving import JSON, Answer, Call
 from sharequeue.wire import encode
 from sharequeue_gateway import metrics
-from sharequeue_gateway.acknowledging import Acknowledger
-from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault, WaitingFetch
+from sharequeue_gateway.acknowledging import failed_of
+from sharequeue_gateway.fetch import Fetcher, FetchLimits, PartitionFault, WaitingFetch
 from sharequeue_gateway.fetch_answer import fetch_answer
-from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.metadata import Metadata, Topic
-from sharequeue_gateway.producing import Producer, raw_record
-from sharequeue_gateway.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
+from sharequeue_gateway.routed_fetch import Asked, Found, RoutedFetch
+from sharequeue_gateway.routing import Routing
 from sharequeue_gateway.sessions import OpenSession, Sessions
 
 DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800
-DEFAULT_MAX_WAIT_MS: Final = 10_000
-RECORD_HEADER_PREFIX: Final = "record-header-"
 
 Partitions = list[tuple[Topic, int]]
 
@@ -49,96 +47,88 @@ def group_of(call: Call) -> str:
 
 
 class RecordsApi:
-    """The handlers of produceRecords, produceRawRecord, fetchRecords and acknowledgeRecords."""
+    """The handlers of fetchRecords and acknowledgeRecords."""
 
     def __init__(
         self,
         *,
         clock: Clock,
         metadata: Metadata,
-        leader: Leader,
-        producer: Producer,
         fetcher: Fetcher,
-        acknowledger: Acknowledger,
+        routing: Routing,
+        routed: RoutedFetch,
+        acknowledger: RoutedAcknowledger,
         sessions: Sessions,
-        repeated: RepeatedFetches,
         max_waiting_fetches: int,
     ) -> None:
         self._clock = clock
         self._metadata = metadata
-        self._leader = leader
-        self._producer = producer
         self._fetcher = fetcher
+        self._routing = routing
+        self._routed = routed
         self._acknowledger = acknowledger
         self._sessions = sessions
-        self._repeated = repeated
         self._max_waiting_fetches = max_waiting_fetches
-
-    # Produce
-
-    async def produce_records(self, call: Call) -> Answer:
-        request: ProduceRequest = call.request
-        return await self._producer.produce(
-            call.path["topic"], request.records, call.raw, call.scope["path"], call.header("idempotency-key")
-        )
-
-    async def produce_raw_record(self, call: Call) -> Answer:
-        headers = {}
-        for name, value in call.scope["headers"]:
-            text = name.decode("latin-1")
-            if text.startswith(RECORD_HEADER_PREFIX):
-                headers[text.removeprefix(RECORD_HEADER_PREFIX)] = _utf8(text, value)
-        content_type = call.header("content-type")
-        if content_type:
-            headers["content-type"] = content_type
-        partition = call.header("record-partition")
-        if partition is not None and not (partition.isascii() and partition.isdigit() and int(partition) <= MAX_INT32):
-            raise InvalidRequest(f"Record-Partition must be a partition's number, not {partition!r}")
-        key = call.header("record-key")
-        key = None if key is None else _utf8("record-key", key.encode("latin-1"))
-        record = raw_record(call.raw, key, None if partition is None else int(partition), headers)
-        return await self._producer.produce(
-            call.path["topic"],
-            [record],
-            b"\0".join((call.raw, msgspec.json.encode([record.key, partition, headers]))),
-            call.scope["path"],
-            call.header("idempotency-key"),
-        )
 
     # Fetch
 
     async def fetch_records(self, call: Call) -> Answer:
+        """A client's fetch. One in a share session goes to the gateway that keeps the session."""
         request: FetchRequest = call.request
         group_id = group_of(call)
         if request.is_renew_ack:
             _check_renew(request)
+        if request.member_id is None:
+            request.member_id = str(uuid.uuid4())
+        if request.share_session_epoch is not None:
+            home = self._routing.home_elsewhere(group_id, request.member_id)
+            if home is not None:
+                waiting = WaitingFetch(call.disconnected, call.gone)
+                try:
+                    answer = await waiting.unless_over(self._routing.fetch_in_session(home, group_id, request))
+                finally:
+                    waiting.close()
+                return Answer(b"") if answer is None else answer
+        return await self.fetch_here(call)
+
+    async def fetch_here(self, call: Call) -> Answer:
+        """As `fetch_records`; a share session is kept by this gateway."""
+        request: FetchRequest = call.request
+        group_id = group_of(call)
+        member_id = request.member_id or str(uuid.uuid4())
         if self._fetcher.waiting >= self._max_waiting_fetches:
             raise Throttled(
                 f"{self._max_waiting_fetches} fetches wait already; try again in a moment",
                 limit=self._max_waiting_fetches,
             )
-        member_id = request.member_id or str(uuid.uuid4())
         faults: list[PartitionFault] = []
-        asked = await self._partitions(request, faults)
-        session = await self._session(group_id, member_id, request, asked)
-        partitions = asked if session is None else await self._session_partitions(session)
-        waiting = WaitingFetch(call.disconnected)
-        acknowledging = self._start_acknowledging(group_id, member_id, request, waiting)
+        named = await self._partitions(request, faults)
+        session = await self._session(group_id, member_id, request, named)
+        partitions = named if session is None else await self._session_partitions(session)
+        closing = session is not None and session.closing
+        fetching = bool(partitions) and not closing and not request.is_renew_ack
+        asked = self._asked(group_id, member_id, request, None if session is None else session.turn)
+        if fetching and request.acknowledgements and not self._routing.cluster.alone:
+            acknowledged = await self._acknowledged(request.acknowledgements)
+            if acknowledged is not None and self._routed.passes_on(asked, partitions, acknowledged):
+                asked = asked._replace(acknowledgements=request.acknowledgements)
+        waiting = WaitingFetch(call.disconnected, call.gone)
+        acknowledging = None
+        if request.acknowledgements and not asked.acknowledgements:
+            acknowledging = waiting.start_acknowledging(self._acknowledge(group_id, member_id, request))
         await asyncio.sleep(0)  # acknowledgements are applied first, so that what they free can be acquired
         try:
-            acquired: list[Acquisition] = []
-            closing = session is not None and session.closing
-            if not closing and not request.is_renew_ack:
-                acquired, fetch_faults = await self._fetch(
-                    group_id, member_id, request, partitions, waiting, session, call
-                )
-                faults += fetch_faults
-            results = await acknowledging if acknowledging else []
+            found = await self._routed.fetch(waiting, asked, partitions) if fetching else Found()
+            if found.results is None and request.acknowledgements:
+                found.results = await (acknowledging or self._acknowledge(group_id, member_id, request))
             if closing and session is not None:
-                self._sessions.release(session)
+                await self._sessions.release(session)
+            if found.anything and waiting.gone():
+                await self._routed.give_back(asked, found)
         finally:
             waiting.close()
-        return self._fetch_answer(group_id, member_id, request, acquired, results, faults, partitions)
+        found.faults += faults
+        return self._fetch_answer(asked, request, found, partitions)
 
     async def _partitions(self, request: FetchRequest, faults: list[PartitionFault]) -> Partitions:
         """The partitions a request names; those that do not exist become faults."""
@@ -195,55 +185,21 @@ class RecordsApi:
                 partitions.append((topic, partition))
         return partitions
 
-    def _start_acknowledging(
-        self, group_id: str, member_id: str, request: FetchRequest, waiting: WaitingFetch
-    ) -> asyncio.Task[list[AcknowledgementResult]] | None:
-        if not request.acknowledgements:
+    async def _acknowledged(self, acknowledgements: Sequence[Acknowledgement]) -> Partitions | None:
+        """The partitions that acknowledgements name; None if one of them is not known."""
+        try:
+            return [(await self._metadata.topic(entry.topic), entry.partition) for entry in acknowledgements]
+        except ApiError:
             return None
 
-        async def acknowledge() -> list[AcknowledgementResult]:
-            results = await self._acknowledger.acknowledge(
-                group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=request.is_renew_ack
-            )
-            if _failed_count(results):
-                waiting.failed_acknowledgement = True
-                waiting.wake()
-            return results
+    def _acknowledge(
+        self, group_id: str, member_id: str, request: FetchRequest
+    ) -> Coroutine[None, None, list[AcknowledgementResult]]:
+        return self._acknowledger.acknowledge(
+            group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=request.is_renew_ack
+        )
 
-        return asyncio.get_running_loop().create_task(acknowledge())
-
-    async def _fetch(
-        self,
-        group_id: str,
-        member_id: str,
-        request: FetchRequest,
-        partitions: Partitions,
-        waiting: WaitingFetch,
-        session: OpenSession | None,
-        call: Call,
-    ) -> tuple[list[Acquisition], list[PartitionFault]]:
-        if not partitions:
-            return [], []
-        if request.fetch_id is None:
-            return await self._acquire(group_id, member_id, request, partitions, waiting, session, call, None)
-        async with self._repeated.under_way(group_id, member_id, request.fetch_id, waiting) as name:
-            again = await self._repeated.still_held(name, group_id, member_id)
-            if again:
-                return again, []
-            return await self._acquire(group_id, member_id, request, partitions, waiting, session, call, name)
-
-    async def _acquire(
-        self,
-        group_id: str,
-        member_id: str,
-        request: FetchRequest,
-        partitions: Partitions,
-        waiting: WaitingFetch,
-        session: OpenSession | None,
-        call: Call,
-        fetch_name: str | None,
-    ) -> tuple[list[Acquisition], list[PartitionFault]]:
-        started_ms = self._clock.now_ms()
+    def _asked(self, group_id: str, member_id: str, request: FetchRequest, turn: int | None) -> Asked:
         max_records = _or(request.max_records, DEFAULT_MAX_RECORDS)
         limits = FetchLimits(
             max_records=max_records,
@@ -251,41 +207,12 @@ class RecordsApi:
             min_bytes=_or(request.min_bytes, 1),
             batch_size=max(1, _or(request.batch_size, max_records)),
             acquire_mode=request.acquire_mode,
-            deadline_ms=started_ms + min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS),
+            deadline_ms=self._clock.now_ms() + min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS),
         )
-        turn = None if session is None else session.turn
-        acquired, faults = await self._fetcher.fetch(waiting, group_id, member_id, partitions, limits, turn)
-        if acquired:
-            fetch = None if fetch_name is None else self._repeated.remember(fetch_name, acquired)
-            kept = (
-                await asyncio.gather(
-                    *(
-                        self._leader.record_locks(acquisition.led, member_id, acquisition.ranges, fetch)
-                        for acquisition in acquired
-                    )
-                )
-                if len(acquired) > 1
-                else [await self._leader.record_locks(acquired[0].led, member_id, acquired[0].ranges, fetch)]
-            )
-            acquired = [acquisition for acquisition, leads in zip(acquired, kept, strict=True) if leads]
-            if waiting.client_gone or (not waiting.waited and call.gone()):
-                self._fetcher.give_back(member_id, acquired)
-                acquired = []
-        seconds = (self._clock.now_ms() - started_ms) / 1000
-        metrics.ACQUIRE_SECONDS.labels(group_id).observe(seconds)
-        metrics.FETCH_RATIO.labels(group_id).observe(100 * len(acquired) / len(partitions))
-        return acquired, faults
+        return Asked(group_id, member_id, limits, turn, request.fetch_id, request.with_records, (), request.atomic)
 
-    def _fetch_answer(
-        self,
-        group_id: str,
-        member_id: str,
-        request: FetchRequest,
-        acquired: list[Acquisition],
-        results: list[AcknowledgementResult],
-        faults: list[PartitionFault],
-        partitions: Partitions,
-    ) -> Answer:
+    def _fetch_answer(self, asked: Asked, request: FetchRequest, found: Found, partitions: Partitions) -> Answer:
+        faults = found.faults
         failed_topics = {fault.topic for fault in faults if self._metadata.known_topic(fault.topic) is not None}
         for topic_name in {topic.name for topic, _ in partitions} | failed_topics:
             metrics.SHARE_FETCHES.labels(topic_name).inc()
@@ -293,17 +220,19 @@ class RecordsApi:
             metrics.FAILED_SHARE_FETCHES.labels(topic_name).inc()
         failed_partitions = {(fault.topic, fault.partition) for fault in faults}
         working = any((topic.name, partition) not in failed_partitions for topic, partition in partitions)
-        if faults and not acquired and not results and not working and request.share_session_epoch is None:
+        results = found.results or []
+        if faults and not found.anything and not results and not working and request.share_session_epoch is None:
             raise faults[0].error
-        failed_count = _failed_count(results)
+        failed_count = failed_of(results)
         body = fetch_answer(
-            member_id,
-            self._lock_duration_ms(group_id),
-            acquired,
+            asked.member_id,
+            found.lock_duration_ms or self._lock_duration_ms(asked.group_id),
+            found.acquired,
             results,
             failed_count,
             faults,
             with_records=request.with_records,
+            passed_on=[raw for _, raw in found.passed_on],
         )
         return Answer(body, headers=_headers(failed_count))
 
@@ -314,6 +243,17 @@ class RecordsApi:
     # Acknowledge
 
     async def acknowledge_records(self, call: Call) -> Answer:
+        """A client's acknowledgements. Those in a share session go to the gateway that keeps the session."""
+        request: AcknowledgeRequest = call.request
+        group_id = group_of(call)
+        if request.share_session_epoch is not None:
+            home = self._routing.home_elsewhere(group_id, request.member_id)
+            if home is not None:
+                return await self._routing.acknowledge_in_session(home, group_id, request)
+        return await self.acknowledge_here(call)
+
+    async def acknowledge_here(self, call: Call) -> Answer:
+        """As `acknowledge_records`; a share session is kept by this gateway."""
         request: AcknowledgeRequest = call.request
         group_id = group_of(call)
         session = None
@@ -323,8 +263,8 @@ class RecordsApi:
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic
         )
         if session is not None and session.closing:
-            self._sessions.release(session)
-        failed_count = _failed_count(results)
+            await self._sessions.release(session)
+        failed_count = failed_of(results)
         if results and failed_count == len(results):
             raise _all_failed(results, failed_count)
         response = messages.AcknowledgeResponse(
@@ -333,14 +273,6 @@ class RecordsApi:
             acquisition_lock_timeout_ms=self._lock_duration_ms(group_id),
         )
         return Answer(encode(response), headers=_headers(failed_count))
-
-
-def _utf8(name: str, value: bytes) -> str:
-    """The text of a header that goes into a record. Raises: InvalidRequest: it is not UTF-8."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"the header {name} must be UTF-8") from None
 
 
 def _or(value: int | None, default: int) -> int:
@@ -353,10 +285,6 @@ def _check_renew(request: FetchRequest) -> None:
     wrong = [name for name in names if getattr(request, name)]
     if wrong:
         raise InvalidRequest(f"with is_renew_ack nothing is fetched: {', '.join(wrong)} must be 0 or absent")
-
-
-def _failed_count(results: Sequence[AcknowledgementResult]) -> int:
-    return sum(result.status in ("failed", "unknown") for result in results)
 
 
 def _headers(failed_count: int) -> tuple[tuple[bytes, bytes], ...]:

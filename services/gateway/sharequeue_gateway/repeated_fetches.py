@@ -4,7 +4,7 @@ The ranges are kept in Redis before the answer is sent, so a repeat finds them a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -18,7 +18,7 @@ from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.lock_timers import LockTimers, fetch_key
 from sharequeue_gateway.metadata import Metadata
-from sharequeue_gateway.record_log import OffsetOutOfRange, RecordBatch, RecordLog
+from sharequeue_gateway.record_log import OffsetOutOfRange, RecordBatch, RecordLog, TopicPartition
 from sharequeue_gateway.share_partition import AcquiredRange
 
 _decode: Final = msgspec.json.Decoder(list[tuple[str, int, int, int]]).decode
@@ -56,24 +56,33 @@ class RepeatedFetches:
             del self._under_way[name]
             done.set_result(None)
 
-    def remember(self, name: str, acquired: Sequence[Acquisition]) -> tuple[str, bytes, int]:
+    def remember(self, name: str, acquired: Acquisition) -> tuple[str, bytes, int]:
         """What to keep in Redis of a fetch's answer: (name, value, time to live in ms)."""
-        ranges = [
-            (led.key.topic_id, led.key.partition, first_offset, last_offset)
-            for led, held, _ in acquired
-            for first_offset, last_offset, *_ in held
-        ]
-        longest_ms = max(led.config.record_lock_duration_ms for led, _, _ in acquired)
-        return name, msgspec.json.encode(ranges), longest_ms
+        led, held, _ = acquired
+        ranges = [(*led.key[1:], first_offset, last_offset) for first_offset, last_offset, *_ in held]
+        return name, msgspec.json.encode(ranges), led.config.record_lock_duration_ms
 
-    async def still_held(self, name: str, group_id: str, member_id: str) -> list[Acquisition]:
-        """The ranges of the first answer that the member still holds, with their records; counts are unchanged."""
-        kept = await self._lock_timers.fetched(name)
-        if kept is None:
+    async def places_of(self, name: str) -> set[TopicPartition]:
+        """Where the first answer's ranges lie."""
+        return {(topic_id, partition) for topic_id, partition, *_ in await self._kept(name)}
+
+    async def _kept(self, name: str) -> list[tuple[str, int, int, int]]:
+        return [kept for part in await self._lock_timers.fetched(name) for kept in _decode(part)]
+
+    async def still_held(
+        self, name: str, group_id: str, member_id: str, places: Container[TopicPartition] | None = None
+    ) -> list[Acquisition]:
+        """The ranges of the first answer that the member still holds, with their records; counts are unchanged.
+
+        Args:
+            places: look at these alone; others may be led elsewhere.
+        """
+        by_place: dict[TopicPartition, list[tuple[int, int]]] = {}
+        for topic_id, partition, first_offset, last_offset in await self._kept(name):
+            if places is None or (topic_id, partition) in places:
+                by_place.setdefault((topic_id, partition), []).append((first_offset, last_offset))
+        if not by_place:
             return []
-        by_place: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        for topic_id, partition, first_offset, last_offset in _decode(kept):
-            by_place.setdefault((topic_id, partition), []).append((first_offset, last_offset))
         await self._metadata.topics_by_id([topic_id for topic_id, _ in by_place])
         acquired = []
         for (topic_id, partition), ranges in by_place.items():

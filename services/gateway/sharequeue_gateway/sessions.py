@@ -1,15 +1,21 @@
 """Share sessions as the gateway runs them: the pure cache, the answer that is held back at the limit, the idle sweep."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sharequeue.protocol.errors import InvalidShareSessionEpoch, ShareSessionLimitReached
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, InvalidShareSessionEpoch, ShareSessionLimitReached
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
 from sharequeue_gateway.leader import Leader
+from sharequeue_gateway.metadata import Metadata
+from sharequeue_gateway.routing import Partitions, Routing
 from sharequeue_gateway.share_session import CLOSE, OPEN, ShareSessionCache, TopicIdPartition
+
+log = logging.getLogger(__name__)
 
 SWEEP_PAUSE_S = 1.0
 
@@ -27,9 +33,13 @@ class OpenSession(NamedTuple):
 class Sessions:
     """The share sessions of this gateway."""
 
-    def __init__(self, cache: ShareSessionCache, leader: Leader, clock: Clock) -> None:
+    def __init__(
+        self, cache: ShareSessionCache, leader: Leader, metadata: Metadata, routing: Routing, clock: Clock
+    ) -> None:
         self._cache = cache
         self._leader = leader
+        self._metadata = metadata
+        self._routing = routing
         self._clock = clock
         metrics.SHARE_SESSIONS.set_function(lambda: len(cache))
         metrics.SHARE_SESSION_PARTITIONS.set_function(cache.partition_count)
@@ -78,14 +88,36 @@ class Sessions:
         session = self._cache.close(key)
         return OpenSession(*key, tuple(session.partitions), CLOSE, closing=True)
 
-    def release(self, session: OpenSession) -> None:
-        """Release what the member of a closed session holds in the session's partitions."""
+    async def release(self, session: OpenSession) -> None:
+        """Release what the member of a closed session holds in the session's partitions, wherever they are led."""
+        partitions = [
+            (topic, partition)
+            for topic_id, partition in session.partitions
+            if (topic := self._metadata.known_topic_id(topic_id)) is not None
+        ]
+        mine, others = self._routing.split(session.group_id, partitions)
+        self.release_here(session.group_id, session.member_id, mine)
+        released = await asyncio.gather(
+            *(
+                self._routing.release(node, session.group_id, session.member_id, led_there)
+                for node, led_there in others.items()
+            ),
+            return_exceptions=True,
+        )
+        for failure in released:
+            if isinstance(failure, ApiError):
+                log.info("a closed session's locks wait for their end", extra=fields(cause=failure.detail))
+            elif failure is not None:
+                raise failure
+
+    def release_here(self, group_id: str, member_id: str, partitions: Partitions) -> None:
+        """Release what a member holds in partitions that this gateway leads."""
         leds = [
             led
-            for topic_id, partition in session.partitions
-            if (led := self._leader.loaded(SharePartitionKey(session.group_id, topic_id, partition))) is not None
+            for topic, partition in partitions
+            if (led := self._leader.loaded(SharePartitionKey(group_id, topic.topic_id, partition))) is not None
         ]
-        self._leader.release_member(leds, session.member_id)
+        self._leader.release_member(leds, member_id)
 
     async def sweep(self) -> None:
         """Drop idle sessions, for ever."""

@@ -26,6 +26,7 @@ from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.record_log import OffsetOutOfRange, RecordLog, TopicPartition
 from sharequeue_gateway.records_api import group_of
+from sharequeue_gateway.routing import Partitions, Routing
 
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 _topic: Final = msgspec.json.Decoder(messages.Topic)
@@ -155,8 +156,14 @@ class GroupsApi:
     """The handlers of the group calls."""
 
     def __init__(
-        self, metadata: Metadata, record_log: RecordLog, leader: Leader, dead_letters: DeadLetterQueue
+        self,
+        metadata: Metadata,
+        record_log: RecordLog,
+        leader: Leader,
+        dead_letters: DeadLetterQueue,
+        routing: Routing,
     ) -> None:
+        self._routing = routing
         self._metadata = metadata
         self._record_log = record_log
         self._leader = leader
@@ -195,14 +202,31 @@ class GroupsApi:
         return messages.ListShareGroupOffsetsResponse(topics=topics)
 
     async def in_flight(self, call: Call) -> messages.ListInFlightResponse:
+        """What is in flight, of every leader."""
         query: messages.InFlightQuery = call.request
         group_id = group_of(call)
+        wanted = await self._wanted(group_id, query)
+        mine, others = self._routing.split(group_id, wanted)
+        answers = await asyncio.gather(*(self._routing.in_flight(node, group_id, query) for node in others))
+        listed = [*await self._list(group_id, mine), *(entry for answer in answers for entry in answer.partitions)]
+        order = {(topic.name, partition): index for index, (topic, partition) in enumerate(wanted)}
+        listed.sort(key=lambda entry: order.get((entry.topic, entry.partition), len(order)))
+        return messages.ListInFlightResponse(partitions=listed)
+
+    async def in_flight_here(self, call: Call) -> messages.ListInFlightResponse:
+        """What is in flight in the share-partitions that this gateway leads; for another gateway."""
+        group_id = call.path["group"]
+        mine, _ = self._routing.split(group_id, await self._wanted(group_id, call.request))
+        return messages.ListInFlightResponse(partitions=await self._list(group_id, mine))
+
+    async def _wanted(self, group_id: str, query: messages.InFlightQuery) -> list[tuple[Topic, int]]:
+        """The group's initialised share-partitions that a query names."""
         summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, group=group_id))
         if query.topic is not None:
             _check_partition(await self._metadata.topic(query.topic), query.partition or 0)
         elif query.partition is not None:
             raise InvalidRequest("partition goes with topic")
-        wanted = [
+        return [
             (topic, state.partition)
             for entry in summary.topics
             if query.topic in (None, entry.topic)
@@ -210,13 +234,15 @@ class GroupsApi:
             for state in entry.partitions
             if query.partition in (None, state.partition)
         ]
+
+    async def _list(self, group_id: str, partitions: Partitions) -> list[InFlightPartition]:
         parked = await self._record_log.parked_counts(group_id)
-        leds = await self._leader.get(group_id, wanted, initialize=False) if wanted else []
-        return messages.ListInFlightResponse(partitions=self._listed(wanted, leds, parked))
+        leds = await self._leader.get(group_id, partitions, initialize=False) if partitions else []
+        return self._listed(partitions, leds, parked)
 
     def _listed(
         self,
-        wanted: Sequence[tuple[Topic, int]],
+        wanted: Partitions,
         leds: Sequence[Loaded],
         parked: Mapping[TopicPartition, int],
     ) -> list[InFlightPartition]:

@@ -1,0 +1,165 @@
+"""The calls between gateways: what another gateway asks of the leader of share-partitions."""
+
+import asyncio
+from collections.abc import Sequence
+
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.internal import (
+    AwaitRecordsRequest,
+    LeaderFetchRequest,
+    ReleaseMemberRequest,
+    YieldRequest,
+)
+from sharequeue.protocol.messages import (
+    AcknowledgementResult,
+    AcknowledgeRequest,
+    AcknowledgeResponse,
+    Empty,
+    TopicPartitions,
+)
+from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
+from sharequeue.service import Clock
+from sharequeue.serving import Answer, Call
+from sharequeue.wire import encode
+from sharequeue_gateway.acknowledging import Acknowledger
+from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault, WaitingFetch
+from sharequeue_gateway.fetch_answer import fetched_entries, partition_error
+from sharequeue_gateway.leader import Leader
+from sharequeue_gateway.local_fetch import LocalFetch
+from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.sessions import Sessions
+
+
+class LeaderApi:
+    """The handlers of fetchFromLeader, acknowledgeAtLeader, awaitRecords, releaseAtLeader, yieldSharePartitions."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        metadata: Metadata,
+        cluster: Cluster,
+        leader: Leader,
+        fetcher: Fetcher,
+        local: LocalFetch,
+        acknowledger: Acknowledger,
+        sessions: Sessions,
+    ) -> None:
+        self._clock = clock
+        self._metadata = metadata
+        self._cluster = cluster
+        self._leader = leader
+        self._fetcher = fetcher
+        self._local = local
+        self._acknowledger = acknowledger
+        self._sessions = sessions
+
+    async def fetch(self, call: Call) -> Answer:
+        request: LeaderFetchRequest = call.request
+        group_id, member_id = call.path["group"], request.member_id
+        partitions, faults = await self._led(group_id, request.topic_partitions)
+        waiting = WaitingFetch(call.disconnected, call.gone)
+        acquired: list[Acquisition] = []
+        results: list[AcknowledgementResult] = []
+        acknowledging = None
+        if request.acknowledgements:
+            acknowledging = waiting.start_acknowledging(
+                self._acknowledger.acknowledge(
+                    group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=False
+                )
+            )
+            await asyncio.sleep(0)  # they are applied first, so that what they free can be acquired
+        try:
+            if partitions and request.repeat and request.fetch_id is not None:
+                acquired = await self._local.repeat(group_id, member_id, request.fetch_id, partitions)
+            elif partitions:
+                acquired, more_faults = await self._local.acquire(
+                    waiting, group_id, member_id, partitions, self._limits(request), None, request.fetch_id
+                )
+                faults += more_faults
+            if acknowledging is not None:
+                results = await acknowledging
+            if acquired and waiting.gone():
+                self._fetcher.give_back(member_id, acquired)
+        finally:
+            waiting.close()
+        config = self._metadata.config(group_id)
+        body = b'{"batches":[%b],"errors":%b,"acknowledgement_results":%b,"acquisition_lock_timeout_ms":%d}' % (
+            b",".join(fetched_entries(acquired, with_records=request.with_records)),
+            encode([partition_error(fault) for fault in faults]),
+            encode(results),
+            30_000 if config is None else config.record_lock_duration_ms,
+        )
+        return Answer(body)
+
+    def _limits(self, request: LeaderFetchRequest) -> FetchLimits:
+        return FetchLimits(
+            max_records=request.max_records,
+            max_bytes=request.max_bytes,
+            min_bytes=request.min_bytes,
+            batch_size=request.batch_size,
+            acquire_mode=request.acquire_mode,
+            deadline_ms=self._clock.now_ms() + min(request.max_wait_ms, MAX_WAIT_MS),
+        )
+
+    async def acknowledge(self, call: Call) -> AcknowledgeResponse:
+        request: AcknowledgeRequest = call.request
+        group_id = call.path["group"]
+        results = await self._acknowledger.acknowledge(
+            group_id, request.member_id, request.acknowledgements, atomic=request.atomic
+        )
+        config = self._metadata.config(group_id)
+        return AcknowledgeResponse(
+            results=results,
+            failed_count=0,
+            acquisition_lock_timeout_ms=30_000 if config is None else config.record_lock_duration_ms,
+        )
+
+    async def await_records(self, call: Call) -> Empty:
+        request: AwaitRecordsRequest = call.request
+        group_id = call.path["group"]
+        partitions, faults = await self._led(group_id, request.topic_partitions)
+        if faults:
+            raise faults[0].error
+        waiting = WaitingFetch(call.disconnected, call.gone)
+        try:
+            leds = await self._fetcher.wait(waiting, group_id, partitions, min(request.max_wait_ms, MAX_WAIT_MS) / 1000)
+        finally:
+            waiting.close()
+        self._fetcher.pass_on_later(leds)
+        return Empty()
+
+    async def release(self, call: Call) -> Empty:
+        request: ReleaseMemberRequest = call.request
+        group_id = call.path["group"]
+        partitions, _ = await self._led(group_id, request.topic_partitions)
+        self._sessions.release_here(group_id, request.member_id, partitions)
+        return Empty()
+
+    async def yield_share_partitions(self, call: Call) -> Empty:
+        request: YieldRequest = call.request
+        await self._leader.let_go(
+            [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
+        )
+        return Empty()
+
+    async def _led(
+        self, group_id: str, named: Sequence[TopicPartitions]
+    ) -> tuple[list[tuple[Topic, int]], list[PartitionFault]]:
+        """The partitions of a request that this gateway leads; the others become faults."""
+        partitions: list[tuple[Topic, int]] = []
+        faults: list[PartitionFault] = []
+        for entry in named:
+            try:
+                topic = await self._metadata.topic(entry.topic)
+            except ApiError as error:
+                faults += [PartitionFault(entry.topic, partition, error) for partition in entry.partitions]
+                continue
+            for partition in entry.partitions:
+                if self._cluster.leads(SharePartitionKey(group_id, topic.topic_id, partition)):
+                    partitions.append((topic, partition))
+                else:
+                    moved = NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
+                    faults.append(PartitionFault(entry.topic, partition, moved))
+        return partitions, faults

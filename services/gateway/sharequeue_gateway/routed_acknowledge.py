@@ -1,0 +1,106 @@
+"""Acknowledgements whose share-partitions several gateways lead: each leader gets its own, results stay in order.
+
+One that was refused because leadership moved is tried again at the new leader. One whose outcome is lost is repeated
+only when it carries `delivery_count`: then a repeat learns the truth.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest
+from sharequeue.service import Clock
+from sharequeue_gateway.acknowledging import Acknowledger, failed
+from sharequeue_gateway.leadership import Node
+from sharequeue_gateway.metadata import Metadata
+from sharequeue_gateway.routing import MOVED, Routing
+
+PAUSE_S: Final = 0.1
+PATIENCE_MS: Final = 8000
+"""How long the new leader of something that moved is looked for."""
+
+
+class RoutedAcknowledger:
+    """Applies the acknowledgements of one call, wherever they are led."""
+
+    def __init__(self, routing: Routing, local: Acknowledger, metadata: Metadata, clock: Clock) -> None:
+        self._routing = routing
+        self._local = local
+        self._metadata = metadata
+        self._clock = clock
+
+    async def acknowledge(
+        self,
+        group_id: str,
+        member_id: str,
+        acknowledgements: Sequence[Acknowledgement],
+        *,
+        atomic: bool,
+        renew: bool = True,
+    ) -> list[AcknowledgementResult]:
+        """As `Acknowledger.acknowledge`, over all leaders."""
+        cluster = self._routing.cluster
+        if cluster.alone:
+            return await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
+        results: dict[int, AcknowledgementResult] = {}
+        left = list(range(len(acknowledgements)))
+        patience_ms = self._clock.now_ms() + PATIENCE_MS
+        while left:
+            split = await self._split(group_id, acknowledgements, left, renew)
+            answers = await asyncio.gather(
+                *(
+                    self._at(node, group_id, member_id, [acknowledgements[index] for index in indexes], atomic, renew)
+                    for node, indexes in split.items()
+                )
+            )
+            for indexes, answer in zip(split.values(), answers, strict=True):
+                results.update(zip(indexes, answer, strict=True))
+            left = [index for index in left if _try_again(acknowledgements[index], results[index])]
+            if not left or self._clock.now_ms() >= patience_ms:
+                break
+            cluster.look_again()
+            await asyncio.sleep(PAUSE_S)
+        return [results[index] for index in range(len(acknowledgements))]
+
+    async def _split(
+        self, group_id: str, acknowledgements: Sequence[Acknowledgement], indexes: Sequence[int], renew: bool
+    ) -> dict[Node, list[int]]:
+        """Indexes by leader. What is wrong whoever leads stays here, where the check says why."""
+        split: dict[Node, list[int]] = {}
+        for index in indexes:
+            acknowledgement = acknowledgements[index]
+            if not renew and "renew" in (acknowledgement.type, *(acknowledgement.types or ())):
+                split.setdefault(self._routing.cluster.me, []).append(index)
+                continue
+            try:
+                topic = await self._metadata.topic(acknowledgement.topic)
+            except ApiError:
+                split.setdefault(self._routing.cluster.me, []).append(index)
+                continue
+            leader = self._routing.leader_of(group_id, topic, acknowledgement.partition)
+            split.setdefault(leader, []).append(index)
+        return split
+
+    async def _at(
+        self,
+        node: Node,
+        group_id: str,
+        member_id: str,
+        acknowledgements: list[Acknowledgement],
+        atomic: bool,
+        renew: bool,
+    ) -> Sequence[AcknowledgementResult]:
+        if node == self._routing.cluster.me:
+            return await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
+        request = AcknowledgeRequest(member_id=member_id, acknowledgements=acknowledgements, atomic=atomic)
+        try:
+            return (await self._routing.acknowledge(node, group_id, request)).results
+        except ApiError as error:
+            return [failed(error)] * len(acknowledgements)
+
+
+def _try_again(acknowledgement: Acknowledgement, result: AcknowledgementResult) -> bool:
+    if result.kafka_code not in MOVED:
+        return False
+    return result.status == "failed" or acknowledgement.delivery_count is not None

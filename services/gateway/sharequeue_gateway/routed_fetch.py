@@ -1,0 +1,296 @@
+"""A fetch whose share-partitions several gateways lead.
+
+What this gateway leads comes first, then the other leaders one after another, each with what is left of the limits and
+without waiting: the answer never exceeds `max_records`. With nothing anywhere it waits at all of them at once. If one
+other gateway leads all of it, that one does the waiting too.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.internal import AcquiredEntry, LeaderFetchRequest, LeaderFetchResponse
+from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest
+from sharequeue.protocol.types import MAX_WAIT_MS
+from sharequeue.service import Clock
+from sharequeue_gateway.acknowledging import failed_of
+from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault, WaitingFetch
+from sharequeue_gateway.leadership import Node
+from sharequeue_gateway.local_fetch import LocalFetch
+from sharequeue_gateway.metadata import Topic
+from sharequeue_gateway.routing import MOVED, Partitions, Routing, by_topic
+
+MOVED_PAUSE_S: Final = 0.1
+MOVED_PATIENCE_MS: Final = 1000
+"""How long leaders that moved are looked for, also by a fetch that does not wait."""
+
+_entry: Final = msgspec.json.Decoder(AcquiredEntry).decode
+
+
+class Asked(NamedTuple):
+    """What a client's fetch asks for, whoever leads it."""
+
+    group_id: str
+    member_id: str
+    limits: FetchLimits
+    turn: int | None
+    fetch_id: str | None
+    with_records: bool
+    acknowledgements: Sequence[Acknowledgement]
+    """Piggybacked ones that the only other leader is to apply."""
+    atomic: bool
+
+
+class Found:
+    """What a fetch found. `passed_on`: encoded entries of other leaders, and who they are from."""
+
+    __slots__ = ("acquired", "faults", "lock_duration_ms", "passed_on", "results")
+
+    def __init__(self) -> None:
+        self.acquired: Sequence[Acquisition] = ()
+        self.passed_on: list[tuple[Node, msgspec.Raw]] = []
+        self.faults: list[PartitionFault] = []
+        self.results: list[AcknowledgementResult] | None = None
+        self.lock_duration_ms: int | None = None
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.acquired or self.passed_on)
+
+    def records(self) -> int:
+        """How many offsets were acquired."""
+        own = sum(last - first + 1 for _, ranges, _ in self.acquired for first, last, *_ in ranges)
+        return own + sum(entry.last_offset - entry.first_offset + 1 for entry in self.entries())
+
+    def size(self) -> int:
+        return sum(len(raw) for _, raw in self.passed_on)
+
+    def entries(self) -> list[AcquiredEntry]:
+        return [_entry(raw) for _, raw in self.passed_on]
+
+
+class RoutedFetch:
+    """Runs fetches over all leaders."""
+
+    def __init__(self, routing: Routing, local: LocalFetch, fetcher: Fetcher, clock: Clock) -> None:
+        self._routing = routing
+        self._local = local
+        self._fetcher = fetcher
+        self._clock = clock
+
+    async def fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
+        """Acquire from the partitions wherever they are led; wait until the deadline while there is nothing.
+
+        Returns: what was found; `results` stays None where piggybacked acknowledgements were not passed on after all.
+        """
+        if self._routing.cluster.alone:
+            found = Found()
+            found.acquired, found.faults = await self._local.acquire(
+                waiting, asked.group_id, asked.member_id, partitions, asked.limits, asked.turn, asked.fetch_id
+            )
+            return found
+        if asked.fetch_id is not None:
+            found = await self._repeat(waiting, asked, partitions)
+            if found.anything:
+                return found
+        return await self._fetch(waiting, asked, partitions)
+
+    async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
+        patience_ms = max(asked.limits.deadline_ms, self._clock.now_ms() + MOVED_PATIENCE_MS)
+        results: list[AcknowledgementResult] | None = None
+        called: list[Node] = []
+        last_look = False
+        while True:
+            mine, others = self._routing.split(asked.group_id, partitions)
+            sole = len(others) == 1 and not mine
+            if asked.acknowledgements and not sole:
+                return Found()  # what was to go with the fetch must go to several leaders now
+            found = await self._look(waiting, asked, mine, _ordered(others, called), wait=sole)
+            if found.results is not None:
+                results = found.results
+                asked = asked._replace(acknowledgements=())
+            found.results = results
+            if waiting.over:
+                await self.give_back(asked, found)
+                found = Found()
+                found.results = results
+                return found
+            if found.anything or last_look or waiting.failed_acknowledgement or failed_of(results or ()):
+                return found
+            now_ms = self._clock.now_ms()
+            if any(fault.error.error.kafka_code in MOVED for fault in found.faults):
+                if now_ms >= patience_ms:
+                    return found
+                self._routing.cluster.look_again()
+                await waiting.wait(MOVED_PAUSE_S)
+                continue
+            if len(found.faults) == len(partitions) or now_ms >= asked.limits.deadline_ms:
+                return found
+            called = await self._wait(waiting, asked, mine, others)
+            last_look = self._remaining_ms(asked) == 0
+
+    def passes_on(self, asked: Asked, partitions: Partitions, acknowledged: Partitions) -> bool:
+        """Whether one other gateway leads everything: it can acknowledge and fetch in one go."""
+        mine, others = self._routing.split(asked.group_id, [*partitions, *acknowledged])
+        return len(others) == 1 and not mine
+
+    def _remaining_ms(self, asked: Asked) -> int:
+        return max(0, min(asked.limits.deadline_ms - self._clock.now_ms(), MAX_WAIT_MS))
+
+    async def _look(
+        self,
+        waiting: WaitingFetch,
+        asked: Asked,
+        mine: Partitions,
+        others: Sequence[tuple[Node, Partitions]],
+        *,
+        wait: bool,
+    ) -> Found:
+        """Ask every leader once, until the limits are used up. `wait`: the only one may wait until the deadline."""
+        found = Found()
+        if mine:
+            now = asked.limits._replace(deadline_ms=0)
+            found.acquired, found.faults = await self._local.acquire(
+                waiting, asked.group_id, asked.member_id, mine, now, asked.turn, asked.fetch_id
+            )
+        for node, partitions in others:
+            records_left = asked.limits.max_records - found.records()
+            bytes_left = asked.limits.max_bytes - found.size()
+            if waiting.over or (found.anything and (records_left <= 0 or bytes_left <= 0)):
+                break
+            request = LeaderFetchRequest(
+                member_id=asked.member_id,
+                topic_partitions=by_topic(partitions),
+                max_records=records_left,
+                max_bytes=bytes_left,
+                min_bytes=asked.limits.min_bytes,
+                max_wait_ms=self._remaining_ms(asked) if wait else 0,
+                batch_size=asked.limits.batch_size,
+                acquire_mode=asked.limits.acquire_mode,
+                fetch_id=asked.fetch_id,
+                with_records=asked.with_records,
+                acknowledgements=list(asked.acknowledgements),
+                atomic=asked.atomic,
+            )
+            await self._ask(waiting, asked, node, partitions, request, found)
+        return found
+
+    async def _ask(
+        self,
+        waiting: WaitingFetch,
+        asked: Asked,
+        node: Node,
+        partitions: Partitions,
+        request: LeaderFetchRequest,
+        found: Found,
+    ) -> None:
+        try:
+            answer: LeaderFetchResponse | None = await waiting.unless_over(
+                self._routing.fetch(node, asked.group_id, request)
+            )
+        except ApiError as error:
+            found.faults += [PartitionFault(topic.name, partition, error) for topic, partition in partitions]
+            if request.acknowledgements and not error.definite:
+                found.results = [_unknown(error)] * len(request.acknowledgements)
+            return
+        if answer is None:
+            return  # the client is gone: the leader gives back what it acquired, as it finds nobody to answer
+        found.passed_on += [(node, raw) for raw in answer.batches]
+        found.faults += [
+            PartitionFault(fault.topic, fault.partition, ApiError(fault.detail, error=BY_CODE[fault.code]))
+            for fault in answer.errors
+        ]
+        found.lock_duration_ms = answer.acquisition_lock_timeout_ms
+        if request.acknowledgements:
+            found.results = answer.acknowledgement_results
+
+    async def _repeat(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
+        """What an earlier fetch of the same id acquired and still holds, wherever it is led."""
+        found = Found()
+        held = await self._local.places_of(asked.group_id, asked.member_id, asked.fetch_id or "")
+        mine, others = self._routing.split(
+            asked.group_id, [(topic, index) for topic, index in partitions if (topic.topic_id, index) in held]
+        )
+        if mine:
+            found.acquired = await self._local.repeat(asked.group_id, asked.member_id, asked.fetch_id or "", mine)
+        for node, led_there in others.items():
+            request = LeaderFetchRequest(
+                member_id=asked.member_id,
+                topic_partitions=by_topic(led_there),
+                max_records=asked.limits.max_records,
+                max_bytes=asked.limits.max_bytes,
+                min_bytes=0,
+                max_wait_ms=0,
+                batch_size=asked.limits.batch_size,
+                acquire_mode=asked.limits.acquire_mode,
+                fetch_id=asked.fetch_id,
+                repeat=True,
+                with_records=asked.with_records,
+            )
+            await self._ask(waiting, asked, node, led_there, request, found)
+        found.faults.clear()
+        return found
+
+    async def _wait(
+        self, waiting: WaitingFetch, asked: Asked, mine: Partitions, others: dict[Node, list[tuple[Topic, int]]]
+    ) -> list[Node]:
+        """Wait at all leaders until one may have something. Returns: the other gateways that called."""
+        called: list[Node] = []
+        seconds = self._remaining_ms(asked) / 1000
+
+        async def wait_at(node: Node, partitions: Partitions) -> None:
+            try:
+                await self._routing.await_records(node, asked.group_id, partitions, seconds)
+                called.append(node)
+            except ApiError:
+                self._routing.cluster.look_again()
+                await asyncio.sleep(MOVED_PAUSE_S)
+            waiting.wake()
+
+        tasks = [asyncio.create_task(wait_at(node, partitions)) for node, partitions in others.items()]
+        try:
+            await self._fetcher.wait(waiting, asked.group_id, mine, seconds)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return called
+
+    async def give_back(self, asked: Asked, found: Found) -> None:
+        """Release what was acquired for a client that is gone."""
+        self._fetcher.give_back(asked.member_id, found.acquired)
+        by_node: dict[Node, list[Acknowledgement]] = {}
+        for (node, _), entry in zip(found.passed_on, found.entries(), strict=True):
+            by_node.setdefault(node, []).append(
+                Acknowledgement(
+                    topic=entry.topic,
+                    partition=entry.partition,
+                    first_offset=entry.first_offset,
+                    last_offset=entry.last_offset,
+                    delivery_count=entry.delivery_count,
+                    type="release",
+                )
+            )
+        for node, acknowledgements in by_node.items():
+            request = AcknowledgeRequest(member_id=asked.member_id, acknowledgements=acknowledgements)
+            try:
+                await self._routing.acknowledge(node, asked.group_id, request)
+            except ApiError:
+                continue  # its locks end by their deadline
+
+
+def _ordered(others: dict[Node, list[tuple[Topic, int]]], first: Sequence[Node]) -> list[tuple[Node, Partitions]]:
+    """The leaders in the order to ask them: who called first."""
+    return sorted(others.items(), key=lambda entry: entry[0] not in first)
+
+
+def _unknown(error: ApiError) -> AcknowledgementResult:
+    return AcknowledgementResult(
+        status="unknown",
+        code=error.error.code,
+        kafka_code=error.error.kafka_code,
+        detail=f"{error.detail}; repeat it to learn the outcome",
+        retriable=True,
+    )

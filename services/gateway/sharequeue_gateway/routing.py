@@ -1,0 +1,146 @@
+"""Which of a request's share-partitions this gateway leads, and which others do; the calls to those others."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.internal import (
+    AwaitRecordsRequest,
+    LeaderFetchRequest,
+    LeaderFetchResponse,
+    ReleaseMemberRequest,
+    SharePartitionName,
+    YieldRequest,
+)
+from sharequeue.protocol.messages import (
+    AcknowledgeRequest,
+    AcknowledgeResponse,
+    FetchRequest,
+    InFlightQuery,
+    ListInFlightResponse,
+    TopicPartitions,
+)
+from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, SharePartitionKey
+from sharequeue.serving import JSON, Answer
+from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.leadership import Node
+from sharequeue_gateway.metadata import Topic
+
+Partitions = Sequence[tuple[Topic, int]]
+
+MOVED: Final = frozenset({6, 7, 15, 74})
+"""Codes that say: another gateway leads by now, or the leader is gone and another one will lead soon."""
+ANSWER_S: Final = 12.0
+"""How long another gateway may take beyond what the request itself may wait."""
+YIELD_S: Final = 2.0
+
+
+def by_topic(partitions: Partitions) -> list[TopicPartitions]:
+    """Partitions as requests name them."""
+    named: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        named.setdefault(topic.name, []).append(partition)
+    return [TopicPartitions(topic=name, partitions=indexes) for name, indexes in named.items()]
+
+
+def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
+    failed = headers.get("Acknowledge-Failed")
+    return (JSON,) if failed is None else (JSON, (b"acknowledge-failed", failed.encode()))
+
+
+class Routing:
+    """Splits requests by leader, and asks the leaders. Errors: ApiError of the leader; CoordinatorNotAvailable,
+    RequestTimedOut (not definite) when it does not answer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def split(self, group_id: str, partitions: Partitions) -> tuple[Partitions, dict[Node, list[tuple[Topic, int]]]]:
+        """Returns: the partitions this gateway leads, and those of each other gateway."""
+        if self.cluster.alone:
+            return partitions, {}
+        mine: list[tuple[Topic, int]] = []
+        others: dict[Node, list[tuple[Topic, int]]] = {}
+        for topic, partition in partitions:
+            leader = self.cluster.leader_of(SharePartitionKey(group_id, topic.topic_id, partition))
+            if leader == self.cluster.me:
+                mine.append((topic, partition))
+            else:
+                others.setdefault(leader, []).append((topic, partition))
+        return mine, others
+
+    def leader_of(self, group_id: str, topic: Topic, partition: int) -> Node:
+        return self.cluster.leader_of(SharePartitionKey(group_id, topic.topic_id, partition))
+
+    def home_elsewhere(self, group_id: str, member_id: str) -> Node | None:
+        """The gateway that keeps a member's share session, if it is another one."""
+        if self.cluster.alone:
+            return None
+        home = self.cluster.home_of(group_id, member_id)
+        return None if home == self.cluster.me else home
+
+    async def fetch_in_session(self, node: Node, group_id: str, request: FetchRequest) -> Answer:
+        wait_s = (DEFAULT_MAX_WAIT_MS if request.max_wait_ms is None else min(request.max_wait_ms, MAX_WAIT_MS)) / 1000
+        body, headers = await self.cluster.client(node).relay(
+            apis.FETCH_IN_SESSION, request, path={"group": group_id}, deadline_s=wait_s + ANSWER_S
+        )
+        return Answer(body, headers=_relayed(headers))
+
+    async def acknowledge_in_session(self, node: Node, group_id: str, request: AcknowledgeRequest) -> Answer:
+        body, headers = await self.cluster.client(node).relay(
+            apis.ACKNOWLEDGE_IN_SESSION, request, path={"group": group_id}, deadline_s=ANSWER_S
+        )
+        return Answer(body, headers=_relayed(headers))
+
+    async def release(self, node: Node, group_id: str, member_id: str, partitions: Partitions) -> None:
+        request = ReleaseMemberRequest(member_id=member_id, topic_partitions=by_topic(partitions))
+        await self.cluster.client(node).call(apis.RELEASE_AT_LEADER, request, path={"group": group_id})
+
+    async def fetch(self, node: Node, group_id: str, request: LeaderFetchRequest) -> LeaderFetchResponse:
+        answer: LeaderFetchResponse = await self.cluster.client(node).call(
+            apis.FETCH_FROM_LEADER,
+            request,
+            path={"group": group_id},
+            deadline_s=request.max_wait_ms / 1000 + ANSWER_S,
+            retry=False,
+        )
+        return answer
+
+    async def acknowledge(self, node: Node, group_id: str, request: AcknowledgeRequest) -> AcknowledgeResponse:
+        answer: AcknowledgeResponse = await self.cluster.client(node).call(
+            apis.ACKNOWLEDGE_AT_LEADER, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
+        )
+        return answer
+
+    async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> None:
+        """Return when one of the partitions may have something to acquire, or when the time is over."""
+        request = AwaitRecordsRequest(topic_partitions=by_topic(partitions), max_wait_ms=int(seconds * 1000))
+        await self.cluster.client(node).call(
+            apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=seconds + ANSWER_S, retry=False
+        )
+
+    async def in_flight(self, node: Node, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
+        answer: ListInFlightResponse = await self.cluster.client(node).call(
+            apis.IN_FLIGHT_AT_LEADER, query, path={"group": group_id}
+        )
+        return answer
+
+    async def take_from_former(self, keys: Sequence[SharePartitionKey]) -> None:
+        """Have the gateways that led these until a moment ago finish their writes; who does not answer is fenced."""
+        by_node: dict[Node, list[SharePartitionName]] = {}
+        for key in keys:
+            former = self.cluster.former_leader_of(key)
+            if former is not None:
+                name = SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
+                by_node.setdefault(former, []).append(name)
+        await asyncio.gather(*(self._take(node, names) for node, names in by_node.items()))
+
+    async def _take(self, node: Node, names: list[SharePartitionName]) -> None:
+        try:
+            await self.cluster.client(node).call(
+                apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=names), deadline_s=YIELD_S, retry=False
+            )
+        except ApiError:
+            self.cluster.gone(node)
