@@ -373,7 +373,11 @@ class ListInFlightResponse(Response):
 
 
 class Readiness(Response):
-    """`ready`, `degraded` (works, with less) or `unavailable`, and each dependency's own word."""
+    """`ready`, `degraded` (works, with less) or `unavailable`, and each dependency's own word.
+
+    `gateways`: of a gateway, those that share the work with it, by node id.
+    """
 
     status: str
     dependencies: dict[str, str]
+    gateways: list[str] = []

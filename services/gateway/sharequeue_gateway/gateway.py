@@ -15,6 +15,7 @@ from sharequeue.wire import Client
 from sharequeue_gateway import metrics
 from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.app import create_gateway_app
+from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.fetch import Fetcher
@@ -89,7 +90,8 @@ async def prepare(settings: Settings) -> Service:
         retry_max_ms=settings.dead_letter_retry_max_ms,
     )
     fetcher = Fetcher(leader, record_log, clock)
-    record_log.watch(leader.log_changed, fetcher.waited_for)
+    news = AppendNews(redis, cluster, record_log)
+    record_log.watch(leader.log_changed, fetcher.waited_for, news.appended)
     local = LocalFetch(leader, fetcher, RepeatedFetches(leader, metadata, lock_timers, record_log, clock), clock)
     acknowledger = Acknowledger(leader, metadata, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
@@ -106,7 +108,7 @@ async def prepare(settings: Settings) -> Service:
             await apply_retention(metadata, record_log, clock)
 
     async def ready() -> Readiness:
-        return await readiness(record_log, lock_timers, metadata, share_coordinator, dead_letters)
+        return await readiness(record_log, lock_timers, metadata, share_coordinator, dead_letters, cluster)
 
     async def close() -> None:
         await record_log.close()
@@ -153,9 +155,17 @@ async def prepare(settings: Settings) -> Service:
         dead_letters.run,
         metadata.follow,
         cluster.run,
+        news.publish,
+        news.listen,
         retain,
     )
-    return Service(app, loops, stop=fetcher.finish, close=close)
+
+    async def stop() -> None:
+        """Hand over what this gateway leads, then answer who still waits."""
+        await cluster.leave()
+        await fetcher.finish()
+
+    return Service(app, loops, stop=stop, close=close)
 
 
 async def apply_retention(metadata: Metadata, record_log: PostgresRecordLog, clock: Clock) -> None:
@@ -183,6 +193,7 @@ async def readiness(
     metadata: Metadata,
     share_coordinator: Client,
     dead_letters: DeadLetterQueue,
+    cluster: Cluster,
 ) -> Readiness:
     """Unavailable without the record log or the share coordinator; degraded without the rest."""
     dependencies = {"postgresql": "ok", "redis": "ok", "group coordinator": "ok", "share coordinator": "ok"}
@@ -206,4 +217,5 @@ async def readiness(
     except ApiError as error:
         dependencies["postgresql"] = error.detail
         status = "unavailable"
-    return Readiness(status=status, dependencies=dependencies)
+    gateways = [node.node_id for node in cluster.generation.nodes]
+    return Readiness(status=status, dependencies=dependencies, gateways=gateways)

@@ -96,6 +96,10 @@ class DeadLetterRow(NamedTuple):
         return DeadLetterKey(self.source, self.state_epoch, self.offset, self.delivery_count)
 
 
+def nobody(topic_id: str, partition: int, log_end_offset: int) -> None:
+    """There is no other gateway to tell of an append."""
+
+
 class RecordLog(Protocol):
     """Errors: UnknownTopicOrPartition (deleted), StorageError, RequestTimedOut (not definite), OffsetOutOfRange."""
 
@@ -144,11 +148,21 @@ class RecordLog(Protocol):
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]: ...
 
-    def watch(self, changed: Callable[[str, int], None], interest: Callable[[], Iterable[TopicPartition]]) -> None:
+    def watch(
+        self,
+        changed: Callable[[str, int], None],
+        interest: Callable[[], Iterable[TopicPartition]],
+        appended: Callable[[str, int, int], None] = nobody,
+    ) -> None:
         """Call `changed` after an append here, or when another gateway's append or a moved log start is noticed.
 
-        `interest`: the partitions to look at every half second.
+        Args:
+            interest: the partitions to look at every half second.
+            appended: called after an append here with the log's end, to tell other gateways.
         """
+
+    def heard_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+        """Another gateway tells of an append: its end."""
 
     async def ping(self) -> None:
         """Raises: StorageError."""
@@ -166,4 +180,5 @@ __all__ = [
     "RecordBatch",
     "RecordLog",
     "TopicPartition",
+    "nobody",
 ]

@@ -21,6 +21,7 @@ from sharequeue_gateway.record_log import (
     PartitionAppend,
     ReadResult,
     TopicPartition,
+    nobody,
     purging,
     store,
 )
@@ -52,6 +53,7 @@ class PostgresRecordLog:
         self._cache = BatchCache(cache_bytes)
         self._changed: Callable[[str, int], None] = lambda topic_id, partition: None
         self._interest: Callable[[], Iterable[TopicPartition]] = tuple
+        self._appended: Callable[[str, int, int], None] = nobody
 
         async def connect() -> Any:
             return await asyncpg.connect(database_url, timeout=5, server_settings=_server_settings("append"))
@@ -79,6 +81,13 @@ class PostgresRecordLog:
 
     def _on_append(self, topic_id: str, partition: int) -> None:
         self._changed(topic_id, partition)
+        known = self._cache.partition((topic_id, partition))
+        if known is not None and known.known:
+            self._appended(topic_id, partition, known.log_end_offset)
+
+    def heard_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+        if self._cache.partition((topic_id, partition)) is not None:
+            self._learn((topic_id, partition), -1, log_end_offset)
 
     def _learn(self, place: TopicPartition, log_start_offset: int, log_end_offset: int) -> None:
         """Keep a partition's ends; whoever watches is told of news, by whatever it came."""
@@ -248,9 +257,15 @@ class PostgresRecordLog:
 
     # Loops
 
-    def watch(self, changed: Callable[[str, int], None], interest: Callable[[], Iterable[TopicPartition]]) -> None:
+    def watch(
+        self,
+        changed: Callable[[str, int], None],
+        interest: Callable[[], Iterable[TopicPartition]],
+        appended: Callable[[str, int, int], None] = nobody,
+    ) -> None:
         self._changed = changed
         self._interest = interest
+        self._appended = appended
 
     async def run(self) -> None:
         """The appender, the watch and the purge, for ever."""

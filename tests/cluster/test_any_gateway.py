@@ -1,0 +1,182 @@
+"""Any gateway serves any client: fetches, acknowledgements, sessions and listings, whoever leads."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
+from tests.cluster.gateways import GatewayCluster
+
+PARTITIONS = 6
+
+
+def test_each_record_goes_to_one_of_the_clients_of_all_gateways(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[partition % 3], name, partition, 20)
+    seen: list[tuple[int, int]] = []
+    for turn in range(60):
+        answer = fetch(clients[turn % 3], name, topics=[name], max_records=7, max_wait_ms=0, member_id=f"m{turn}")
+        assert len(places(answer)) <= 7
+        seen += places(answer)
+        acknowledge(clients[(turn + 1) % 3], name, answer)
+        if len(seen) == PARTITIONS * 20:
+            break
+    assert len(seen) == len(set(seen)) == PARTITIONS * 20
+    left = fetch(clients[0], name, topics=[name], max_wait_ms=0)
+    assert left["batches"] == []
+    for client in clients:
+        offsets = client.get(f"/v1/share-groups/{name}/offsets").json()
+        assert {p["lag"] for topic in offsets["topics"] for p in topic["partitions"]} == {0}
+
+
+def test_max_records_holds_over_all_leaders(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 10)
+    for wanted in (1, 15, 25):
+        answer = fetch(clients[1], name, topics=[name], max_records=wanted, max_wait_ms=0)
+        assert len(places(answer)) == wanted
+
+
+def test_a_poll_through_any_gateway_wakes_for_a_record_of_any_leader(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    for client in clients:
+        fetch(client, name, topics=[name], max_wait_ms=0)
+    for partition in range(PARTITIONS):
+        with ThreadPoolExecutor(1) as pool:
+            poll = pool.submit(fetch, clients[partition % 3], name, topics=[name], max_wait_ms=20_000)
+            time.sleep(0.3)  # the poll is on its way; a record that comes before is found as well
+            started = time.monotonic()
+            produce(clients[(partition + 1) % 3], name, partition, 1)
+            answer = poll.result(10)
+            assert time.monotonic() - started < 5
+        assert places(answer) == {(partition, 0)}
+
+
+def test_a_poll_of_one_partition_wakes_through_every_gateway(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, 1)
+    fetch(clients[0], name, topics=[name], max_wait_ms=0)
+    for turn, client in enumerate(clients):
+        with ThreadPoolExecutor(1) as pool:
+            poll = pool.submit(fetch, client, name, topics=[name], max_wait_ms=20_000, member_id="m")
+            time.sleep(0.3)  # as above
+            produce(clients[(turn + 1) % 3], name, 0, 1)
+            answer = poll.result(10)
+        assert places(answer) == {(0, turn)}
+        acknowledge(clients[(turn + 2) % 3], name, answer)
+
+
+def test_a_client_that_hangs_up_at_one_gateway_holds_nothing_at_another(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    topic_id = make_topic(clients[0], name, 1)
+    fetch(clients[0], name, topics=[name], max_wait_ms=0)
+    leader = cluster.leader_of(name, topic_id, 0)
+    elsewhere = next(gateway for gateway in cluster.gateways if gateway is not leader)
+    with httpx.Client(base_url=elsewhere.url, timeout=1) as impatient:
+        try:
+            impatient.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 20_000})
+        except httpx.ReadTimeout:
+            pass
+        else:
+            raise AssertionError("the poll was to wait")
+    time.sleep(0.2)  # the hang-up travels over two connections
+    produce(clients[0], name, 0, 1)
+    answer = fetch(clients[1], name, topics=[name], max_wait_ms=5000)
+    assert places(answer) == {(0, 0)}
+    assert answer["batches"][0]["delivery_count"] == 1
+
+
+def test_acknowledgements_with_the_next_fetch_reach_all_leaders(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 5)
+    answer = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=0)
+    assert len(places(answer)) == PARTITIONS * 5
+    produce(clients[0], name, 0, 1)
+    acknowledgements = [
+        {name: value for name, value in batch.items() if name != "records"} | {"type": "accept"}
+        for batch in answer["batches"]
+    ]
+    more = fetch(clients[1], name, topics=[name], member_id="m", max_wait_ms=0, acknowledgements=acknowledgements)
+    assert [result["status"] for result in more["acknowledgement_results"]] == ["applied"] * len(acknowledgements)
+    assert places(more) == {(0, 5)}
+
+
+def test_a_foreign_member_is_refused_whoever_leads(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 1)
+    answer = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=0)
+    body = {
+        "member_id": "other",
+        "acknowledgements": [
+            {name: value for name, value in batch.items() if name != "records"} | {"type": "accept"}
+            for batch in answer["batches"]
+        ],
+    }
+    response = clients[1].post(f"/v1/share-groups/{name}/acknowledge", json=body)
+    assert response.status_code == 409
+    assert {result["code"] for result in response.json()["results"]} == {"INVALID_RECORD_STATE"}
+
+
+def test_a_session_goes_on_through_any_gateway(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    fetch(clients[0], name, topics=[name], member_id="m", share_session_epoch=0, max_wait_ms=0)
+    for epoch in range(1, 7):
+        produce(clients[0], name, epoch % PARTITIONS, 1)
+        answer = fetch(clients[epoch % 3], name, member_id="m", share_session_epoch=epoch, max_wait_ms=5000)
+        assert len(places(answer)) == 1
+    fetch(clients[2], name, member_id="m", share_session_epoch=-1, max_wait_ms=0)
+    again = fetch(clients[1], name, topics=[name], member_id="n", max_wait_ms=0)
+    assert len(places(again)) == 6
+    assert {batch["delivery_count"] for batch in again["batches"]} == {2}
+
+
+def test_a_repeated_fetch_gets_the_same_through_another_gateway(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 4)
+    first = fetch(clients[0], name, topics=[name], member_id="m", fetch_id="f", max_records=10, max_wait_ms=0)
+    again = fetch(clients[1], name, topics=[name], member_id="m", fetch_id="f", max_records=10, max_wait_ms=0)
+    assert places(again) == places(first)
+    assert {batch["delivery_count"] for batch in again["batches"]} == {1}
+
+
+def test_in_flight_lists_all_leaders(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 2)
+    fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=0)
+    for client in clients:
+        listed = client.get(f"/v1/share-groups/{name}/in-flight").json()["partitions"]
+        assert [entry["partition"] for entry in listed] == list(range(PARTITIONS))
+        assert {batch["member_id"] for entry in listed for batch in entry["batches"]} == {"m"}
+
+
+def test_many_polls_over_all_gateways_share_what_comes(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    fetch(clients[0], name, topics=[name], max_wait_ms=0)
+    got: list[tuple[int, int]] = []
+    lock = threading.Lock()
+
+    def consume(index: int) -> None:
+        with httpx.Client(base_url=str(clients[index % 3].base_url), timeout=40) as client:
+            while True:
+                answer = fetch(client, name, topics=[name], max_records=1, max_wait_ms=4000, member_id=f"m{index}")
+                if not answer["batches"]:
+                    return
+                acknowledge(client, name, answer)
+                with lock:
+                    got.extend(places(answer))
+
+    with ThreadPoolExecutor(6) as pool:
+        consumers = [pool.submit(consume, index) for index in range(6)]
+        for index in range(60):
+            produce(clients[index % 3], name, index % PARTITIONS, 1)
+        for consumer in consumers:
+            consumer.result(60)
+    assert len(got) == len(set(got)) == 60
