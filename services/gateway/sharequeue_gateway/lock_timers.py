@@ -308,6 +308,7 @@ async def _in_time(call: Awaitable[Any], timeout_s: float) -> Any:
     """
     loop = asyncio.get_running_loop()
     turns = 0
+    timer: asyncio.TimerHandle
 
     def turn() -> None:
         nonlocal turns, timer
