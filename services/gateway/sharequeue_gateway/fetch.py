@@ -180,7 +180,7 @@ class Fetcher:
         """
         rotated = rotate(partitions, next(self._turns) if turn is None else turn)
         while True:
-            loaded = await self._leader.get(group_id, rotated)
+            loaded = await self._leader.get(group_id, rotated, deadline_ms=limits.deadline_ms)
             leds = [led for led in loaded if isinstance(led, LedSharePartition)]
             faults = [
                 PartitionFault(topic.name, partition, outcome)
