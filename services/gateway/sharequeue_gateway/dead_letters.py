@@ -131,8 +131,10 @@ class DeadLetterQueue:
 
     async def _write_share_partition(self, ranges: Sequence[PendingLetters]) -> None:
         """Write what is due of one share-partition: each range on its own, so that none stops the others."""
+        led = ranges[0].led
+        metrics.DEAD_LETTER_WRITES.labels(led.key.group_id).inc(len(ranges))
         try:
-            destination = await self._destination(ranges[0].led)
+            destination = await self._destination(led)
         except Exception as fault:
             self._try_again(ranges, fault)
             return
@@ -183,7 +185,6 @@ class DeadLetterQueue:
 
     async def _write_range(self, pending: PendingLetters, destination: Topic | Refused) -> None:
         led, letter = pending.led, pending.letter
-        metrics.DEAD_LETTER_WRITES.labels(led.key.group_id).inc()
         parked: str | None = None
         async for rows in self._rows(led, letter, destination):
             parked = await self._store(led, rows, destination) or parked
