@@ -7,7 +7,7 @@ epoch that fences the lost write. Source: KIP-932, the share-partition leader.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 
 from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -69,6 +69,8 @@ class Leader:
         Who holds records may never ask again, so one is loaded at the latest when a lock of it ends.
         """
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
+        self._outdated: set[SharePartitionKey] = set()
+        """Loads under way whose state was set anew meanwhile: what they bring is not led."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._new_epoch: asyncio.Task[None] | None = None
         self.on_dead_letters: Callable[[LedSharePartition, Sequence[DeadLetter]], None] = lambda led, letters: None
@@ -183,12 +185,16 @@ class Leader:
                 )
             else:
                 answer, dead_letters = outcome
-                self._led[key] = answer
+                if key in self._outdated:
+                    answer.fenced = True
+                else:
+                    self._led[key] = answer
+                    self._by_place.setdefault((key.topic_id, key.partition), {})[answer] = None
                 self._reloading.pop(key, None)
-                self._by_place.setdefault((key.topic_id, key.partition), {})[answer] = None
-                if dead_letters:
+                if dead_letters and not answer.fenced:
                     self.on_dead_letters(answer, dead_letters)
             self._loading_known.discard(key)
+            self._outdated.discard(key)
             self._loading.pop(key).set_result(answer)
 
     def _not_leader(self) -> ApiError:
@@ -229,6 +235,22 @@ class Leader:
         if quiet:
             await asyncio.wait(quiet, timeout=LET_GO_S)
         await self._lock_timers.hand_over(due)
+
+    def unload_group(self, group_id: str, topic_ids: Collection[str] = ()) -> None:
+        """The state of a group's share-partitions was set anew: lead nothing that was loaded before.
+
+        `topic_ids`: only of these topics; none: of all.
+        """
+
+        def concerned(keys: Iterable[SharePartitionKey]) -> list[SharePartitionKey]:
+            of_group = [key for key in keys if key.group_id == group_id]
+            return [key for key in of_group if not topic_ids or key.topic_id in topic_ids]
+
+        for key in concerned(self._led):
+            self.unload(self._led[key])
+        for key in concerned(self._reloading):
+            del self._reloading[key]
+        self._outdated.update(concerned(self._loading))
 
     def log_changed(self, topic_id: str, partition: int) -> None:
         """Records were appended to a partition, or its log start moved."""
@@ -427,13 +449,13 @@ class Leader:
                 if (led.machine.next_deadline_ms() or 0) <= now_ms:
                     self._start_loading_due(key)
 
-    def release_member(self, leds: Iterable[LedSharePartition], member_id: str) -> None:
-        """Release what a member holds; answered without waiting for the writes."""
+    def release_member(
+        self, leds: Iterable[LedSharePartition], member_id: str
+    ) -> list[asyncio.Future[ApiError | None]]:
+        """Release what a member holds. Returns: the outcomes of the writes, which need not be waited for."""
         now_ms = self._clock.now_ms()
-        for led in leds:
-            write = led.machine.release_member(member_id, now_ms)
-            if write is not None:
-                self.persist(led, write)
+        writes = [(led, led.machine.release_member(member_id, now_ms)) for led in leds]
+        return [self.persist(led, write) for led, write in writes if write is not None]
 
     # Bookkeeping
 

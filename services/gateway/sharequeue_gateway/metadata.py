@@ -221,6 +221,14 @@ class Metadata:
 
     # Calls that the group coordinator answers in the gateway's place
 
-    async def forward(self, api: apis.Api, request: Any = None, **path: str) -> bytes:
+    async def forward(
+        self,
+        api: apis.Api,
+        request: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+        **path: str,
+    ) -> bytes:
         """Pass a client's call on and return the answer's body as it came."""
-        return await self._coordinator.exchange(api, request, path=path)
+        return await self._coordinator.exchange(api, request, path=path, headers=headers, deadline_s=deadline_s)

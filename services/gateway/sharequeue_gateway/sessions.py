@@ -119,6 +119,19 @@ class Sessions:
         ]
         self._leader.release_member(leds, member_id)
 
+    def count(self, group_id: str) -> int:
+        """How many sessions a group has here."""
+        return len(self._cache.of_group(group_id))
+
+    def end(self, group_id: str) -> None:
+        """Drop a group's sessions; nothing is released by that."""
+        for key in self._cache.of_group(group_id):
+            self._cache.drop(key)
+
+    def drop(self, group_id: str, member_id: str) -> bool:
+        """Drop a member's session, if there is one; nothing is released by that. Returns: whether there was."""
+        return self._cache.drop((group_id, member_id))
+
     async def sweep(self) -> None:
         """Drop idle sessions, for ever."""
         while True:
