@@ -1,61 +1,14 @@
 """Dead letters over HTTP (family DQ): what is written where, what is parked, what waits until it can be written."""
 
-import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.http.calls import Gateway, acknowledge_range, good, outcomes, wait_until
+from tests.http.database import refused_dead_letters, sql
 
 REJECTED = "Offset rejected by client."
 USED_UP = "Offset delivery count exceeded the threshold."
-
-
-Sql = Callable[..., list[Any]]
-Refusing = Callable[..., AbstractContextManager[None]]
-
-
-@pytest.fixture
-def sql(shared_database: str) -> Sql:
-    """Runs a statement in the stack's database."""
-
-    def run(statement: str, *arguments: Any) -> list[Any]:
-        async def fetch() -> list[Any]:
-            connection = await asyncpg.connect(shared_database)
-            try:
-                return [tuple(row) for row in await connection.fetch(statement, *arguments)]
-            finally:
-                await connection.close()
-
-        return asyncio.run(fetch())
-
-    return run
-
-
-@pytest.fixture
-def refusing(sql: Sql, name: str) -> Refusing:
-    """While this lasts the database refuses dead letters of group `name`, of the offsets given."""
-
-    @contextmanager
-    def refuse(*offsets: int) -> Iterator[None]:
-        which = ", ".join(map(str, offsets))
-        sql(
-            f"""CREATE FUNCTION log.refuse_{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                  IF NEW.group_id = '{name}' AND NEW.record_offset IN ({which}) THEN RAISE 'no room'; END IF;
-                  RETURN NEW;
-                END $$"""
-        )
-        sql(
-            f"""CREATE TRIGGER refuse_{name} BEFORE INSERT ON log.dead_letter_keys
-                FOR EACH ROW EXECUTE FUNCTION log.refuse_{name}()"""
-        )
-        yield
-        sql(f"DROP FUNCTION log.refuse_{name} CASCADE")
-
-    return refuse
 
 
 def letters(gateway: Gateway, topic: str, count: int, partition: int = 0) -> list[dict[str, Any]]:
@@ -226,7 +179,7 @@ def test_dq_011_turned_off_it_archives_at_once(gateway: Gateway, name: str) -> N
 
 
 def test_dq_017_dq_019_what_cannot_be_written_waits_and_is_shown(
-    gateway: Gateway, name: str, refusing: Refusing
+    gateway: Gateway, name: str, shared_database: str
 ) -> None:
     """The record stays ARCHIVING until its dead letter is written."""
     gateway.produce_batches(name, 4)
@@ -235,7 +188,7 @@ def test_dq_017_dq_019_what_cannot_be_written_waits_and_is_shown(
     def shown() -> Any:
         return gateway.in_flight(name)[0].get("dead_letters")
 
-    with refusing(1, 2):
+    with refused_dead_letters(shared_database, name, 1, 2):
         reject(gateway, name, 1, 2, delivery_count=1, reason="bad")
         assert gateway.settle(name, name, 0, 0, "accept") == "applied"
         (waiting,) = wait_until(shown)
@@ -260,10 +213,10 @@ def test_dq_017_dq_019_what_cannot_be_written_waits_and_is_shown(
     assert gateway.metrics()["sharequeue_dead_letters_pending"] == 0
 
 
-def test_a_range_that_cannot_be_written_stops_no_other(gateway: Gateway, name: str, refusing: Refusing) -> None:
+def test_a_range_that_cannot_be_written_stops_no_other(gateway: Gateway, name: str, shared_database: str) -> None:
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name)
-    with refusing(0):
+    with refused_dead_letters(shared_database, name, 0):
         assert gateway.settle(name, name, 0, 9, " ".join(["reject accept"] * 5)) == "applied"
         assert sources(letters(gateway, f"dlq.{name}", 4)) == [2, 4, 6, 8]
     assert sources(letters(gateway, f"dlq.{name}", 5)) == [2, 4, 6, 8, 0]
@@ -278,7 +231,9 @@ def test_a_record_too_large_for_the_topic_leaves_its_headers(gateway: Gateway, n
     assert [letter["value"] for letter in letters(gateway, f"dlq.{name}", 2)] == [None, "y"]
 
 
-def test_headers_too_large_for_the_topic_are_parked_with_the_record(gateway: Gateway, name: str, sql: Sql) -> None:
+def test_headers_too_large_for_the_topic_are_parked_with_the_record(
+    gateway: Gateway, name: str, shared_database: str
+) -> None:
     gateway.create_topic(f"dlq.{name}", errors_deadletterqueue_group_enable=True, max_message_bytes=600)
     gateway.produce(name, "a", "b")
     gateway.acquire(name, name)
@@ -287,22 +242,24 @@ def test_headers_too_large_for_the_topic_are_parked_with_the_record(gateway: Gat
     assert sources(letters(gateway, f"dlq.{name}", 1)) == [1]
     wait_until(lambda: gateway.window(name, name) == (2, []))
     assert gateway.in_flight(name)[0]["parked_dead_letters"] == 1
-    ((cause, record),) = sql("SELECT cause, record FROM log.parked_dead_letters WHERE group_id = $1", name)
+    ((cause, record),) = sql(
+        shared_database, "SELECT cause, record FROM log.parked_dead_letters WHERE group_id = $1", name
+    )
     assert cause == f"the headers alone exceed the 600 bytes that topic 'dlq.{name}' takes"
     assert b'"value":"a"' in record
 
 
-def test_a_record_that_left_the_log_leaves_its_headers(gateway: Gateway, name: str, refusing: Refusing) -> None:
+def test_a_record_that_left_the_log_leaves_its_headers(gateway: Gateway, name: str, shared_database: str) -> None:
     gateway.produce(name, "gone", "still there")
     gateway.acquire(name, name)
-    with refusing(0):
+    with refused_dead_letters(shared_database, name, 0):
         reject(gateway, name, 0, 1)
         wait_until(lambda: gateway.in_flight(name)[0].get("dead_letters"))
         gateway.delete_records(name, 1)
     assert [letter["value"] for letter in letters(gateway, f"dlq.{name}", 2)] == [None, "still there"]
 
 
-def test_large_dead_letters_go_a_mebibyte_at_a_time(gateway: Gateway, name: str, sql: Sql) -> None:
+def test_large_dead_letters_go_a_mebibyte_at_a_time(gateway: Gateway, name: str, shared_database: str) -> None:
     value = "x" * 400_000
     gateway.produce(name, *[value] * 12)
     gateway.acquire(name, name)
@@ -311,7 +268,11 @@ def test_large_dead_letters_go_a_mebibyte_at_a_time(gateway: Gateway, name: str,
     assert sources(found) == list(range(12))
     assert all(letter["value"] == value for letter in found)
     topic_id = gateway.describe_topic(f"dlq.{name}")["topic_id"]
-    sizes = sql("SELECT record_count FROM log.record_batches WHERE topic_id = $1 ORDER BY base_offset", topic_id)
+    sizes = sql(
+        shared_database,
+        "SELECT record_count FROM log.record_batches WHERE topic_id = $1 ORDER BY base_offset",
+        topic_id,
+    )
     assert sizes == [(2,)] * 6
 
 
