@@ -46,6 +46,15 @@ def test_gi_005_an_initialisation_without_an_answer_is_asked_for_again() -> None
     assert len(driver.asked) == 2
 
 
+def test_a_clock_that_is_set_back_does_not_stop_initialisations() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.now_ms -= 3_600_000
+    driver.heartbeat("M1", 2)
+    assert len(driver.asked) == 2
+
+
 def test_an_initialisation_asked_for_again_fences_the_earlier_one() -> None:
     """It may come after the later one has succeeded, and would throw away what was acknowledged since."""
     driver = Driver(topics={"t1": 2})
@@ -115,11 +124,11 @@ def test_a_topic_made_anew_under_its_name_is_another_topic() -> None:
     driver = Driver(topics={"t1": 2})
     driver.heartbeat("M1", 0, ["t1"])
     driver.heartbeat("M1", 2)
-    driver.create("t1", 1, "another id")
+    driver.create("t1", 2, "another id")
     answer = driver.heartbeat("M1", 3)
     assert (answer.member_epoch, answer.assignment) == (4, {})
-    assert driver.asked[-1].initializations == (Initialization("another id", some(0), -1),)
-    assert driver.heartbeat("M1", 4).assignment == {"another id": some(0)}
+    assert driver.asked[-1].initializations == (Initialization("another id", some(0, 1), -1),)
+    assert driver.heartbeat("M1", 4).assignment == {"another id": some(0, 1)}
 
 
 def test_an_answer_that_comes_when_the_topic_is_gone_changes_nothing() -> None:
@@ -193,6 +202,40 @@ def test_a_member_that_subscribes_to_less_gives_up_the_rest_at_once() -> None:
     assert (back.member_epoch, back.assignment) == (3, {"id-t1": some(0), "id-t2": some(0)})
     driver.turn(5000)
     assert driver.heartbeat("M1", 3).member_epoch == 5
+
+
+def test_a_member_that_subscribed_to_less_is_given_nothing_else_of_an_earlier_target() -> None:
+    driver = Driver(topics={"t1": 2, "t2": 2}, assignment_interval_ms=5000)
+    driver.apply(driver.group.initialize({"id-t1": [0, 1], "id-t2": [0, 1]}))
+    driver.heartbeat("A", 0, ["t1", "t2"])
+    driver.turn(5000)
+    driver.heartbeat("B", 0, ["t1"])
+    assert set(driver.group.target["A"]) == {"id-t1", "id-t2"}
+    answer = driver.heartbeat("A", 3, ["t2"])
+    assert answer.member_epoch == 4
+    assert answer.assignment == {"id-t2": driver.group.target["A"]["id-t2"]}
+
+
+@pytest.mark.parametrize("others", [[], ["t1", "t2"]])
+def test_subscribing_to_less_raises_the_epoch_once(others: list[str]) -> None:
+    driver = Driver(topics={"t1": 2, "t2": 2})
+    driver.heartbeat("A", 0, ["t1", "t2"])
+    if others:
+        driver.heartbeat("B", 0, others)
+    epoch = driver.heartbeat("A", 0, ["t1", "t2"]).member_epoch
+    assert driver.heartbeat("A", epoch, ["t2"]).member_epoch == epoch + 1
+    for _ in range(3):
+        assert driver.heartbeat("A", epoch + 1).member_epoch == epoch + 1
+
+
+def test_the_only_member_that_wants_a_topic_leaves_and_the_epoch_rises_once() -> None:
+    driver = Driver(topics={"t1": 2, "t2": 2})
+    driver.heartbeat("A", 0, ["t1"])
+    driver.heartbeat("B", 0, ["t2"])
+    epoch = driver.heartbeat("A", 0, ["t1"]).member_epoch
+    driver.leave("B")
+    for _ in range(3):
+        assert driver.heartbeat("A", driver.group.members["A"].member_epoch).member_epoch == epoch + 1
 
 
 def test_a_subscription_to_nothing_leaves_nothing() -> None:

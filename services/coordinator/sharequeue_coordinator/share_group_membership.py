@@ -344,11 +344,9 @@ class ShareGroupMembership:
         for member_id, member in members.items():
             names = member.subscribed_topic_names
             if names not in ids:
-                known = [topics[name] for name in names if name in topics]
-                ids[names] = frozenset(topic.topic_id for topic in known)
-                for topic in known:
-                    ready = self.topics.get(topic.topic_id, GroupTopic()).initialized
-                    assignable[topic.topic_id] = subscribed_topics.assignable(topic, ready)
+                ids[names] = frozenset(topics[name].topic_id for name in names if name in topics)
+                for topic_id in ids[names]:
+                    assignable[topic_id] = self.topics.get(topic_id, GroupTopic()).initialized
             subscriptions[member_id] = ids[names]
         target = assign(subscriptions, assignable, self.target)
         changed: dict[str, Assignment] = {}
