@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway import Gateway
-from sharequeue_pipeline.options import EARLIEST, Offsets, SourceOptions
+from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, EARLIEST, Offsets, SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.reading import Slices, read_slices
 
@@ -81,7 +81,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._options.max_records_per_trigger)
+        return ReadMaxRows(self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._targets = {place: end for place, (_, end) in self._bounds().items()}

@@ -13,6 +13,7 @@ from sharequeue_pipeline.errors import PipelineError
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 VALUE_FORMATS: Final = ("binary", "string", "json")
+DEFAULT_MAX_RECORDS_PER_TRIGGER: Final = 100_000
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 Offsets = dict[str, dict[int, int]]
@@ -37,7 +38,7 @@ class SourceOptions:
     mode: str | None = None
     group: str | None = None
     accept: str | None = None
-    max_records_per_trigger: int = 100_000
+    max_records_per_trigger: int | None = None
     parallelism: int = 1
     acquire_mode: str = AcquireMode.RECORD_LIMIT.value
     isolation: str = "read_uncommitted"

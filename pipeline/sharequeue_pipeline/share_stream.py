@@ -22,7 +22,7 @@ from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway import Gateway
-from sharequeue_pipeline.options import SourceOptions
+from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.reading import Slices, read_slices
 from sharequeue_pipeline.renewing import Renewal
@@ -59,7 +59,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._options.max_records_per_trigger)
+        return ReadMaxRows(self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER)
 
     def prepareForTriggerAvailableNow(self) -> None:
         with Gateway(self._options.connection) as gateway:
@@ -141,6 +141,8 @@ class _Member:
 
     def _say_limits(self) -> None:
         wanted = self._options.max_records_per_trigger
+        if wanted is None:
+            return
         locks = int(self._gateway.group_config(self._group)["share.partition.max.record.locks"])
         partitions = sum(len(self._gateway.describe(topic).partitions) for topic in self._options.topics)
         if wanted > locks * partitions:

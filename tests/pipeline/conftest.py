@@ -9,9 +9,9 @@ import httpx
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from sharequeue_pipeline import session
 
 from sharequeue.stack import Stack
-from sharequeue_pipeline import session
 from tests.http.calls import Gateway
 
 SPARK_CONFIG = {
