@@ -170,8 +170,9 @@ class PostgresRecordLog:
         answer = {}
         for place in places:
             found = bounds.get(place)
+            # one without a row was never appended to: that is known too, and watched
             start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
-            if found is not None and not found.deleted:
+            if found is None or not found.deleted:
                 self._learn(place, start, end)
             answer[place[1]] = Offsets(start, end, end)
         return answer
