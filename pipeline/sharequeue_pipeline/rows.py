@@ -66,14 +66,14 @@ class Rows:
             columns["timestamp"] = columns["timestamp"].cast(pa.int64())
 
         def values(name: str) -> list[Any]:
-            return columns[name].to_pylist() if name in columns else [None] * rows
+            return columns[name].to_pylist(maps_as_pydicts="lossy") if name in columns else [None] * rows
 
         fields = zip(
             *(values(name) for name in ("topic", "key", "value", *("headers", "partition", "timestamp"))), strict=True
         )
         for topic, key, value, headers, partition, timestamp_us in fields:
-            record = ProduceRecord(
-                headers=_headers(headers) if headers else {},
+            record = ProduceRecord(  # headers in order, so that a task that is run again makes the same bytes
+                headers={name: headers[name] or "" for name in sorted(headers)} if headers else {},
                 partition=partition,
                 timestamp_ms=None if timestamp_us is None else timestamp_us // 1000,
             )
@@ -89,7 +89,7 @@ class Rows:
 
     def _json(self, value: Any, record: ProduceRecord) -> None:
         if not self._text:
-            record.value = msgspec.Raw(_encode(_plain(value)))
+            record.value = msgspec.Raw(_encode(value))
             return
         text = value.encode() if isinstance(value, str) else value
         try:
@@ -113,22 +113,6 @@ def _bytes(value: str | bytes, record: ProduceRecord) -> None:
 
 def _string(value: str, record: ProduceRecord) -> None:
     record.value = msgspec.Raw(_encode(value))
-
-
-def _headers(pairs: list[tuple[str, str | None]]) -> dict[str, str]:
-    """Headers in the order of their names, so that a task that is run again makes the same bytes."""
-    return {name: value or "" for name, value in sorted(pairs)}
-
-
-def _plain(value: Any) -> Any:
-    """Arrow's lists of pairs as objects; everything else as it is."""
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        if value and all(isinstance(item, tuple) for item in value):
-            return {str(name): _plain(item) for name, item in value}
-        return [_plain(item) for item in value]
-    return value
 
 
 def _no_topic() -> str:

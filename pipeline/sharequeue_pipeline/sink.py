@@ -52,7 +52,8 @@ class _Writing:
         prefix = f"{write_id}:{context.partitionId()}"
         sent = records = 0
         with Gateway(self._options.connection) as gateway:
-            for topic, chunk in self._chunks(rows, batches):
+            pairs = (pair for batch in batches for pair in rows.records(batch))
+            for topic, chunk in chunks(pairs, self._options):
                 body = _OPEN + b",".join(chunk) + _CLOSE
                 digest = hashlib.sha256(body).hexdigest()[:24]
                 gateway.produce(topic, body, f"{prefix}:{sent}:{digest}")
@@ -60,28 +61,24 @@ class _Writing:
                 records += len(chunk)
         return Written(sent, records)
 
-    def _chunks(self, rows: Rows, batches: Iterator[Any]) -> Iterator[tuple[str, list[bytes]]]:
-        """The requests of a task: topic and records."""
-        if not self._options.sort:
-            gathered: dict[str, _Chunk] = {}
-            for batch in batches:
-                for topic, record in rows.records(batch):
-                    chunk = gathered.setdefault(topic, _Chunk(self._options))
-                    yield from ((topic, full) for full in chunk.add(record))
-            yield from ((topic, chunk.records) for topic, chunk in gathered.items() if chunk.records)
-            return
-        by_topic: dict[str, list[bytes]] = {}
-        for batch in batches:
-            for topic, record in rows.records(batch):
-                by_topic.setdefault(topic, []).append(record)
-        for topic in sorted(by_topic):
-            chunk = _Chunk(self._options)
-            records = by_topic.pop(topic)
-            records.sort()
-            for record in records:
-                yield from ((topic, full) for full in chunk.add(record))
-            if chunk.records:
-                yield topic, chunk.records
+
+def chunks(records: Iterator[tuple[str, bytes]], options: SinkOptions) -> Iterator[tuple[str, list[bytes]]]:
+    """Cut (topic, record) pairs into requests of one topic each. Sorted, they are the same for any order of the pairs."""
+    gathered: dict[str, _Chunk] = {}
+    if not options.sort:
+        for topic, record in records:
+            chunk = gathered.setdefault(topic, _Chunk(options))
+            yield from ((topic, full) for full in chunk.add(record))
+        yield from ((topic, chunk.records) for topic, chunk in gathered.items())
+        return
+    by_topic: dict[str, list[bytes]] = {}
+    for topic, record in records:
+        by_topic.setdefault(topic, []).append(record)
+    for topic in sorted(by_topic):
+        chunk = _Chunk(options)
+        for record in sorted(by_topic.pop(topic)):
+            yield from ((topic, full) for full in chunk.add(record))
+        yield topic, chunk.records
 
 
 class _Chunk:
