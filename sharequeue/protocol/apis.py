@@ -310,9 +310,9 @@ TOPIC_STATE_DELETED = Api(
     "deleteTopicShareState",
     "POST",
     "/v1/share-state/topic-deleted",
-    "Forget every group's state for a topic that was deleted.",
+    "Forget every group's state for a topic that was deleted, in the shards of this instance.",
     internal.TopicDeletedRequest,
-    messages.Empty,
+    internal.TopicDeletedResponse,
     idempotent=True,
 )
 FIND_COORDINATOR = Api(
