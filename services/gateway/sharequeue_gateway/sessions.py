@@ -84,6 +84,10 @@ class Sessions:
         session = self._cache.advance(key, epoch, self._clock.now_ms())
         return OpenSession(group_id, member_id, tuple(session.partitions), epoch, closing=False)
 
+    def forget(self, session: OpenSession, gone: Sequence[TopicIdPartition]) -> None:
+        """Take partitions out of a session. Raises: ShareSessionNotFound."""
+        self._cache.change(self._cache.find((session.group_id, session.member_id)), (), gone)
+
     def _closing(self, key: tuple[str, str]) -> OpenSession:
         session = self._cache.close(key)
         return OpenSession(*key, tuple(session.partitions), CLOSE, closing=True)
