@@ -1,6 +1,8 @@
 """A state write whose outcome is not known: what was given up is loaded again, and nobody waits for that without end."""
 
+import json
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +14,13 @@ import pytest
 from sharequeue.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, good, problem, wait_until
 
+ACQUISITIONS = 'sharequeue_topic_partitions_acquire_seconds_count{group="g"}'
+
 
 @pytest.fixture
 def own_stack(tmp_path: Path) -> Iterator[Stack]:
     """A stack with stores of its own, which a test may break; the outcome of a write is given up soon."""
-    stack = Stack(tmp_path / "data", settings={"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "500"})
+    stack = Stack(tmp_path / "data", settings={"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "1000"})
     try:
         stack.start()
         yield stack
@@ -48,6 +52,35 @@ def lose_an_outcome(stack: Stack, gateway: Gateway) -> None:
     with paused(stack, "share coordinator"):
         response = gateway.try_acknowledge("g", [acknowledge_range("orders", 0, 0, "accept")])
     assert response.json()["definite"] is False
+
+
+def test_a_failure_is_definite_if_all_of_it_is(own_stack: Stack, gateway: Gateway) -> None:
+    """One of two acknowledgements surely failed, the other may be durable: the whole may not be repeated blindly."""
+    gateway.produce("orders", "one", "two")
+    assert gateway.acquire("g", "orders", max_records=1, acquire_mode="record_limit") == ["0-0×1"]
+    with paused(own_stack, "share coordinator"):
+        both = [acknowledge_range("orders", offset, offset, "accept") for offset in (1, 0)]
+        response = gateway.try_acknowledge("g", both)
+    assert [result["status"] for result in response.json()["results"]] == ["failed", "unknown"]
+    assert response.json()["definite"] is False
+
+
+def test_who_hangs_up_while_acknowledgements_are_settled_gives_back(own_stack: Stack, gateway: Gateway) -> None:
+    """The records were acquired beside them, for an answer that nobody waits for any more."""
+    gateway.configure("g", share_record_lock_duration_ms=3_600_000)
+    gateway.produce("orders", "one")
+    assert gateway.acquire("g", "orders", member="gone") == ["0-0×1"]
+    gateway.produce("orders", "two")
+    fetch = {"topics": ["orders"], "member_id": "gone", "max_wait_ms": 0}
+    body = json.dumps({**fetch, "acknowledgements": [acknowledge_range("orders", 0, 0, "accept")]}).encode()
+    head = "POST /v1/share-groups/g/fetch HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+    host, port = own_stack.url.removeprefix("http://").split(":")
+    with paused(own_stack, "share coordinator"):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            wait_until(lambda: gateway.metrics()[ACQUISITIONS] == 2)
+        gateway.metrics()  # the gateway has heard that the connection ended once it answers this
+    assert gateway.acquire("g", "orders", member="m2", max_wait_ms=20_000)[0].startswith("1-1×")
 
 
 def test_nobody_waits_for_a_leader_epoch_without_end(own_stack: Stack, gateway: Gateway) -> None:

@@ -315,6 +315,6 @@ def _all_failed(results: Sequence[AcknowledgementResult], failed_count: int) -> 
     return ApiError(
         first.detail or "no acknowledgement was applied",
         error=BY_CODE[first.code or "UNKNOWN_SERVER_ERROR"],
-        definite=first.status == "failed",
+        definite=all(result.status == "failed" for result in results),
         extra={"results": msgspec.to_builtins(results), "failed_count": failed_count},
     )
