@@ -6,10 +6,11 @@ served: the lost write is then part of what is read, or can never happen. One co
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import asyncpg
@@ -28,7 +29,10 @@ log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 2000
 PRUNING_SHARD: Final = 0
-"""Its owner removes the rows of all shards that a newer snapshot holds."""
+"""Its owner sweeps the rows of all shards that a newer snapshot holds."""
+ROUNDS_PER_SWEEP: Final = 20
+"""Of so many rounds of housekeeping, the first after a start among them, one reads whole tables."""
+KEYS_AT_ONCE: Final = 20_000
 LOST: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
@@ -90,6 +94,12 @@ class ShareCoordinator:
         self._wake = asyncio.Event()
         self._connection: Any = None
         self._maintenance: Any = None
+        self._superseded: set[int] = set()
+        """Ids of keys that wrote a snapshot or a tombstone since the last round of housekeeping."""
+        self._deleted: dict[SharePartitionKey, int] = {}
+        """Those that wrote a tombstone."""
+        self._stateless: dict[SharePartitionKey, int] = {}
+        """Keys whose rows are gone. They go too, between two commits."""
         metrics.CACHED.set_function(lambda: len(self._entries))
 
     async def ping(self) -> None:
@@ -133,6 +143,8 @@ class ShareCoordinator:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            if self._stateless:
+                await self._remove_keys()
             while self._gathered:
                 gathered, self._gathered = self._gathered[:AT_ONCE], self._gathered[AT_ONCE:]
                 await self._commit(gathered)
@@ -152,6 +164,7 @@ class ShareCoordinator:
             return
         tentative: dict[SharePartitionKey, KeyState | None] = {}
         rows: list[tuple[int, Row]] = []
+        deleted: dict[SharePartitionKey, int] = {}
         epochs: dict[int, int] = {}
         served = self._served(gathered)
         answers = []
@@ -170,6 +183,8 @@ class ShareCoordinator:
                     assert entry.key_id is not None, "only Initialize makes rows for a key that has none"
                     tentative[key] = shard.replay(state, row, self._updates_per_snapshot)
                     rows.append((entry.key_id, row))
+                    if row.kind == shard.TOMBSTONE:
+                        deleted[key] = entry.key_id
                     epochs[entry.shard] = owned
                 results.append(result)
             answers.append(results)
@@ -178,6 +193,8 @@ class ShareCoordinator:
         for key, state in tentative.items():
             if key in self._entries:  # or its shard is gone: what was committed is the next owner's
                 self._entries[key].state = state
+        self._superseded.update(key_id for key_id, row in rows if row.kind != shard.UPDATE)
+        self._deleted.update(deleted)
         for work, results in zip(gathered, answers, strict=True):
             if not work.done.done():
                 work.done.set_result(results)
@@ -305,22 +322,61 @@ class ShareCoordinator:
         return [of_shard for of_shard, epoch in before.items() if self._ownership.owned.get(of_shard) == epoch]
 
     async def housekeep(self) -> None:
-        """Cold snapshots and pruning, for ever."""
-        while True:
+        """Cold snapshots and pruning, for ever. Most rounds look only at keys that wrote what makes rows superfluous."""
+        for turn in itertools.count():
             await asyncio.sleep(self._prune_interval_ms / 1000)
             try:
                 connection = await self._maintenance_connection()
-                cold = await store.cold_keys(connection, self._cold_interval_ms, AT_ONCE)
-                own = [key for key in cold if self._shard(key) in self._ownership.owned]
-                if own:
-                    await self.submit([Item(key, self._cold_snapshot, False) for key in own])
-                if PRUNING_SHARD in self._ownership.owned:
-                    removed, last = await store.prune(connection)
-                    metrics.PRUNED_ROWS.inc(removed)
-                    metrics.LAST_PRUNED.set(last)
+                if turn % ROUNDS_PER_SWEEP == 0:
+                    await self._sweep(connection)
+                else:
+                    await self._prune(connection)
             except (*LOST, asyncpg.PostgresError) as fault:
                 self._maintenance = None
                 log.warning("housekeeping failed", extra=fields(cause=repr(fault)))
+
+    async def _prune(self, connection: Any) -> None:
+        superseded, self._superseded = self._superseded, set()
+        deleted, self._deleted = self._deleted, {}
+        if superseded:
+            metrics.PRUNED_ROWS.inc(await store.prune_keys(connection, list(superseded)))
+        self._leave(deleted)
+
+    async def _sweep(self, connection: Any) -> None:
+        """Read whole tables: for what went cold, and for what earlier owners and failed rounds left behind."""
+        cold = await store.cold_keys(connection, self._cold_interval_ms, AT_ONCE)
+        own = [key for key in cold if self._shard(key) in self._ownership.owned]
+        if own:
+            await self.submit([Item(key, self._cold_snapshot, False) for key in own])
+        if PRUNING_SHARD in self._ownership.owned:
+            removed, last = await store.prune(connection)
+            metrics.PRUNED_ROWS.inc(removed)
+            metrics.LAST_PRUNED.set(last)
+        self._leave(await store.keys_without_state(connection, KEYS_AT_ONCE))
+
+    def _leave(self, stateless: Mapping[SharePartitionKey, int]) -> None:
+        if stateless:
+            self._stateless.update(stateless)
+            self._wake.set()
+
+    async def _remove_keys(self) -> None:
+        """Remove keys without rows, as far as they are ours. Who writes to one afterwards finds it missing, as never made."""
+        stateless, self._stateless = self._stateless, {}
+        epochs: dict[int, int] = {}
+        key_ids = []
+        try:
+            await self._connected()
+            for key, key_id in stateless.items():
+                of_shard = self._shard(key)
+                epoch = self._ownership.owned.get(of_shard)
+                if epoch is not None:
+                    epochs[of_shard] = epoch
+                    key_ids.append(key_id)
+                    self._entries.pop(key, None)
+            await store.remove_keys(self._connection, dict(sorted(epochs.items())), key_ids)
+        except (*LOST, asyncpg.PostgresError) as fault:
+            self._disconnect()
+            log.info("keys without state stay behind", extra=fields(cause=repr(fault)))
 
     def _cold_snapshot(self, state: KeyState | None) -> Decision:
         row = None if state is None else shard.cold_snapshot(state, self._cold_interval_ms, self._clock.now_ms())

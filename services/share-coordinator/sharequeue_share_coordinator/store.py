@@ -105,17 +105,57 @@ async def cold_keys(connection: Any, interval_ms: int, limit: int) -> list[Share
     return [SharePartitionKey(group_id, str(topic_id), partition) for group_id, topic_id, partition in rows]
 
 
+PRUNE: Final = """
+WITH last AS ({last}),
+removed AS (
+  DELETE FROM share_state.share_records r USING last
+  WHERE r.key_id = last.key_id AND (r.seq < last.seq OR (r.seq = last.seq AND r.kind = $2))
+  RETURNING r.seq)
+SELECT (SELECT count(*) FROM removed), coalesce((SELECT min(seq) FROM last), 0)
+"""
+PRUNE_ALL: Final = PRUNE.format(
+    last="SELECT key_id, max(seq) AS seq FROM share_state.share_records WHERE kind IN ($1, $2) GROUP BY key_id"
+)
+PRUNE_KEYS: Final = PRUNE.format(
+    last="""SELECT t.key_id, (SELECT max(seq) FROM share_state.share_records r
+              WHERE r.key_id = t.key_id AND r.kind IN ($1, $2)) AS seq FROM unnest($3::bigint[]) AS t(key_id)"""
+)
+
+
 async def prune(connection: Any) -> tuple[int, int]:
-    """Remove rows before each key's last snapshot or tombstone. Returns: (rows removed, last pruned sequence number)."""
-    row = await connection.fetchrow(
-        """WITH last AS (
-             SELECT key_id, max(seq) AS seq FROM share_state.share_records WHERE kind IN ($1, $2) GROUP BY key_id),
-           removed AS (
-             DELETE FROM share_state.share_records r USING last
-             WHERE r.key_id = last.key_id AND (r.seq < last.seq OR (r.seq = last.seq AND r.kind = $2))
-             RETURNING r.seq)
-           SELECT (SELECT count(*) FROM removed), coalesce((SELECT min(seq) FROM last), 0)""",
-        SNAPSHOT,
-        TOMBSTONE,
-    )
+    """Remove rows before each key's last snapshot or tombstone, and tombstones; reads the whole table.
+
+    Returns: (rows removed, last pruned sequence number).
+    """
+    row = await connection.fetchrow(PRUNE_ALL, SNAPSHOT, TOMBSTONE)
     return row[0], row[1]
+
+
+async def prune_keys(connection: Any, key_ids: Sequence[int]) -> int:
+    """The same for some keys alone. Returns: rows removed."""
+    removed: int = await connection.fetchval(PRUNE_KEYS, SNAPSHOT, TOMBSTONE, key_ids)
+    return removed
+
+
+async def keys_without_state(connection: Any, limit: int) -> dict[SharePartitionKey, int]:
+    """Keys without rows, and their ids: their tombstone was pruned, or they were never initialised after all."""
+    rows = await connection.fetch(
+        """SELECT k.group_id, k.topic_id, k.partition, k.key_id FROM share_state.share_partitions k
+           WHERE NOT EXISTS (SELECT 1 FROM share_state.share_records r WHERE r.key_id = k.key_id) LIMIT $1""",
+        limit,
+    )
+    return {SharePartitionKey(group_id, str(topic_id), number): key_id for group_id, topic_id, number, key_id in rows}
+
+
+async def remove_keys(connection: Any, epochs: Mapping[int, int], key_ids: Sequence[int]) -> None:
+    """Remove keys that have no rows now. For the owner of their shards, between its writes: it must not know the ids."""
+    held = HELD.format(schema="share_state", shards="$1", epochs="$2")
+    await connection.execute(
+        f"""WITH held AS MATERIALIZED ({held})
+            DELETE FROM share_state.share_partitions k
+            WHERE k.key_id = ANY($3::bigint[]) AND (SELECT count(*) FROM held) = cardinality($1)
+              AND NOT EXISTS (SELECT 1 FROM share_state.share_records r WHERE r.key_id = k.key_id)""",
+        list(epochs),
+        list(epochs.values()),
+        key_ids,
+    )
