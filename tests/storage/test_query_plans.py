@@ -142,6 +142,8 @@ STATE_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "load one": (lambda c: state_store.load(c, [key(5)]), 10),
     "load many": (lambda c: state_store.load(c, [key(number) for number in range(0, 300, 30)]), 500),
     "make keys": (lambda c: state_store.make_keys(c, [key(5), key(6)]), 10),
+    "prune some keys": (lambda c: state_store.prune_keys(c, list(range(1, 50))), 300),
+    "remove keys": (lambda c: state_store.remove_keys(c, {0: 1, 15: 1}, list(range(1, 50))), 300),
     "keys of a topic": (lambda c: state_store.keys_of_topic(c, TOPIC, 0, 2000), 400),
 }
 
