@@ -67,9 +67,7 @@ class Ownership:
         on_lost: Callable[[frozenset[int]], None] = _nothing,
         on_taken: Callable[[frozenset[int]], None] = _nothing,
         drain: Callable[[frozenset[int]], Awaitable[None]] = _at_once,
-        channels: Mapping[str, Callable[[], None]] | None = None,
     ) -> None:
-        """`channels`: further PostgreSQL channels to listen to; also called after each new connection."""
         self._connect = connect
         self._store = store
         self._shards = tuple(shards)
@@ -79,7 +77,7 @@ class Ownership:
         self._owners: dict[int, Shard] = {}
         self._connection: Any = None
         self._wake = asyncio.Event()
-        self._channels = {store.channel: self._wake.set, **(channels or {})}
+        self._channels = {store.channel: self._wake.set}
         self._changing = asyncio.Lock()
         self._stopped = False
         self.instance = Instance(node_id, secrets.token_hex(8), url)
@@ -122,6 +120,15 @@ class Ownership:
             for known in self._owners.values()
             if known.owner is not None
         ]
+
+    def missing(self) -> str | None:
+        """Which shards nobody is known to own, in words; None: each has an owner."""
+        missing = [shard for shard in self._shards if shard not in self._owners or self._owners[shard].owner is None]
+        return f"nobody owns the shards {missing}" if missing else None
+
+    def listen(self, channel: str, heard: Callable[[], None]) -> None:
+        """Hear of a further PostgreSQL channel; also after each new connection. Called before `start`."""
+        self._channels[channel] = heard
 
     async def start(self) -> None:
         """Make the shards if there are none yet, take the name, and take what is free. Raises: ValueError."""

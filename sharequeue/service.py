@@ -79,6 +79,23 @@ def check_address(host: str, allow_unauthenticated: bool, prefix: str) -> None:
         )
 
 
+def node_name(node_id: str, port: int) -> str:
+    """This instance's name: the given one, or made of the host's name and the port."""
+    return node_id or f"{socket.gethostname()}:{port}"
+
+
+def own_url(url: str, host: str, port: int) -> str:
+    """Where others reach this instance: as given, or made of the address; of the host's name if it binds them all."""
+    if url:
+        return url
+    try:
+        everywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        everywhere = False
+    name = socket.gethostname() if everywhere else host
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
 class Service(NamedTuple):
     """What one process runs.
 

@@ -18,6 +18,15 @@ from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailabl
 from sharequeue.protocol.messages import Problem
 
 encode: Final = msgspec.json.Encoder().encode
+_FROM_BETWEEN: Final = {
+    401: "CLUSTER_AUTHORIZATION_FAILED",
+    403: "CLUSTER_AUTHORIZATION_FAILED",
+    429: "THROTTLING_QUOTA_EXCEEDED",
+    502: "REQUEST_TIMED_OUT",
+    503: "COORDINATOR_NOT_AVAILABLE",
+    504: "REQUEST_TIMED_OUT",
+}
+"""What a proxy on the way means by a status without a problem document."""
 SHORTEST_ATTEMPT_S: Final = 0.05  # with less time left a definite failure would be repeated into a doubtful one
 
 
@@ -166,7 +175,15 @@ def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
         detail, definite = problem["detail"], bool(problem["definite"])
     except (msgspec.DecodeError, KeyError, TypeError):
         text = body[:200].decode("utf-8", "replace")
-        return ApiError(f"unexpected answer {status}: {text}", status=502, definite=False)
+        code = _FROM_BETWEEN.get(status)
+        if code is None:
+            return ApiError(f"unexpected answer {status}: {text}", status=502, definite=False)
+        return exception_type(BY_CODE[code])(
+            f"{status}: {text}",
+            status=status,
+            definite=status in (401, 403, 429),
+            retry_after_s=float(retry_after) if retry_after and retry_after.isdigit() and status == 429 else None,
+        )
     pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]
     known = {*Problem.__struct_fields__} - {"results", "failed_count"}
     answered = exception_type(error)(

@@ -22,7 +22,7 @@ from sharequeue.client.deliveries import (
 )
 from sharequeue.client.fetching import SESSION_LOST, Fetched, Fetching, FetchLimits
 from sharequeue.client.renewing import Renewing
-from sharequeue.protocol.errors import ApiError, UnknownTopicOrPartition
+from sharequeue.protocol.errors import ApiError, UnknownTopicId, UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue.wire import Client
 
@@ -33,7 +33,7 @@ MAX_CARRIED: Final = 1000
 ITERATION_WAIT_MS: Final = 30_000
 FIRST_PAUSE_S: Final = 0.05
 LAST_PAUSE_S: Final = 1.0
-UNKNOWN_TOPIC: Final = UnknownTopicOrPartition.error
+MISSING_TOPIC: Final = frozenset({UnknownTopicOrPartition.error, UnknownTopicId.error})
 EARLY_S: Final = 0.02
 CLOSE_DEADLINE_S: Final = 5.0
 FAILING_CLOSE_DEADLINE_S: Final = 1.0
@@ -257,7 +257,7 @@ class ShareConsumer:
             now = time.monotonic()
             if self._ready or self._settled.failures:
                 return
-            if fault is not None and fault.error is not UNKNOWN_TOPIC:
+            if fault is not None and fault.error not in MISSING_TOPIC:
                 self._failing_since = self._failing_since or asked_at
                 if now - self._failing_since >= self._request_timeout_s:
                     raise fault
@@ -284,7 +284,7 @@ class ShareConsumer:
             self._ready.extend(delivery.records.values())
             self._renewing.held(delivery, received_at, response.acquisition_lock_timeout_ms, urgent=fetched.repeated)
         faults = self._fetching.faults(response)
-        refused = [fault for fault in faults if not fault.error.retriable and fault.error is not UNKNOWN_TOPIC]
+        refused = [fault for fault in faults if not fault.error.retriable and fault.error not in MISSING_TOPIC]
         if refused and not self._ready:
             raise refused[0]
         return faults[0] if faults else None

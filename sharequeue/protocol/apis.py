@@ -13,7 +13,7 @@ ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One call. `path` holds `{parameters}`; `request` is the type of the body (GET: the query), `response` the answer's.
+    """One call. `path` holds `{parameters}`; `request` is the type of the body (GET, DELETE: the query), `response` the answer's.
 
     `errors`: the codes that are particular to this call; every call may also answer 42, 413, 415, -1 and 503.
     `idempotent`: asking twice does no more than asking once, so an answer that was lost may be asked for again.
@@ -40,7 +40,7 @@ class Api:
     query_parameters: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        if self.method == "GET" and self.request is not NO_BODY:
+        if self.method in ("GET", "DELETE") and self.request is not NO_BODY:
             object.__setattr__(self, "query_parameters", self.request.__struct_fields__)
 
     @property
@@ -233,6 +233,7 @@ LIST_SHARE_GROUP_OFFSETS = Api(
     idempotent=True,
 )
 
+
 # Every service
 
 LIVEZ = Api("livez", "GET", "/livez", "The process runs.", response=messages.Empty, tag="Operations", idempotent=True)
@@ -309,9 +310,9 @@ TOPIC_STATE_DELETED = Api(
     "deleteTopicShareState",
     "POST",
     "/v1/share-state/topic-deleted",
-    "Forget every group's state for a topic that was deleted.",
+    "Forget every group's state for a topic that was deleted, in the shards of this instance.",
     internal.TopicDeletedRequest,
-    messages.Empty,
+    internal.TopicDeletedResponse,
     idempotent=True,
 )
 FIND_COORDINATOR = Api(
@@ -399,8 +400,36 @@ GROUP_SUMMARY = Api(
     idempotent=True,
 )
 
+
 # Gateway, for the group coordinator
 
+GROUP_USAGE = Api(
+    "shareGroupUsage",
+    "POST",
+    "/v1/led/groups/{group}/usage",
+    "Whether anybody uses a group through this gateway.",
+    internal.GroupTopicsRequest,
+    internal.GroupUsageResponse,
+    idempotent=True,
+)
+RELEASE_MEMBER = Api(
+    "releaseMember",
+    "POST",
+    "/v1/led/groups/{group}/members/{member_id}/release",
+    "Close a member's share session and release what it holds in the share-partitions this gateway leads.",
+    internal.GroupTopicsRequest,
+    internal.ReleaseMemberResponse,
+    idempotent=True,
+)
+UNLOAD_GROUP = Api(
+    "unloadShareGroup",
+    "POST",
+    "/v1/led/groups/{group}/unload",
+    "Forget what was loaded of a group: its state was set anew.",
+    internal.UnloadGroupRequest,
+    messages.Empty,
+    idempotent=True,
+)
 DELETE_TOPIC_RECORDS = Api(
     "deleteTopicRecords",
     "POST",

@@ -274,6 +274,34 @@ class GroupSummaryResponse(Response):
     topics: list[GroupTopicSummary]
 
 
+class StartOffset(Struct, kw_only=True):
+    partition: int
+    start_offset: int
+
+
+class TopicStartOffsets(Struct, kw_only=True):
+    topic_id: str
+    partitions: list[StartOffset]
+
+
+class AlterShareGroupOffsetsRequest(Request):
+    """Where a group is to start. `force`: also while it is in use."""
+
+    topics: list[TopicStartOffsets]
+    force: bool = False
+
+
+class AlterShareGroupOffsetsResponse(Response):
+    topics: list[InitializedTopic]
+
+
+class LeaveShareGroupResponse(Response):
+    """`error_code`: 25 or 69, where there was no such member. What the group has is told in any case."""
+
+    error_code: int = 0
+    topics: list[TopicIdPartitions] = []
+
+
 # Gateway: what the group coordinator asks of it.
 
 
@@ -349,3 +377,34 @@ class YieldRequest(Request):
     """Another gateway is about to lead these: finish what is under way and lead them no more."""
 
     share_partitions: list[SharePartitionName]
+
+
+class GroupTopicsRequest(Request):
+    """The share-partitions a group has, by topic id."""
+
+    topics: list[TopicIdPartitions]
+
+
+class GroupUsageResponse(Response):
+    """What a gateway knows of a group's use: records held are those with a live acquisition lock."""
+
+    share_sessions: int
+    waiting_fetches: int
+    held_records: int
+
+
+class ReleaseMemberResponse(Response):
+    """Whether the member had a share session here, and how many records it held."""
+
+    share_session: bool
+    released_records: int
+
+
+class UnloadGroupRequest(Request):
+    """Lead nothing of these topics for the group with what was loaded before now; no topics: nothing at all.
+
+    `end`: the group's share sessions and waiting fetches are ended too.
+    """
+
+    topic_ids: list[str] = []
+    end: bool = False

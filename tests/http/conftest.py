@@ -18,9 +18,15 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_stack(data_dir: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
+def shared_database(new_database: Callable[[], str]) -> str:
+    """The shared stack's database, to look behind its back."""
+    return new_database()
+
+
+@pytest.fixture(scope="session")
+def shared_stack(data_dir: Path, shared_database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
     """The three services with default settings. Tests use topics and groups of their own and stop nothing."""
-    stack = Stack(data_dir, postgres_url=new_database(), redis_url=new_redis())
+    stack = Stack(data_dir, postgres_url=shared_database, redis_url=new_redis())
     try:
         stack.start()
         yield stack

@@ -2,8 +2,11 @@
 
 import time
 
+import httpx
 import pytest
 
+from sharequeue.protocol import apis
+from sharequeue.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem, ranges, wait_until
 
 
@@ -228,3 +231,17 @@ def test_other_fields_of_an_acknowledgement_are_ignored(gateway: Gateway, held: 
     """Unknown fields of a request are refused, but an acknowledgement may carry whatever a fetched batch does."""
     entry = {**acknowledge_range(held, 0, 9, "accept"), "lock_expires_at_ms": 5, "a_later_field": {"x": 1}}
     assert outcomes(gateway.try_acknowledge(held, [entry])) == ["applied"]
+
+
+def test_groups_that_do_not_exist_are_not_remembered(gateway: Gateway, shared_stack: Stack, held: str) -> None:
+    """Else whoever names groups in acknowledgements fills the gateway's memory: it keeps the settings it asks for."""
+
+    def asked() -> list[str]:
+        series = f'sharequeue_http_request_seconds_count{{operation="{apis.GET_SHARE_GROUP_CONFIG.operation_id}"'
+        metrics = httpx.get(f"{shared_stack.service('group coordinator').url}/metrics").text
+        return [line for line in metrics.splitlines() if line.startswith(series)]
+
+    before = asked()
+    for number in range(3):
+        assert gateway.settle(f"{held}-{number}", held, 0, 9, "accept") == 121
+    assert asked() == before

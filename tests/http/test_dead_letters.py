@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.http.calls import Gateway, acknowledge_range, good, outcomes, wait_until
+from tests.http.database import refused_dead_letters, sql
 
 REJECTED = "Offset rejected by client."
 USED_UP = "Offset delivery count exceeded the threshold."
@@ -177,38 +178,49 @@ def test_dq_011_turned_off_it_archives_at_once(gateway: Gateway, name: str) -> N
     assert gateway.acquire(name, name) == []
 
 
-def test_dq_017_dq_019_what_cannot_be_written_waits_and_is_shown(gateway: Gateway, name: str) -> None:
-    """The topic takes no record of that size, not even the headers: the record stays ARCHIVING until it does."""
-    gateway.create_topic(f"dlq.{name}", errors_deadletterqueue_group_enable=True, max_message_bytes=10)
+def test_dq_017_dq_019_what_cannot_be_written_waits_and_is_shown(
+    gateway: Gateway, name: str, shared_database: str
+) -> None:
+    """The record stays ARCHIVING until its dead letter is written."""
     gateway.produce_batches(name, 4)
     gateway.acquire(name, name)
-    reject(gateway, name, 1, 2, delivery_count=1, reason="bad")
-    assert gateway.settle(name, name, 0, 0, "accept") == "applied"
 
     def shown() -> Any:
         return gateway.in_flight(name)[0].get("dead_letters")
 
-    (waiting,) = wait_until(shown)
-    assert (waiting["first_offset"], waiting["last_offset"]) == (1, 2)
-    assert waiting["attempts"] >= 1
-    assert "10 bytes" in waiting["last_error"]
-    assert waiting["next_attempt_at_ms"] > 0
-    assert gateway.window(name, name) == (1, ["1-2 ARCHIVING×1", "3-3 ACQUIRED×1"])
-    readiness = good(gateway.http.get("/readyz"))
-    assert (readiness["status"], "dead letters" in readiness["dependencies"]) == ("degraded", True)
-    metrics = gateway.metrics()
-    assert metrics["sharequeue_dead_letters_pending"] == 2
-    assert metrics[f'sharequeue_failed_dead_letter_writes_total{{group="{name}"}}'] >= 1
-    assert gateway.acquire(name, name, member="m2") == []
-    assert gateway.settle(name, name, 1, 2, "reject") == 121
-    assert gateway.settle(name, name, 1, 2, "reject", delivery_count=1) == "applied"
-    good(gateway.http.patch(f"/v1/topics/dlq.{name}", json={"reset": ["max.message.bytes"]}))
+    with refused_dead_letters(shared_database, name, 1, 2):
+        reject(gateway, name, 1, 2, delivery_count=1, reason="bad")
+        assert gateway.settle(name, name, 0, 0, "accept") == "applied"
+        (waiting,) = wait_until(shown)
+        assert (waiting["first_offset"], waiting["last_offset"]) == (1, 2)
+        assert waiting["attempts"] >= 1
+        assert "no room" in waiting["last_error"]
+        assert waiting["next_attempt_at_ms"] > 0
+        assert gateway.window(name, name) == (1, ["1-2 ARCHIVING×1", "3-3 ACQUIRED×1"])
+        readiness = good(gateway.http.get("/readyz"))
+        assert (readiness["status"], "dead letters" in readiness["dependencies"]) == ("degraded", True)
+        metrics = gateway.metrics()
+        assert metrics["sharequeue_dead_letters_pending"] == 2
+        assert metrics[f'sharequeue_failed_dead_letter_writes_total{{group="{name}"}}'] >= 1
+        assert gateway.acquire(name, name, member="m2") == []
+        assert gateway.settle(name, name, 1, 2, "reject") == 121
+        assert gateway.settle(name, name, 1, 2, "reject", delivery_count=1) == "applied"
     found = letters(gateway, f"dlq.{name}", 2)
     assert sources(found) == [1, 2]
     assert found[0]["headers"]["__dlq.errors.reason"] == "bad"
     wait_until(lambda: gateway.window(name, name) == (3, ["3-3 ACQUIRED×1"]))
     assert good(gateway.http.get("/readyz"))["status"] == "ready"
     assert gateway.metrics()["sharequeue_dead_letters_pending"] == 0
+
+
+def test_a_range_that_cannot_be_written_stops_no_other(gateway: Gateway, name: str, shared_database: str) -> None:
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name)
+    with refused_dead_letters(shared_database, name, 0):
+        assert gateway.settle(name, name, 0, 9, " ".join(["reject accept"] * 5)) == "applied"
+        assert sources(letters(gateway, f"dlq.{name}", 4)) == [2, 4, 6, 8]
+    assert sources(letters(gateway, f"dlq.{name}", 5)) == [2, 4, 6, 8, 0]
+    wait_until(lambda: gateway.window(name, name) == (10, []))
 
 
 def test_a_record_too_large_for_the_topic_leaves_its_headers(gateway: Gateway, name: str) -> None:
@@ -219,15 +231,49 @@ def test_a_record_too_large_for_the_topic_leaves_its_headers(gateway: Gateway, n
     assert [letter["value"] for letter in letters(gateway, f"dlq.{name}", 2)] == [None, "y"]
 
 
-def test_a_record_that_left_the_log_leaves_its_headers(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(f"dlq.{name}", errors_deadletterqueue_group_enable=True, max_message_bytes=10)
+def test_headers_too_large_for_the_topic_are_parked_with_the_record(
+    gateway: Gateway, name: str, shared_database: str
+) -> None:
+    gateway.create_topic(f"dlq.{name}", errors_deadletterqueue_group_enable=True, max_message_bytes=600)
+    gateway.produce(name, "a", "b")
+    gateway.acquire(name, name)
+    for offset, reason in ((0, "long" * 200), (1, "short")):
+        reject(gateway, name, offset, offset, reason=reason)
+    assert sources(letters(gateway, f"dlq.{name}", 1)) == [1]
+    wait_until(lambda: gateway.window(name, name) == (2, []))
+    assert gateway.in_flight(name)[0]["parked_dead_letters"] == 1
+    ((cause, record),) = sql(
+        shared_database, "SELECT cause, record FROM log.parked_dead_letters WHERE group_id = $1", name
+    )
+    assert cause == f"the headers alone exceed the 600 bytes that topic 'dlq.{name}' takes"
+    assert b'"value":"a"' in record
+
+
+def test_a_record_that_left_the_log_leaves_its_headers(gateway: Gateway, name: str, shared_database: str) -> None:
     gateway.produce(name, "gone", "still there")
     gateway.acquire(name, name)
-    reject(gateway, name, 0, 1)
-    wait_until(lambda: gateway.in_flight(name)[0].get("dead_letters"))
-    gateway.delete_records(name, 1)
-    good(gateway.http.patch(f"/v1/topics/dlq.{name}", json={"reset": ["max.message.bytes"]}))
+    with refused_dead_letters(shared_database, name, 0):
+        reject(gateway, name, 0, 1)
+        wait_until(lambda: gateway.in_flight(name)[0].get("dead_letters"))
+        gateway.delete_records(name, 1)
     assert [letter["value"] for letter in letters(gateway, f"dlq.{name}", 2)] == [None, "still there"]
+
+
+def test_large_dead_letters_go_a_mebibyte_at_a_time(gateway: Gateway, name: str, shared_database: str) -> None:
+    value = "x" * 400_000
+    gateway.produce(name, *[value] * 12)
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 11)
+    found = letters(gateway, f"dlq.{name}", 12)
+    assert sources(found) == list(range(12))
+    assert all(letter["value"] == value for letter in found)
+    topic_id = gateway.describe_topic(f"dlq.{name}")["topic_id"]
+    sizes = sql(
+        shared_database,
+        "SELECT record_count FROM log.record_batches WHERE topic_id = $1 ORDER BY base_offset",
+        topic_id,
+    )
+    assert sizes == [(2,)] * 6
 
 
 def test_gaps_make_no_dead_letters(gateway: Gateway, name: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from sharequeue.stack import Stack
 from tests.http.calls import Gateway, good, outcomes, problem, wait_until
+from tests.http.database import refused_dead_letters
 
 SETTINGS = {
     "SHAREQUEUE_GATEWAY_AUTO_CREATE_TOPICS": "false",
@@ -33,8 +34,13 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stack(logs: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
-    stack = Stack(logs, postgres_url=new_database(), redis_url=new_redis(), settings=SETTINGS)
+def database(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def stack(logs: Path, database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
+    stack = Stack(logs, postgres_url=database, redis_url=new_redis(), settings=SETTINGS)
     try:
         stack.start()
         yield stack
@@ -197,26 +203,28 @@ def test_retention_by_age_and_by_bytes(own_gateway: Gateway, name: str) -> None:
 # Dependencies that are away: last, because they stop services
 
 
-def test_dead_letters_on_their_way_are_resumed_after_a_crash(own_gateway: Gateway, stack: Stack, name: str) -> None:
-    """With cause and reason, once each, although the topic did not take them before the gateway was killed."""
+def test_dead_letters_on_their_way_are_resumed_after_a_crash(
+    own_gateway: Gateway, stack: Stack, database: str, name: str
+) -> None:
+    """With cause and reason, once each, although they could not be written before the gateway was killed."""
     gateway = own_gateway
     dead = f"dlq.{name}"
-    gateway.create_topic(dead, errors_deadletterqueue_group_enable=True, max_message_bytes=10)
+    gateway.create_topic(dead, errors_deadletterqueue_group_enable=True)
     gateway.configure(name, share_delivery_count_limit=1)
     gateway.create_topic(name)
     gateway.produce(name, "used up", "rejected", "open")
     gateway.acquire(name, name)
-    assert gateway.settle(name, name, 1, 1, "reject", reason="bad") == "applied"
-    assert gateway.settle(name, name, 0, 0, "release", reason="not today") == "applied"
-    wait_until(lambda: len(gateway.in_flight(name)[0].get("dead_letters", ())) == 2)
-    service = stack.service("gateway")
-    service.kill()
-    service.start()
-    wait_until(lambda: listening(service.url))
-    (partition,) = gateway.in_flight(name)
-    states = [(batch["first_offset"], batch["delivery_state"]) for batch in partition["batches"]]
-    assert states == [(0, "ARCHIVING"), (1, "ARCHIVING"), (2, "ACQUIRED")]
-    good(gateway.http.patch(f"/v1/topics/{dead}", json={"reset": ["max.message.bytes"]}))
+    with refused_dead_letters(database, name, 0, 1):
+        assert gateway.settle(name, name, 1, 1, "reject", reason="bad") == "applied"
+        assert gateway.settle(name, name, 0, 0, "release", reason="not today") == "applied"
+        wait_until(lambda: len(gateway.in_flight(name)[0].get("dead_letters", ())) == 2)
+        service = stack.service("gateway")
+        service.kill()
+        service.start()
+        wait_until(lambda: listening(service.url))
+        (partition,) = gateway.in_flight(name)
+        states = [(batch["first_offset"], batch["delivery_state"]) for batch in partition["batches"]]
+        assert states == [(0, "ARCHIVING"), (1, "ARCHIVING"), (2, "ACQUIRED")]
     wait_until(lambda: gateway.window(name, name)[0] == 2)
     letters = gateway.read(dead)["records"]
     told = [(letter["value"], letter["headers"]["__dlq.errors.reason"]) for letter in letters]

@@ -35,6 +35,7 @@ SCENARIOS = {
         "log_start",
         "dead_letters",
         "loading",
+        "restored_locks",
     ),
     COORDINATOR: ("state_batches", "shard", "shard_replay"),
 }

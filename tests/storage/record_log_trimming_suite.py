@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from sharequeue_gateway.record_log import OffsetOutOfRange, Offsets
+from sharequeue_gateway.record_log import OffsetOutOfRange, Offsets, ReadResult
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from tests.storage.record_logs import RecordLogs, append, batch_of, new_topic, read_all
@@ -161,6 +161,22 @@ class TrimmingSuite:
                 await append(writer, topic, [number], 3)
                 assert await asyncio.wait_for(noticed.get(), 5) == (topic, 3)
                 assert (await reader.read(topic, 3, number, 1 << 20, 100)).log_end_offset == number + 1
+
+    async def test_a_partition_without_records_is_asked_for_once_and_its_first_record_is_noticed(
+        self, record_log: RecordLogs
+    ) -> None:
+        topic = new_topic()
+        async with record_log.open() as writer, record_log.open() as reader:
+            empty = await reader.read(topic, 0, 0, 1 << 20, 100)
+            assert reader.read_cached(topic, 0, 0, 1 << 20, 100) == empty == ReadResult((), 0, 0)
+            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+            reader.watch(lambda *place: noticed.put_nowait(place), list)
+            await append(writer, topic, "a")
+            assert await asyncio.wait_for(noticed.get(), 5) == (topic, 0)
+            assert await read_all(reader, topic) == ["a"]
+            assert await append(reader, topic, "b") == 1
+            await writer.read(topic, 1, 0, 1 << 20, 100)
+            assert await append(writer, topic, "c", 1) == 0
 
     async def test_looking_at_the_ends_hides_nothing_from_who_watches(self, record_log: RecordLogs) -> None:
         topic = new_topic()

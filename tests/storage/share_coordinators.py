@@ -10,16 +10,22 @@ from sharequeue_share_coordinator import shard
 from sharequeue_share_coordinator.coordinator import Decide, Item, ShareCoordinator
 from sharequeue_share_coordinator.shard import KeyState
 
+from sharequeue.ownership import Ownership
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateBatch
 from sharequeue.service import Clock
+from sharequeue.shard_store import ShardStore
 from tests.storage.record_logs import new_topic
+
+SHARDS = 4
 
 
 class Running:
     """A share coordinator with its loop running, and the calls of one group."""
 
-    def __init__(self, database_url: str, limit: int, max_cached: int, cold_ms: int, prune_ms: int) -> None:
+    def __init__(
+        self, database_url: str, limit: int, max_cached: int, cold_ms: int, prune_ms: int, node_id: str, lease_ms: int
+    ) -> None:
         self.limit = limit
         self.database_url = database_url
         self.connections = 0
@@ -29,15 +35,30 @@ class Running:
             settings = {"application_name": "share-coordinator-test"}
             return await asyncpg.connect(self.database_url, command_timeout=10, server_settings=settings)
 
+        async def connect_owner() -> Any:
+            settings = {"application_name": "share-coordinator-owner"}
+            return await asyncpg.connect(self.database_url, command_timeout=10, server_settings=settings)
+
+        self.ownership = Ownership(
+            connect_owner,
+            ShardStore("share_state"),
+            node_id=node_id,
+            url=f"http://{node_id}",
+            shards=range(SHARDS),
+            lease_ms=lease_ms,
+        )
         self.coordinator = ShareCoordinator(
             connect,
+            self.ownership,
             Clock(),
-            owner="test",
             updates_per_snapshot=limit,
             cold_interval_ms=cold_ms,
             prune_interval_ms=prune_ms,
             max_cached=max_cached,
         )
+        self.ownership.drain = self.coordinator.drain
+        self.ownership.on_lost = self.coordinator.forget
+        self.owning: asyncio.Task[None] | None = None
         self.loop: asyncio.Task[None] | None = None
 
     def submit(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> "asyncio.Future[Any]":
@@ -94,17 +115,23 @@ async def running(
     max_cached: int = 1000,
     cold_ms: int = 10**9,
     prune_ms: int = 10**9,
+    node_id: str = "test",
+    lease_ms: int = 10**6,
 ) -> AsyncIterator[Running]:
-    started = Running(database_url, limit, max_cached, cold_ms, prune_ms)
-    await started.coordinator.take_over()
+    """Of one node id the last one started owns everything at once."""
+    started = Running(database_url, limit, max_cached, cold_ms, prune_ms, node_id, lease_ms)
+    await started.ownership.start()
     loops = [asyncio.create_task(started.coordinator.run()), asyncio.create_task(started.coordinator.housekeep())]
     started.loop = loops[0]
+    started.owning = asyncio.create_task(started.ownership.run())
+    loops.append(started.owning)
     try:
         yield started
     finally:
         for loop in loops:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
+        await started.ownership.close()
         for connection in (started.coordinator._connection, started.coordinator._maintenance):
             if connection is not None:
                 connection.terminate()

@@ -3,25 +3,42 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 import pytest
 from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.writing import Database
 
+from sharequeue.coordinators import CoordinatorClient
+from sharequeue.ownership import Ownership
 from sharequeue.protocol.errors import StorageError, TopicAlreadyExists, UnknownTopicOrPartition
+from sharequeue.protocol.shards import CLUSTER_SHARD
 from sharequeue.service import Clock
-from sharequeue.wire import Client
+from sharequeue.shard_store import ShardStore
 from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
 
 
 @asynccontextmanager
 async def running(database_url: str) -> AsyncIterator[GroupCoordinator]:
-    """A group coordinator that has read its topics. No share coordinator is there to be called."""
+    """A group coordinator that owns everything. No share coordinator is there to be called."""
+
+    async def connect() -> Any:
+        return await asyncpg.connect(database_url, command_timeout=10)
+
+    ownership = Ownership(
+        connect,
+        ShardStore("groups"),
+        node_id="test",
+        url="http://test",
+        shards=(CLUSTER_SHARD, *range(4)),
+        lease_ms=10**6,
+    )
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=8, command_timeout=10)
-    client = Client("http://127.0.0.1:1")
+    client = CoordinatorClient("http://127.0.0.1:1", "share")
     coordinator = GroupCoordinator(
-        pool,
+        Database(pool, ownership),
         client,
         cluster_token="",
         kafka_defaults=False,
@@ -32,8 +49,10 @@ async def running(database_url: str) -> AsyncIterator[GroupCoordinator]:
     )
     try:
         await coordinator.load()
+        await ownership.start()
         yield coordinator
     finally:
+        await ownership.close()
         await client.close()
         pool.terminate()
 

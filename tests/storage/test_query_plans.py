@@ -35,7 +35,7 @@ INSERT INTO share_state.share_partitions (group_id, topic_id, partition)
   FROM generate_series(0, {KEYS - 1}) n;
 INSERT INTO share_state.share_records (key_id, kind, record)
   SELECT key_id, n, $2 FROM share_state.share_partitions, generate_series(0, 1) n;
-INSERT INTO share_state.shards (shard, owner_epoch, owner) VALUES (0, 1, 'owner');
+INSERT INTO share_state.shards (shard, owner_epoch, owner) SELECT n, 1, 'owner' FROM generate_series(0, 15) n;
 ANALYZE;
 """
 
@@ -135,11 +135,16 @@ def key(number: int) -> SharePartitionKey:
 
 
 STATE_STATEMENTS: dict[str, tuple[Statement, int]] = {
-    "append": (lambda c: state_store.append(c, 1, [(number, Row(kind=SNAPSHOT)) for number in range(1, 200)]), 10),
+    "append": (
+        lambda c: state_store.append(c, {0: 1, 15: 1}, [(number, Row(kind=SNAPSHOT)) for number in range(1, 200)]),
+        10,
+    ),
     "load one": (lambda c: state_store.load(c, [key(5)]), 10),
     "load many": (lambda c: state_store.load(c, [key(number) for number in range(0, 300, 30)]), 500),
     "make keys": (lambda c: state_store.make_keys(c, [key(5), key(6)]), 10),
-    "keys of a topic": (lambda c: state_store.keys_of_topic(c, TOPIC, 2000), 400),
+    "prune some keys": (lambda c: state_store.prune_keys(c, list(range(1, 50))), 300),
+    "remove keys": (lambda c: state_store.remove_keys(c, {0: 1, 15: 1}, list(range(1, 50))), 300),
+    "keys of a topic": (lambda c: state_store.keys_of_topic(c, TOPIC, 0, 2000), 400),
 }
 
 

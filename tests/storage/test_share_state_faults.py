@@ -1,18 +1,20 @@
 """The share coordinator when writes are refused, lost or late, and when another one takes over."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sharequeue_share_coordinator import shard, store
-from sharequeue_share_coordinator.coordinator import OwnershipLost
 from sharequeue_share_coordinator.shard import UPDATE, KeyState, Row
 
+from sharequeue.ownership import OwnershipLost
+from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_logs import new_topic
-from tests.storage.share_coordinators import Running, held, kinds, new_key, running
+from tests.storage.share_coordinators import SHARDS, Running, held, kinds, new_key, running
 
 # Poison
 
@@ -58,47 +60,112 @@ async def test_a_key_that_cannot_be_looked_up_does_not_harm_its_neighbours(
 # Owners
 
 
-async def test_a_paused_owner_can_write_nothing_after_a_takeover(module_database: str) -> None:
+async def pause(coordinator: Running) -> None:
+    """Its leases are not renewed any more, and it does not know."""
+    assert coordinator.owning is not None
+    coordinator.owning.cancel()
+    await asyncio.gather(coordinator.owning, return_exceptions=True)
+
+
+async def test_a_paused_owner_can_write_nothing_after_a_takeover(database_url: str) -> None:
     key = new_key()
-    async with running(module_database) as old:
+    async with running(database_url) as old:
         await old.init(key)
         await old.write(key, 0, 1, (3, 3, 2, 1))
-        async with running(module_database) as new:
+        await pause(old)
+        async with running(database_url) as new:
             assert held(await new.read(key)) == (0, [(3, 3, 2, 1)])
             assert await old.write(key, 0, 2, (4, 4, 2, 1)) == 16
-            assert old.loop is not None
             with pytest.raises(OwnershipLost):
-                await old.loop
-            with pytest.raises(OwnershipLost):
-                await old.coordinator.ping()
+                await old.ownership.run()
             await new.coordinator.ping()
             assert held(await new.read(key)) == (0, [(3, 3, 2, 1)])
 
 
-async def test_a_takeover_waits_for_the_write_under_way(module_database: str) -> None:
+async def test_one_lost_shard_keeps_the_others_writes_out_of_the_commit_but_not_for_long(database_url: str) -> None:
+    keys = [new_key(partition=number) for number in range(20)]
+    async with session(database_url) as admin, running(database_url) as coordinator:
+        for key in keys:
+            await coordinator.init(key)
+        await pause(coordinator)
+        await admin.execute(
+            "UPDATE share_state.shards SET owner = 'other', owner_epoch = owner_epoch + 1 WHERE shard = 2"
+        )
+        codes = await asyncio.gather(*(coordinator.write(key, 0, 1, (3, 3, 2, 1)) for key in keys))
+        assert set(codes) == {16}, "nothing was written of what shared the commit"
+        coordinator.owning = asyncio.create_task(coordinator.ownership.run())
+        await until(lambda: 2 not in coordinator.ownership.owned)
+        codes = await asyncio.gather(*(coordinator.write(key, 0, 1, (3, 3, 2, 1)) for key in keys))
+        assert codes == [16 if shard_of(share_key(key), SHARDS) == 2 else 0 for key in keys]
+        assert {0, 16} == set(codes)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while True:
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+
+
+async def test_a_state_moves_with_its_shard_and_back(database_url: str) -> None:
+    """Each owner reads what the other wrote, not what it remembers."""
+    keys = [new_key(partition=number) for number in range(12)]
+    async with running(database_url, node_id="a") as a:
+        for key in keys:
+            await a.init(key)
+            await a.write(key, 0, 0, (1, 1, 0, 1))
+        async with running(database_url, node_id="b") as b:
+            await until(lambda: len(b.ownership.owned) == SHARDS // 2)
+            for key in keys:
+                first, second = (a, b) if shard_of(share_key(key), SHARDS) in a.ownership.owned else (b, a)
+                assert await first.write(key, 0, 1, (2, 2, 2, 1)) == 0
+                assert await second.write(key, 0, 9, (9, 9, 2, 1)) == 16
+            await b.ownership.stop()
+            await until(lambda: len(a.ownership.owned) == SHARDS)
+            for key in keys:
+                assert held(await a.read(key)) == (0, [(1, 1, 0, 1), (2, 2, 2, 1)])
+                assert await a.write(key, 0, 2, (3, 3, 2, 1)) == 0
+
+
+async def test_writes_under_way_are_committed_before_their_shard_is_given_back(database_url: str) -> None:
     key = new_key()
-    async with session(module_database) as admin, running(module_database) as old:
+    async with session(database_url) as admin, running(database_url, node_id="a") as a:
+        await a.init(key)
+        async with admin.transaction():
+            await admin.execute("LOCK TABLE share_state.share_records IN EXCLUSIVE MODE")
+            write = asyncio.create_task(a.write(key, 0, 1, (2, 2, 2, 1)))
+            await lock_waiter(database_url)
+            stop = asyncio.create_task(a.ownership.stop())
+            await until(lambda: not a.ownership.owned)
+            late = asyncio.create_task(a.write(key, 0, 2, (3, 3, 2, 1)))
+            await asyncio.sleep(0)
+            assert not stop.done()
+        assert await write == 0
+        await stop
+        assert await late in (14, 16)
+        async with running(database_url, node_id="b") as b:
+            assert held(await b.read(key)) == (0, [(2, 2, 2, 1)])
+
+
+async def test_a_takeover_waits_for_the_write_under_way(database_url: str) -> None:
+    key = new_key()
+    of_shard = shard_of(share_key(key), SHARDS)
+    async with session(database_url) as admin, running(database_url) as old:
         await old.init(key)
         entry = old.coordinator._entries[key]
         assert entry.key_id is not None
         transaction = admin.transaction()
         await transaction.start()
-        assert await store.append(
-            admin, old.coordinator.owner_epoch, [(entry.key_id, Row(kind=UPDATE, start_offset=7))]
-        )
-        takeover = asyncio.create_task(enter(running(module_database)))
-        await lock_waiter(module_database)
-        assert not takeover.done()
-        await transaction.commit()
-        context, new = await takeover
-        try:
+        epochs = {of_shard: old.ownership.owned[of_shard]}
+        assert await store.append(admin, epochs, [(entry.key_id, Row(kind=UPDATE, start_offset=7))])
+        await pause(old)
+        async with running(database_url) as new:
+            await until(lambda: len(new.ownership.owned) == SHARDS - 1)
+            assert of_shard not in new.ownership.owned
+            assert (await new.read(key)).error_code == 14
+            await transaction.commit()
+            await until(lambda: of_shard in new.ownership.owned)
             assert (await new.read(key)).start_offset == 7
-        finally:
-            await context.__aexit__(None, None, None)
-
-
-async def enter(context: Any) -> tuple[Any, Running]:
-    return context, await context.__aenter__()
 
 
 async def lock_waiter(database_url: str) -> None:

@@ -42,7 +42,33 @@ def upgrade() -> None:
             group_id text
         )
     """)
+    # For one statement that writes: it happens only under the epoch it names, which then holds until it is committed.
+    op.execute("""
+        CREATE FUNCTION groups.held(of_shard int, epoch bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM 1 FROM groups.shards WHERE shard = of_shard AND owner_epoch = epoch FOR KEY SHARE;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'shard % has another owner', of_shard USING ERRCODE = 'SQ016';
+            END IF;
+            RETURN true;
+        END $$
+    """)
+    # Versions are given in the order of commits: the row of the last one is locked until then.
+    op.execute("""
+        CREATE FUNCTION groups.note_change(of_topic uuid, of_group text) RETURNS bigint LANGUAGE plpgsql AS $$
+        DECLARE noted bigint;
+        BEGIN
+            UPDATE groups.metadata_version SET version = version + 1 RETURNING version INTO noted;
+            INSERT INTO groups.metadata_changes (version, topic_id, group_id) VALUES (noted, of_topic, of_group);
+            IF noted % 1000 = 0 THEN
+                DELETE FROM groups.metadata_changes WHERE version <= noted - 10000;
+            END IF;
+            PERFORM pg_notify('sharequeue_groups_changes', '');
+            RETURN noted;
+        END $$
+    """)
 
 
 def downgrade() -> None:
+    op.execute("DROP FUNCTION groups.held, groups.note_change")
     op.execute("DROP TABLE groups.metadata_changes, groups.metadata_version, groups.shards, groups.instances")

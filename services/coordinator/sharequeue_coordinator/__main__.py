@@ -1,16 +1,22 @@
 """Starts the group coordinator: `python -m sharequeue_coordinator`, settings from the environment."""
 
 import sys
+from typing import Any
 
 import asyncpg
 
 from sharequeue import log
-from sharequeue.service import Clock, Service, check_address, run
+from sharequeue.coordinators import CoordinatorClient
+from sharequeue.ownership import Ownership
+from sharequeue.protocol.shards import CLUSTER_SHARD
+from sharequeue.service import Clock, Service, check_address, node_name, own_url, run
 from sharequeue.settings import SettingsError, load
-from sharequeue.wire import Client
+from sharequeue.shard_store import ShardStore
 from sharequeue_coordinator.app import create_group_coordinator_app
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.settings import PREFIX, Settings
+from sharequeue_coordinator.store import CHANGES_CHANNEL
+from sharequeue_coordinator.writing import Database
 
 
 def main() -> int:
@@ -23,24 +29,40 @@ def main() -> int:
         return 2
     log.configure(settings.log_level)
 
+    server_settings = {
+        "application_name": "sharequeue-coordinator",
+        "idle_in_transaction_session_timeout": "2s",
+        "statement_timeout": "9s",
+        "jit": "off",
+    }
+
+    async def connect() -> Any:
+        return await asyncpg.connect(settings.database_url, timeout=5, server_settings=server_settings)
+
     async def prepare() -> Service:
+        ownership = Ownership(
+            connect,
+            ShardStore("groups"),
+            node_id=node_name(settings.node_id, settings.port),
+            url=own_url(settings.url, settings.host, settings.port),
+            shards=(CLUSTER_SHARD, *range(settings.shards)),
+            lease_ms=settings.lease_ms,
+        )
         pool = await asyncpg.create_pool(
             settings.database_url,
             min_size=1,
             max_size=8,
             timeout=5,
             command_timeout=10,
-            server_settings={
-                "application_name": "sharequeue-coordinator",
-                "idle_in_transaction_session_timeout": "5s",
-                "statement_timeout": "9s",
-                "jit": "off",
-            },
+            server_settings=server_settings,
         )
-        share_coordinator = Client(settings.share_coordinator_url, cluster_token=settings.cluster_token)
+        database = Database(pool, ownership)
+        share_coordinators = CoordinatorClient(
+            settings.share_coordinator_url, "share", cluster_token=settings.cluster_token
+        )
         coordinator = GroupCoordinator(
-            pool,
-            share_coordinator,
+            database,
+            share_coordinators,
             cluster_token=settings.cluster_token,
             kafka_defaults=settings.kafka_defaults,
             max_partitions=settings.max_partitions_per_topic,
@@ -48,14 +70,25 @@ def main() -> int:
             clock=Clock(),
             gateway_lease_ms=settings.gateway_lease_ms,
         )
+        ownership.drain = database.drain
+        ownership.on_lost = coordinator.forget
+        ownership.on_taken = lambda _: coordinator.look()
+        ownership.listen(CHANGES_CHANNEL, coordinator.look)
         await coordinator.load()
-        app = create_group_coordinator_app(coordinator, share_coordinator, cluster_token=settings.cluster_token)
-        return Service(
-            app,
-            (coordinator.finish,),
-            stop=coordinator.changes.finish,
-            close=share_coordinator.close,
+        await ownership.start()
+        app = create_group_coordinator_app(
+            coordinator, ownership, share_coordinators, cluster_token=settings.cluster_token
         )
+
+        async def stop() -> None:
+            await coordinator.changes.finish()
+            await ownership.stop()
+
+        async def close() -> None:
+            await ownership.close()
+            await share_coordinators.close()
+
+        return Service(app, (ownership.run, coordinator.finish), stop=stop, close=close)
 
     return run(prepare, settings.host, settings.port)
 

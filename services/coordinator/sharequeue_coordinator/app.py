@@ -3,6 +3,9 @@
 from fastapi import FastAPI
 from prometheus_client import Gauge
 
+from sharequeue.coordinators import CoordinatorClient
+from sharequeue.finding import serve_ownership
+from sharequeue.ownership import Ownership
 from sharequeue.protocol import apis, messages
 from sharequeue.protocol.errors import ApiError, InvalidGroupId, InvalidRequest
 from sharequeue.protocol.internal import (
@@ -25,7 +28,6 @@ from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
 from sharequeue.service import serve_operations
 from sharequeue.serving import Call, create_app, serve
-from sharequeue.wire import Client
 from sharequeue_coordinator import store
 from sharequeue_coordinator.coordinator import GroupCoordinator
 
@@ -37,7 +39,7 @@ METADATA_VERSION = Gauge("sharequeue_coordinator_metadata_version", "Version of 
 
 
 def create_group_coordinator_app(
-    coordinator: GroupCoordinator, share_coordinator: Client, *, cluster_token: str
+    coordinator: GroupCoordinator, ownership: Ownership, share_coordinators: CoordinatorClient, *, cluster_token: str
 ) -> FastAPI:
     """The application of one group coordinator."""
     app = create_app("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")
@@ -69,11 +71,13 @@ def create_group_coordinator_app(
 
     async def describe_topics(call: Call) -> DescribeTopicsResponse:
         request: DescribeTopicsRequest = call.request
-        return DescribeTopicsResponse(topics=coordinator.known(request.names, request.topic_ids))
+        return DescribeTopicsResponse(topics=await coordinator.describe_topics(request.names, request.topic_ids))
 
     async def metadata_changes(call: Call) -> MetadataChangesResponse:
         query: MetadataChangesQuery = call.request
+        await coordinator.lead()
         await coordinator.changes.wait(query.since, min(query.max_wait_ms, MAX_WAIT_MS) / 1000)
+        await coordinator.lead()
         changed = coordinator.changes.after(query.since)
         version = coordinator.changes.version
         generation = coordinator.gateways.generation.number
@@ -124,10 +128,10 @@ def create_group_coordinator_app(
         return LeaderEpochResponse(leader_epoch=epoch)
 
     async def ready() -> Readiness:
-        dependencies = {"postgresql": "ok", "share coordinator": "ok"}
-        status = "ready"
+        dependencies = {"postgresql": "ok", "share coordinator": "ok", "shards": ownership.missing() or "ok"}
+        status = "degraded" if ownership.missing() else "ready"
         try:
-            await share_coordinator.call(apis.LIVEZ, deadline_s=1, retry=False)
+            await share_coordinators.call(apis.LIVEZ, deadline_s=1, retry=False)
         except ApiError as error:
             dependencies["share coordinator"] = error.detail
             status = "degraded"
@@ -154,6 +158,7 @@ def create_group_coordinator_app(
         (apis.NEXT_LEADER_EPOCH, next_leader_epoch),
     ):
         serve(app, api, handler, cluster_token=cluster_token, protect=True)
+    serve_ownership(app, ownership, "group", share_coordinators, cluster_token=cluster_token)
     serve_operations(app, ready)
     return app
 

@@ -1,30 +1,45 @@
-"""The feed of metadata changes: what changed since a version, waited for if nothing did. In memory: a gateway that asks
-about an earlier life of the coordinator is told to forget all it knows."""
+"""The feed of metadata changes: what changed since a version, waited for if nothing did.
+
+In memory: a copy of the last changes in the database, the same at every instance.
+"""
 
 import asyncio
-import time
 from collections import deque
+from collections.abc import Iterable
+
+from sharequeue_coordinator.store import Change
 
 KEPT = 10_000
 
 
 class Changes:
-    """Topic ids and group ids that changed, by version. Versions begin above those of an earlier process."""
+    """Topic ids and group ids that changed, by version."""
 
     def __init__(self) -> None:
-        self._first = self.version = time.time_ns() // 1_000_000
-        self._log: deque[tuple[int, str | None, str | None]] = deque(maxlen=KEPT)
+        self.version = 0
+        self._log: deque[Change] = deque(maxlen=KEPT)
         self._changed = asyncio.Event()
         self._finished = False
 
-    def note(self, *, topic_id: str | None = None, group_id: str | None = None) -> None:
-        self.version += 1
-        self._log.append((self.version, topic_id, group_id))
+    def begin(self, version: int, log: Iterable[Change]) -> None:
+        """Start from what was kept of the changes up to `version`."""
+        self.version = version
+        self._log.clear()
+        self._log.extend(log)
+        self.wake()
+
+    def note(self, changes: Iterable[Change]) -> None:
+        """Further changes, in order."""
+        self._log.extend(changes)
+        self.version = self._log[-1].version
+        self.wake()
+
+    def wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def wait(self, since: int, seconds: float) -> None:
-        """Return when there is something after `since`, or when the time is over."""
+        """Return when there is something after `since`, or when the time is over; or before, for no reason."""
         if since != self.version or seconds <= 0 or self._finished:
             return
         try:
@@ -42,8 +57,8 @@ class Changes:
         """(topic ids, group ids) changed after `since`; None if that is no longer known."""
         if since == self.version:
             return [], []
-        oldest = self._log[0][0] - 1 if self._log else self.version
-        if not oldest <= since <= self.version or since < self._first:
+        oldest = self._log[0].version - 1 if self._log else self.version
+        if not oldest <= since <= self.version:
             return None
         topics: dict[str, None] = {}
         groups: dict[str, None] = {}

@@ -1,16 +1,17 @@
 """The group coordinator: topics, group settings, and through `groups` what groups have. Everything it answers is durable.
 
-It is the only writer of its schema, so what it has read once it keeps in memory.
+Of several instances one owns a shard of groups, and one what belongs to no group: topics and gateways. The others follow
+the changes of topics, which are noted with them in one statement: each instance learns of its own in the same way.
 """
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-import asyncpg
-
+from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import group_config_values
@@ -22,30 +23,32 @@ from sharequeue.protocol.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.internal import (
-    DeleteTopicRecordsRequest,
-    TopicDeletedRequest,
-)
+from sharequeue.protocol.internal import DeleteTopicRecordsRequest
 from sharequeue.protocol.messages import ConfigValue, Topic
+from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
 from sharequeue.service import Clock
 from sharequeue.wire import Client
 from sharequeue_coordinator import group_configs, store, topics
-from sharequeue_coordinator.changes import Changes
+from sharequeue_coordinator.changes import KEPT, Changes
 from sharequeue_coordinator.gateways import Gateways
 from sharequeue_coordinator.groups import Groups
-from sharequeue_coordinator.store import TopicRow
+from sharequeue_coordinator.store import Fence, TopicRow
+from sharequeue_coordinator.writing import Database
 
 log = logging.getLogger(__name__)
 
+FOLLOW_S: Final = 1.0
+"""How often changes are looked for when nobody told of one."""
+
 
 class GroupCoordinator:
-    """Owns schema `groups`."""
+    """Owns schema `groups`, with the other instances."""
 
     def __init__(
         self,
-        pool: Any,
-        share_coordinator: Client,
+        database: Database,
+        share_coordinator: CoordinatorClient,
         *,
         cluster_token: str,
         kafka_defaults: bool,
@@ -54,7 +57,7 @@ class GroupCoordinator:
         clock: Clock,
         gateway_lease_ms: int,
     ) -> None:
-        self._pool = pool
+        self._database = database
         self._share_coordinator = share_coordinator
         self._cluster_token = cluster_token
         self._kafka_defaults = kafka_defaults
@@ -62,29 +65,70 @@ class GroupCoordinator:
         self._deletion_retry_s = deletion_retry_ms / 1000
         self._by_name: dict[str, TopicRow] = {}
         self._by_id: dict[str, TopicRow] = {}
-        self._in_doubt: set[str] = set()
-        """Names of topics whose last change may or may not have been stored."""
         self._topic_lock = asyncio.Lock()
         self._config_lock = asyncio.Lock()
-        self._unfinished = asyncio.Event()
+        self._catching_up = asyncio.Lock()
+        self._leading = asyncio.Lock()
+        self._led: Fence | None = None
+        self._to_do = asyncio.Event()
+        self.query = database.query
         self.changes = Changes()
-        self.groups = Groups(self.query, self._by_id.get, share_coordinator)
-        self.gateways = Gateways(self.query, self.changes, clock, lease_ms=gateway_lease_ms)
+        self.groups = Groups(database, self._by_id.get, self.catch_up, share_coordinator)
+        self.gateways = Gateways(self.query, self.lead, database.leads, clock, lease_ms=gateway_lease_ms)
 
     async def load(self) -> None:
-        """Read all topics and who leads. Called once, before anything is served."""
-        await self.gateways.load()
-        for topic in await self.query(store.topics):
-            self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
-        self._unfinished.set()
+        """Read all topics and which gateways lead. Called before anything is served."""
+        version = await self.query(store.metadata_version)
+        kept = await self.query(store.changes_after, version - KEPT)
+        stored = {topic.topic_id: topic for topic in await self.query(store.topics)}
+        for topic_id in {*self._by_id, *stored}:
+            self._learn(topic_id, stored.get(topic_id))
+        await self.gateways.refresh()
+        self.changes.begin(version, [change for change in kept if change.version <= version])
+        self._to_do.set()
 
-    async def query(self, function: Any, *arguments: Any) -> Any:
-        """Run a store function; every failure of the database is a StorageError."""
-        try:
-            async with self._pool.acquire(timeout=5) as connection:
-                return await function(connection, *arguments)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as fault:
-            raise StorageError(f"the group coordinator's database does not answer: {fault!r}") from fault
+    # Shards
+
+    async def lead(self) -> Fence:
+        """What to write of topics and gateways under, once all is known that an earlier owner wrote.
+
+        Raises: NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable: this instance does not own that.
+        """
+        fence = self._database.fence(CLUSTER)
+        if fence != self._led:
+            async with self._leading:
+                if fence != self._led:
+                    await self.catch_up()
+                    await self.gateways.load()
+                    self._led = fence
+        return fence
+
+    def forget(self, shards: frozenset[int]) -> None:
+        """These shards are another's now."""
+        self.groups.forget(shards)
+        self.changes.wake()
+
+    def look(self) -> None:
+        """Somebody changed something, or a shard came: see what there is to do."""
+        self._to_do.set()
+
+    async def catch_up(self) -> None:
+        """Learn of every change that is committed by now, by whomever."""
+        async with self._catching_up:
+            if await self.query(store.metadata_version) == self.changes.version:
+                return
+            new = await self.query(store.changes_after, self.changes.version)
+            if not new or new[0].version != self.changes.version + 1:
+                await self.load()  # more has changed than is kept
+                return
+            topic_ids = {change.topic_id for change in new if change.topic_id is not None}
+            if topic_ids:
+                stored = {topic.topic_id: topic for topic in await self.query(store.topics_by_id, list(topic_ids))}
+                for topic_id in topic_ids:
+                    self._learn(topic_id, stored.get(topic_id))
+            if any(change.topic_id is None and change.group_id is None for change in new):
+                await self.gateways.refresh()
+            self.changes.note(new)
 
     # Topics
 
@@ -95,6 +139,15 @@ class GroupCoordinator:
             partitions=topic.partitions,
             config=topics.config_in_force(topic.config),
         )
+
+    async def describe_topics(self, names: Sequence[str], topic_ids: Sequence[str]) -> list[Topic]:
+        """Topics by name or id, as they are at any instance by now; with the database away, as they were known here."""
+        try:
+            await self.catch_up()
+        except StorageError:
+            if not all(name in self._by_name for name in names) or not all(known in self._by_id for known in topic_ids):
+                raise
+        return self.known(names, topic_ids)
 
     def known(self, names: Sequence[str], topic_ids: Sequence[str]) -> list[Topic]:
         found = {
@@ -118,8 +171,8 @@ class GroupCoordinator:
         stored = topics.check_new(name, partitions, config, self._max_partitions)
         topic = TopicRow(str(uuid.uuid4()), name, partitions, stored)
         async with self._topic_lock:
-            await self._settle(name)
-            if name in self._by_name or await self._change(name, topic, store.insert_topic, topic) != topic:
+            fence = await self.lead()
+            if name in self._by_name or await self._change(name, topic, store.insert_topic, fence, topic) != topic:
                 raise TopicAlreadyExists(f"there is a topic {name!r} already")
         return self.describe(topic)
 
@@ -127,7 +180,7 @@ class GroupCoordinator:
         self, name: str, partitions: int | None, config: Mapping[str, ConfigValue | None], reset: Sequence[str]
     ) -> Topic:
         async with self._topic_lock:
-            await self._settle(name)
+            fence = await self.lead()
             topic = self.topic(name)
             if partitions is not None:
                 topics.check_growth(name, topic.partitions, partitions, self._max_partitions)
@@ -136,16 +189,16 @@ class GroupCoordinator:
                 config=topics.changed_config(topic.config, config, reset),
             )
             if changed != topic:
-                await self._change(name, changed, store.update_topic, changed)
+                await self._change(name, changed, store.update_topic, fence, changed)
         return self.describe(changed)
 
     async def delete_topic(self, name: str) -> None:
         """Persist that the topic is being deleted; the rest is done behind the answer, and resumed after a crash."""
         async with self._topic_lock:
-            await self._settle(name)
+            fence = await self.lead()
             topic = self.topic(name)
-            await self._change(name, None, store.mark_topic_deleting, topic.topic_id)
-        self._unfinished.set()
+            await self._change(name, None, store.mark_topic_deleting, fence, topic.topic_id)
+        self._to_do.set()
 
     def topic(self, name: str) -> TopicRow:
         """Raises: UnknownTopicOrPartition, InvalidTopic."""
@@ -157,65 +210,56 @@ class GroupCoordinator:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return found
 
-    async def _change(self, name: str, wanted: TopicRow | None, function: Any, argument: Any) -> TopicRow | None:
+    async def _change(
+        self, name: str, wanted: TopicRow | None, function: Any, fence: Fence, argument: Any
+    ) -> TopicRow | None:
         """Make a topic what is wanted (None: gone). Where the outcome was lost, find out what is stored before telling.
 
         Returns: the topic of that name now. Raises: StorageError: it was not changed, or that is still not known.
         """
         try:
-            stored: TopicRow | None = await self.query(function, argument)
+            await self.query(function, fence, argument)
         except StorageError:
-            self._in_doubt.add(name)
-            self._unfinished.set()
-            await self._settle(name)
+            await self.catch_up()
             if self._by_name.get(name) != wanted:
                 raise
-            return wanted
-        self._learn(name, stored)
-        return stored
+        else:
+            await self.catch_up()
+        return self._by_name.get(name)
 
-    async def _settle(self, name: str) -> None:
-        """Have the topic of that name as it is stored, if its last change is in doubt. Raises: StorageError."""
-        if name in self._in_doubt:
-            self._learn(name, await self.query(store.topic, name))
-            self._in_doubt.discard(name)
-
-    def _learn(self, name: str, stored: TopicRow | None) -> None:
-        known = self._by_name.get(name)
-        if known == stored:
-            return
-        if known is not None and (stored is None or stored.topic_id != known.topic_id):
-            del self._by_name[name], self._by_id[known.topic_id]
-            self.changes.note(topic_id=known.topic_id)
-        if stored is not None:
-            self._by_name[name] = self._by_id[stored.topic_id] = stored
-            self.changes.note(topic_id=stored.topic_id)
+    def _learn(self, topic_id: str, stored: TopicRow | None) -> None:
+        """A topic as it is stored; None: it is gone, or goes."""
+        known = self._by_id.pop(topic_id, None)
+        if known is not None and self._by_name.get(known.name) is known:
+            del self._by_name[known.name]
+        if stored is None:
+            self.groups.forget_topic(topic_id)
+        else:
+            self._by_name[stored.name] = self._by_id[topic_id] = stored
 
     async def finish(self) -> None:
-        """Find out what became of changes in doubt, and finish deletions. For ever."""
+        """Follow the changes, also those whose outcome was lost, and finish deletions. For ever."""
         while True:
-            await self._unfinished.wait()
-            self._unfinished.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FOLLOW_S):
+                    await self._to_do.wait()
+            self._to_do.clear()
             try:
-                for name in list(self._in_doubt):
-                    async with self._topic_lock:
-                        await self._settle(name)
-                for topic_id, partitions in await self.query(store.deleting_topics):
-                    await self._finish_deletion(topic_id, partitions)
+                await self.catch_up()
+                if self._database.leads():
+                    fence = await self.lead()
+                    for topic_id, partitions in await self.query(store.deleting_topics):
+                        await self._finish_deletion(fence, topic_id, partitions)
             except ApiError as error:
                 log.warning("changes of topics are finished later", extra=fields(cause=error.detail))
                 await asyncio.sleep(self._deletion_retry_s)
-                self._unfinished.set()
+                self._to_do.set()
 
-    async def _finish_deletion(self, topic_id: str, partitions: int) -> None:
+    async def _finish_deletion(self, fence: Fence, topic_id: str, partitions: int) -> None:
         """Remove a topic: records, then share state, then metadata."""
-        known = self._by_id.get(topic_id)
-        if known is not None:  # a deletion that was given up reached the database after all
-            self._learn(known.name, None)
         await self._delete_records(topic_id, partitions)
-        await self._share_coordinator.call(apis.TOPIC_STATE_DELETED, TopicDeletedRequest(topic_id=topic_id))
-        await self.query(store.remove_topic, topic_id)
-        self.groups.forget_topic(topic_id)
+        await self._share_coordinator.delete_topic_state(topic_id)
+        await self.query(store.remove_topic, fence, topic_id)
         log.info("topic deleted", extra=fields(topic_id=topic_id))
 
     async def _delete_records(self, topic_id: str, partitions: int) -> None:
@@ -237,6 +281,7 @@ class GroupCoordinator:
 
     async def group_config(self, group_id: str) -> dict[str, str]:
         """A group's settings in force."""
+        self._database.fence(group_id)
         stored = await self.query(store.group_config, group_id)
         return group_config_values(group_id, stored, self._kafka_defaults)
 
@@ -245,11 +290,10 @@ class GroupCoordinator:
     ) -> dict[str, str]:
         """Check all changes, store them, answer the settings in force. Raises: InvalidConfig."""
         async with self._config_lock:
+            fence = self._database.fence(group_id)
             stored = await self.query(store.group_config, group_id)
             config = group_configs.changed_config(stored, changes, self._kafka_defaults)
             if config != stored:
-                try:
-                    await self.query(store.save_group_config, group_id, config)
-                finally:
-                    self.changes.note(group_id=group_id)  # after a lost outcome too: gateways ask what is stored
+                await self.query(store.save_group_config, fence, group_id, config)
+                await self.catch_up()
         return group_config_values(group_id, config, self._kafka_defaults)

@@ -14,7 +14,7 @@ from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.internal import Gateway, GatewayGeneration, RegisterGatewayResponse, RenewGatewayResponse
 from sharequeue.service import Clock
 from sharequeue_coordinator import store
-from sharequeue_coordinator.changes import Changes
+from sharequeue_coordinator.store import Fence
 
 log = logging.getLogger(__name__)
 
@@ -25,18 +25,34 @@ LEASES_LOOKED_AT: Final = 4
 class Gateways:
     """The gateways' generation, kept in the database, and their leases, kept in memory."""
 
-    def __init__(self, query: Callable[..., Awaitable[Any]], changes: Changes, clock: Clock, *, lease_ms: int) -> None:
+    def __init__(
+        self,
+        query: Callable[..., Awaitable[Any]],
+        lead: Callable[[], Awaitable[Fence]],
+        leads: Callable[[], bool],
+        clock: Clock,
+        *,
+        lease_ms: int,
+    ) -> None:
+        """`lead`: what to write under, once all that is known is known here. `leads`: whether that is this instance's."""
         self._query = query
-        self._changes = changes
+        self._lead = lead
+        self._leads = leads
         self._clock = clock
         self._lease_ms = lease_ms
         self._ends_at_ms: dict[str, int] = {}
         self._lock = asyncio.Lock()
         self.generation = GatewayGeneration(number=0, previous=0, gateways=[])
 
+    async def refresh(self) -> None:
+        """Read which gateways lead."""
+        stored: GatewayGeneration = await self._query(store.gateway_generation)
+        if stored.number >= self.generation.number:  # or else a change of our own went past the question
+            self.generation = stored
+
     async def load(self) -> None:
         """Take over what is known. Every gateway gets a whole lease: nobody could renew meanwhile."""
-        self.generation = await self._query(store.gateway_generation)
+        await self.refresh()
         ends_at_ms = self._clock.now_ms() + self._lease_ms
         self._ends_at_ms = dict.fromkeys((gateway.node_id for gateway in self.generation.gateways), ends_at_ms)
 
@@ -53,6 +69,7 @@ class Gateways:
 
     async def next_leader_epoch(self, node_id: str, generation: int) -> int:
         """An epoch above all earlier ones. Raises: NotLeaderOrFollower: the gateway does not know who leads now."""
+        await self._lead()
         known = {gateway.node_id for gateway in self.generation.gateways}
         if generation != self.generation.number or node_id not in known:
             raise NotLeaderOrFollower(f"generation {generation} of the gateways is over, or {node_id!r} is not in it")
@@ -63,6 +80,8 @@ class Gateways:
         """Make a generation without those that are not heard of any more, for ever."""
         while True:
             await asyncio.sleep(self._lease_ms / 1000 / LEASES_LOOKED_AT)
+            if not self._leads():
+                continue
             now_ms = self._clock.now_ms()
             over = [node_id for node_id, ends_at_ms in self._ends_at_ms.items() if ends_at_ms <= now_ms]
             if over:
@@ -72,6 +91,7 @@ class Gateways:
                     log.warning("cannot take dead gateways out", extra=fields(gateways=over, cause=error.detail))
 
     async def _renewed(self, gateway: Gateway) -> GatewayGeneration:
+        await self._lead()
         async with self._lock:
             if gateway not in self.generation.gateways:
                 others = [known for known in self.generation.gateways if known.node_id != gateway.node_id]
@@ -90,9 +110,8 @@ class Gateways:
 
     async def _change(self, gateways: list[Gateway]) -> None:
         ordered = sorted(gateways, key=lambda gateway: gateway.node_id)
-        self.generation = await self._query(store.next_gateway_generation, ordered)
+        self.generation = await self._query(store.next_gateway_generation, await self._lead(), ordered)
         log.info(
             "gateways changed",
             extra=fields(generation=self.generation.number, gateways=[gateway.node_id for gateway in gateways]),
         )
-        self._changes.note()

@@ -14,6 +14,14 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 8081
+    node_id: str = ""
+    """Made of the host's name and the port when empty. A process of the same name takes over at once."""
+    url: str = ""
+    """Where others reach this instance; made of host and port when empty."""
+    shards: int = 16
+    """Over how many shards groups are spread; the first start stores it in the database."""
+    lease_ms: int = 3000
+    """How long others wait for an instance that is not heard of before they take its shards."""
     log_level: str = "info"
     allow_unauthenticated: bool = False
     kafka_defaults: bool = False
@@ -24,8 +32,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """A gateway that is not heard of for that long leads no more."""
 
     def check(self) -> None:
-        """Raises: ValueError: a limit below 1, a lease too short to be kept."""
+        """Raises: ValueError: a limit out of bounds, a lease too short to be kept."""
         if self.max_partitions_per_topic < 1 or self.deletion_retry_ms < 1:
             raise ValueError("limits must be at least 1")
-        if self.gateway_lease_ms < 300:
-            raise ValueError("gateway_lease_ms must be at least 300")
+        if self.gateway_lease_ms < 300 or self.lease_ms < 300:
+            raise ValueError("a lease must be at least 300 ms")
+        if not 1 <= self.shards <= 1024:
+            raise ValueError("shards must be in the range 1 to 1024")

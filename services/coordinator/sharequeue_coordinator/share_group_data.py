@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH
 from sharequeue_coordinator.assignor import Assignment
 from sharequeue_coordinator.share_group import GroupTopic, Initialization
 
@@ -55,6 +57,18 @@ class Heartbeat:
     client_host: str = ""
 
 
+def check_heartbeat(request: Heartbeat) -> None:
+    """The checks of form. Raises: InvalidRequest."""
+    if not 1 <= len(request.member_id) <= MAX_MEMBER_ID_LENGTH:
+        raise InvalidRequest(f"member_id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
+    if request.rack_id == "":
+        raise InvalidRequest("rack_id must not be empty; leave it out to keep it as it is")
+    if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+        raise InvalidRequest("subscribed_topic_names must be set when joining with member_epoch 0")
+    if request.member_epoch < LEAVE_EPOCH:
+        raise InvalidRequest("member_epoch is 0 to join, -1 to leave, or the epoch of the last answer")
+
+
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
     """`assignment`: None = as before; empty = nothing any more."""
@@ -92,13 +106,13 @@ class Epochs(NamedTuple):
     metadata_hash: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """What an event changes. Persist it in one transaction, then give it to `ShareGroupMembership.apply`.
 
     epochs: the group's row; writing it makes the group, or brings a deleted one back. members: by id, None = gone.
     target: by member id; empty = no row. topics: by topic id, None = no row. deleting: the topics whose state is being
-    deleted, all of them; None = unchanged.
+    deleted, all of them; None = unchanged. deleted: the group is gone, but for its epochs.
     In memory only: deadlines: end of session by member id. initializations: to be sent to the share coordinator with
     state epoch `state_epoch`, once this is persisted.
     """
@@ -108,6 +122,7 @@ class Changes:
     target: Mapping[str, Assignment] = field(default_factory=dict)
     topics: Mapping[str, GroupTopic | None] = field(default_factory=dict)
     deleting: frozenset[str] | None = None
+    deleted: bool = False
     deadlines: Mapping[str, int] = field(default_factory=dict)
     initializations: tuple[Initialization, ...] = ()
     state_epoch: int = 0
@@ -115,7 +130,8 @@ class Changes:
     @property
     def durable(self) -> bool:
         """Whether there is anything to persist: a plain heartbeat has nothing."""
-        return bool(self.epochs is not None or self.members or self.target or self.topics or self.deleting is not None)
+        things = self.epochs, self.deleting
+        return bool(self.members or self.target or self.topics or self.deleted) or things != (None, None)
 
 
 class HeartbeatDecision(NamedTuple):

@@ -11,6 +11,10 @@ is unknown it restores the group from what is stored. One event at a time: decid
     if decision.changes.initializations: ask the share coordinator, then `initialized` or `initialization_refused`;
         after an unknown outcome neither: a later heartbeat tries again
 
+The share coordinator is asked for a group one request at a time, each within less than the retry interval, and
+`initialize` is decided when its turn has come: an initialisation that follows upon a success would undo what was
+acknowledged in between. Heartbeats need not wait for that.
+
 A member's epoch follows the assignment epoch at its own heartbeats, and the assignment epoch follows the group epoch: at
 once, or when the last assignment is an interval old. There is no revocation handshake. Source: KIP-932.
 """
@@ -24,10 +28,8 @@ from sharequeue.protocol.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
-    InvalidRequest,
     UnknownMemberId,
 )
-from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH
 from sharequeue_coordinator import share_group, subscribed_topics
 from sharequeue_coordinator.assignor import Assignment, assign
 from sharequeue_coordinator.share_group import GroupTopic, Initialization
@@ -42,6 +44,7 @@ from sharequeue_coordinator.share_group_data import (
     HeartbeatAnswer,
     HeartbeatDecision,
     Member,
+    check_heartbeat,
 )
 from sharequeue_coordinator.subscribed_topics import Topics, View
 
@@ -84,8 +87,15 @@ class ShareGroupMembership:
         """The group as it is stored. Sessions and retries of initialisations are timed anew from now."""
         group = cls(group_id)
         by_id = {member.member_id: member for member in members}
-        deadlines = dict.fromkeys(by_id, now_ms + settings.session_timeout_ms)
-        group.apply(Changes(epochs, by_id, target, topics, frozenset(deleting), deadlines), now_ms)
+        changes = Changes(
+            epochs=epochs,
+            members=by_id,
+            target=target,
+            topics=topics,
+            deleting=frozenset(deleting),
+            deadlines=dict.fromkeys(by_id, now_ms + settings.session_timeout_ms),
+        )
+        group.apply(changes, now_ms)
         return group
 
     @property
@@ -103,7 +113,7 @@ class ShareGroupMembership:
 
         Raises: in this order InvalidRequest, GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId, FencedMemberEpoch.
         """
-        _check(request)
+        check_heartbeat(request)
         if request.member_epoch == LEAVE_EPOCH:
             changes = self.leave(request.member_id, topics)
             return HeartbeatDecision(HeartbeatAnswer(request.member_id, LEAVE_EPOCH, 0), changes)
@@ -246,6 +256,8 @@ class ShareGroupMembership:
             self._asked_at.setdefault(topic_id, {}).update(dict.fromkeys(partitions, now_ms))
         if changes.deleting is not None:
             self.deleting = changes.deleting
+        if changes.deleted:
+            self.exists = False
         self._deadlines.update(changes.deadlines)
         if changes.target:
             self._assigned_to_anybody = None
@@ -344,11 +356,9 @@ class ShareGroupMembership:
         for member_id, member in members.items():
             names = member.subscribed_topic_names
             if names not in ids:
-                known = [topics[name] for name in names if name in topics]
-                ids[names] = frozenset(topic.topic_id for topic in known)
-                for topic in known:
-                    ready = self.topics.get(topic.topic_id, GroupTopic()).initialized
-                    assignable[topic.topic_id] = subscribed_topics.assignable(topic, ready)
+                ids[names] = frozenset(topics[name].topic_id for name in names if name in topics)
+                for topic_id in ids[names]:
+                    assignable[topic_id] = self.topics.get(topic_id, GroupTopic()).initialized
             subscriptions[member_id] = ids[names]
         target = assign(subscriptions, assignable, self.target)
         changed: dict[str, Assignment] = {}
@@ -374,20 +384,9 @@ class ShareGroupMembership:
         )
 
     def _still_initializing(self, initializations: Iterable[Initialization]) -> list[Initialization]:
-        narrowed = []
-        for topic_id, partitions, start_offset in initializations:
+        """What of them is being initialised yet; one of each topic, whose start offset means nothing."""
+        by_topic: dict[str, frozenset[int]] = {}
+        for topic_id, partitions, _ in initializations:
             still = partitions & self.topics.get(topic_id, GroupTopic()).initializing
-            if still:
-                narrowed.append(Initialization(topic_id, still, start_offset))
-        return narrowed
-
-
-def _check(request: Heartbeat) -> None:
-    if not 1 <= len(request.member_id) <= MAX_MEMBER_ID_LENGTH:
-        raise InvalidRequest(f"member_id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
-    if request.rack_id == "":
-        raise InvalidRequest("rack_id must not be empty; leave it out to keep it as it is")
-    if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
-        raise InvalidRequest("subscribed_topic_names must be set when joining with member_epoch 0")
-    if request.member_epoch < LEAVE_EPOCH:
-        raise InvalidRequest("member_epoch is 0 to join, -1 to leave, or the epoch of the last answer")
+            by_topic[topic_id] = by_topic.get(topic_id, frozenset()) | still
+        return [Initialization(topic_id, still, -1) for topic_id, still in by_topic.items() if still]

@@ -1,13 +1,36 @@
-"""The group coordinator's SQL, one function per statement. Schema `groups`."""
+"""The group coordinator's SQL, one function per statement. Schema `groups`.
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+Each write names its shard's epoch: once another instance took the shard over it raises NOT_HELD. One that gateways and
+the other instances must learn of notes that in the same statement.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from sharequeue.protocol.internal import Gateway, GatewayGeneration
 
 Connection = Any  # asyncpg ships no types
+
+CHANGES_CHANNEL: Final = "sharequeue_groups_changes"
+NOT_HELD: Final = "SQ016"
+"""The SQLSTATE of a write under an epoch that is over."""
+
+
+class Fence(NamedTuple):
+    """A shard and the epoch it is owned under."""
+
+    shard: int
+    owner_epoch: int
+
+
+class Change(NamedTuple):
+    """A topic or a group's settings changed; with neither the gateways did."""
+
+    version: int
+    topic_id: str | None
+    group_id: str | None
 
 
 class TopicRow(NamedTuple):
@@ -40,39 +63,51 @@ async def topics(connection: Connection) -> list[TopicRow]:
     return [_topic(row) for row in rows]
 
 
-async def topic(connection: Connection, name: str) -> TopicRow | None:
-    """The topic of that name; waits for a change of it that is still under way."""
-    row = await connection.fetchrow(
-        "SELECT topic_id, name, partitions, config FROM groups.topics WHERE name = $1 AND NOT deleting FOR UPDATE", name
+async def topics_by_id(connection: Connection, topic_ids: Sequence[str]) -> list[TopicRow]:
+    rows = await connection.fetch(
+        "SELECT topic_id, name, partitions, config FROM groups.topics WHERE topic_id = ANY($1::uuid[]) AND NOT deleting",
+        topic_ids,
     )
-    return None if row is None else _topic(row)
+    return [_topic(row) for row in rows]
 
 
-async def insert_topic(connection: Connection, new: TopicRow) -> TopicRow | None:
-    """Returns: the topic of that name: this one, or one that was there before."""
-    status: str = await connection.execute(
-        """INSERT INTO groups.topics (topic_id, name, partitions, config) VALUES ($1, $2, $3, $4::jsonb)
-           ON CONFLICT (name) WHERE NOT deleting DO NOTHING""",
+async def insert_topic(connection: Connection, fence: Fence, new: TopicRow) -> None:
+    """Make a topic, unless there is one of that name."""
+    await connection.execute(
+        """WITH made AS (
+             INSERT INTO groups.topics (topic_id, name, partitions, config)
+             SELECT $3, $4, $5, $6::jsonb FROM groups.held($1, $2)
+             ON CONFLICT (name) WHERE NOT deleting DO NOTHING RETURNING topic_id)
+           SELECT groups.note_change(topic_id, NULL) FROM made""",
+        *fence,
         new.topic_id,
         new.name,
         new.partitions,
         _json(new.config),
     )
-    return new if status == "INSERT 0 1" else await topic(connection, new.name)
 
 
-async def update_topic(connection: Connection, changed: TopicRow) -> TopicRow:
+async def update_topic(connection: Connection, fence: Fence, changed: TopicRow) -> None:
     await connection.execute(
-        "UPDATE groups.topics SET partitions = $2, config = $3::jsonb WHERE topic_id = $1",
+        """WITH changed AS (
+             UPDATE groups.topics SET partitions = $4, config = $5::jsonb FROM groups.held($1, $2)
+             WHERE topic_id = $3 RETURNING topic_id)
+           SELECT groups.note_change(topic_id, NULL) FROM changed""",
+        *fence,
         changed.topic_id,
         changed.partitions,
         _json(changed.config),
     )
-    return changed
 
 
-async def mark_topic_deleting(connection: Connection, topic_id: str) -> None:
-    await connection.execute("UPDATE groups.topics SET deleting = true WHERE topic_id = $1", topic_id)
+async def mark_topic_deleting(connection: Connection, fence: Fence, topic_id: str) -> None:
+    await connection.execute(
+        """WITH changed AS (
+             UPDATE groups.topics SET deleting = true FROM groups.held($1, $2) WHERE topic_id = $3 RETURNING topic_id)
+           SELECT groups.note_change(topic_id, NULL) FROM changed""",
+        *fence,
+        topic_id,
+    )
 
 
 async def deleting_topics(connection: Connection) -> list[tuple[str, int]]:
@@ -80,9 +115,10 @@ async def deleting_topics(connection: Connection) -> list[tuple[str, int]]:
     return [(str(row[0]), row[1]) for row in rows]
 
 
-async def remove_topic(connection: Connection, topic_id: str) -> None:
+async def remove_topic(connection: Connection, fence: Fence, topic_id: str) -> None:
     """Forget a topic and every group's metadata of it."""
     async with connection.transaction():
+        await connection.execute("SELECT groups.held($1, $2)", *fence)
         await connection.execute("DELETE FROM groups.share_group_topics WHERE topic_id = $1", topic_id)
         await connection.execute("DELETE FROM groups.topics WHERE topic_id = $1", topic_id)
 
@@ -105,29 +141,47 @@ async def group_count(connection: Connection) -> int:
     return count
 
 
-async def bump_group(connection: Connection, group_id: str) -> int:
+async def bump_group(connection: Connection, fence: Fence, group_id: str) -> int:
     """Make the group, or raise its epoch; a deleted group's epoch goes on. Returns: the new epoch."""
     epoch: int = await connection.fetchval(
-        """INSERT INTO groups.share_groups (group_id, group_epoch) VALUES ($1, 2)
+        """INSERT INTO groups.share_groups (group_id, group_epoch) SELECT $3, 2 FROM groups.held($1, $2)
            ON CONFLICT (group_id) DO UPDATE SET group_epoch = groups.share_groups.group_epoch + 1, deleted = false
            RETURNING group_epoch""",
+        *fence,
         group_id,
     )
     return epoch
 
 
-async def save_group_topics(connection: Connection, group_id: str, rows: Sequence[GroupTopicRow]) -> None:
-    await connection.executemany(
+async def save_group_topics(connection: Connection, fence: Fence, group_id: str, rows: Sequence[GroupTopicRow]) -> bool:
+    """Returns: False if one of the topics is gone, or goes; the others are saved."""
+    status: str = await connection.execute(
         """INSERT INTO groups.share_group_topics (group_id, topic_id, initializing, initialized)
-           VALUES ($1, $2, $3, $4)
-           ON CONFLICT (group_id, topic_id) DO UPDATE SET initializing = $3, initialized = $4, deleting = false""",
-        [(group_id, row.topic_id, sorted(row.initializing), sorted(row.initialized)) for row in rows],
+           SELECT $3, t.topic_id, t.initializing::int[], t.initialized::int[]
+           FROM groups.held($1, $2), unnest($4::uuid[], $5::text[], $6::text[]) AS t(topic_id, initializing, initialized)
+           JOIN groups.topics USING (topic_id) WHERE NOT topics.deleting FOR SHARE OF topics
+           ON CONFLICT (group_id, topic_id) DO UPDATE
+           SET initializing = EXCLUDED.initializing, initialized = EXCLUDED.initialized, deleting = false""",
+        *fence,
+        group_id,
+        [row.topic_id for row in rows],
+        [_array(row.initializing) for row in rows],
+        [_array(row.initialized) for row in rows],
     )
+    return status == f"INSERT 0 {len(rows)}"
 
 
-async def remove_group_topics(connection: Connection, group_id: str, topic_ids: Sequence[str]) -> None:
+def _array(numbers: Iterable[int]) -> str:
+    return "{" + ",".join(map(str, sorted(numbers))) + "}"
+
+
+async def remove_group_topics(connection: Connection, fence: Fence, group_id: str, topic_ids: Sequence[str]) -> None:
     await connection.execute(
-        "DELETE FROM groups.share_group_topics WHERE group_id = $1 AND topic_id = ANY($2::uuid[])", group_id, topic_ids
+        """DELETE FROM groups.share_group_topics USING groups.held($1, $2)
+           WHERE group_id = $3 AND topic_id = ANY($4::uuid[])""",
+        *fence,
+        group_id,
+        topic_ids,
     )
 
 
@@ -137,10 +191,13 @@ async def group_config(connection: Connection, group_id: str) -> dict[str, str]:
     return config
 
 
-async def save_group_config(connection: Connection, group_id: str, config: Mapping[str, str]) -> None:
+async def save_group_config(connection: Connection, fence: Fence, group_id: str, config: Mapping[str, str]) -> None:
     await connection.execute(
-        """INSERT INTO groups.share_group_configs (group_id, config) VALUES ($1, $2::jsonb)
-           ON CONFLICT (group_id) DO UPDATE SET config = $2::jsonb""",
+        """WITH saved AS (
+             INSERT INTO groups.share_group_configs (group_id, config) SELECT $3, $4::jsonb FROM groups.held($1, $2)
+             ON CONFLICT (group_id) DO UPDATE SET config = $4::jsonb RETURNING group_id)
+           SELECT groups.note_change(NULL, group_id) FROM saved""",
+        *fence,
         group_id,
         _json(config),
     )
@@ -156,12 +213,17 @@ async def gateway_generation(connection: Connection) -> GatewayGeneration:
     return _generation(row)
 
 
-async def next_gateway_generation(connection: Connection, gateways: Sequence[Gateway]) -> GatewayGeneration:
+async def next_gateway_generation(
+    connection: Connection, fence: Fence, gateways: Sequence[Gateway]
+) -> GatewayGeneration:
     """Make these gateways the ones that lead, under a number above every leader epoch given before."""
     row = await connection.fetchrow(
-        """UPDATE groups.gateway_generation
-           SET previous = number, number = nextval('groups.leader_epoch'), gateways = $1::jsonb
-           RETURNING number, previous, gateways""",
+        """WITH changed AS (
+             UPDATE groups.gateway_generation
+             SET previous = number, number = nextval('groups.leader_epoch'), gateways = $3::jsonb
+             FROM groups.held($1, $2) RETURNING number, previous, gateways)
+           SELECT number, previous, gateways, groups.note_change(NULL, NULL) FROM changed""",
+        *fence,
         msgspec.json.encode(gateways).decode(),
     )
     return _generation(row)
@@ -169,3 +231,19 @@ async def next_gateway_generation(connection: Connection, gateways: Sequence[Gat
 
 def _generation(row: Any) -> GatewayGeneration:
     return GatewayGeneration(number=row[0], previous=row[1], gateways=msgspec.json.decode(row[2], type=list[Gateway]))
+
+
+# Changes
+
+
+async def metadata_version(connection: Connection) -> int:
+    """The version of the last change; waits for one that is being committed."""
+    version: int = await connection.fetchval("SELECT version FROM groups.metadata_version FOR SHARE")
+    return version
+
+
+async def changes_after(connection: Connection, version: int) -> list[Change]:
+    rows = await connection.fetch(
+        "SELECT version, topic_id, group_id FROM groups.metadata_changes WHERE version > $1 ORDER BY version", version
+    )
+    return [Change(row[0], None if row[1] is None else str(row[1]), row[2]) for row in rows]

@@ -36,25 +36,13 @@ def metadata_hash(view: View) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def assignable(topic: Topic, initialized: frozenset[int]) -> frozenset[int]:
-    """The initialised partitions that the topic has: the same object if these are all."""
-    if max(initialized, default=-1) < topic.partitions:
-        return initialized
-    return frozenset(partition for partition in initialized if partition < topic.partitions)
-
-
 def all_initialized(view: View) -> bool:
-    return all(
-        topic is None or len(assignable(topic, initialized)) == topic.partitions for _, topic, initialized in view
-    )
+    return all(topic is None or len(initialized) >= topic.partitions for _, topic, initialized in view)
 
 
 def all_assigned(view: View, assigned: Mapping[str, Collection[int]]) -> bool:
-    """Whether of each topic just those partitions are assigned to anybody that may be."""
-    return all(
-        topic is None or assigned.get(topic.topic_id, NONE) == assignable(topic, initialized)
-        for _, topic, initialized in view
-    )
+    """Whether of each topic just those partitions are assigned to anybody that may be: the initialised ones."""
+    return all(topic is None or assigned.get(topic.topic_id, NONE) == initialized for _, topic, initialized in view)
 
 
 def missing(

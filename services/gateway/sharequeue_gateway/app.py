@@ -9,6 +9,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
 from sharequeue.serving import create_app, serve
+from sharequeue_gateway.group_use import GroupUse
 from sharequeue_gateway.leader_api import LeaderApi
 from sharequeue_gateway.produce_api import ProduceApi
 from sharequeue_gateway.records_api import RecordsApi
@@ -23,6 +24,7 @@ def create_gateway_app(
     leader: LeaderApi,
     topics: TopicsApi,
     groups: GroupsApi,
+    group_use: GroupUse,
     ready: Callable[[], Awaitable[Readiness]],
     *,
     cluster_token: str,
@@ -55,6 +57,9 @@ def create_gateway_app(
         (apis.RELEASE_AT_LEADER, leader.release),
         (apis.IN_FLIGHT_AT_LEADER, groups.in_flight_here),
         (apis.YIELD_SHARE_PARTITIONS, leader.yield_share_partitions),
+        (apis.GROUP_USAGE, group_use.usage),
+        (apis.UNLOAD_GROUP, group_use.unload),
+        (apis.RELEASE_MEMBER, group_use.release_member),
     ):
         serve(app, api, handler, max_request_bytes=max_request_bytes, cluster_token=cluster_token)
     serve_operations(app, ready)

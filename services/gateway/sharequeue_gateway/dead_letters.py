@@ -1,19 +1,19 @@
 """The dead-letter queue: writes ranges that are ARCHIVING to their topic, then archives them. Source: KIP-1191.
 
 Ours to do better than Kafka: a dead letter is never dropped. While it cannot be written it stays ARCHIVING and is tried
-again; a topic that refuses it for good parks it in a table of the record log. A crash writes it once: each carries its
+again; one that its topic refuses for good is parked in a table of the record log. A crash writes it once: each carries its
 (group, topic id, partition, offset, delivery count) as a key.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from sharequeue.log import fields
-from sharequeue.protocol.errors import ApiError, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.errors import ApiError, UnknownTopicOrPartition
 from sharequeue.protocol.types import SharePartitionKey, topic_name_fault
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 RECORDS_AT_ONCE: Final = 500
+BYTES_AT_ONCE: Final = 1 << 20
 FIRST_PAUSE_MS: Final = 200
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -129,30 +130,38 @@ class DeadLetterQueue:
             await self._write_share_partition(ranges)
 
     async def _write_share_partition(self, ranges: Sequence[PendingLetters]) -> None:
+        """Write what is due of one share-partition: each range on its own, so that none stops the others."""
         led = ranges[0].led
-        group_id = led.key.group_id
-        metrics.DEAD_LETTER_WRITES.labels(group_id).inc()
+        metrics.DEAD_LETTER_WRITES.labels(led.key.group_id).inc(len(ranges))
         try:
             destination = await self._destination(led)
-            for pending in ranges:
-                await self._write_range(pending, destination)
         except Exception as fault:
-            unexpected = not isinstance(fault, ApiError)
-            detail = fault.detail if isinstance(fault, ApiError) else repr(fault)
-            log.log(
-                logging.ERROR if unexpected else logging.WARNING,
-                "dead letters not written yet",
-                exc_info=unexpected,
-                extra=fields(group_id=group_id, topic=led.topic_name, partition=led.key.partition, cause=detail),
-            )
-            metrics.FAILED_DEAD_LETTER_WRITES.labels(group_id).inc()
-            now_ms = self._clock.now_ms()
-            for pending in ranges:
-                if pending in self._pending:
-                    pending.attempts += 1
-                    pending.last_error = detail
-                    pause_ms = min(FIRST_PAUSE_MS * 2 ** min(pending.attempts, 20), self._retry_max_ms)
-                    pending.next_attempt_at_ms = now_ms + pause_ms
+            self._try_again(ranges, fault)
+            return
+        for pending in ranges:
+            try:
+                await self._write_range(pending, destination)
+            except Exception as fault:
+                self._try_again([pending], fault)
+
+    def _try_again(self, ranges: Sequence[PendingLetters], fault: Exception) -> None:
+        led = ranges[0].led
+        unexpected = not isinstance(fault, ApiError)
+        detail = fault.detail if isinstance(fault, ApiError) else repr(fault)
+        log.log(
+            logging.ERROR if unexpected else logging.WARNING,
+            "dead letters not written yet",
+            exc_info=unexpected,
+            extra=fields(group_id=led.key.group_id, topic=led.topic_name, partition=led.key.partition, cause=detail),
+        )
+        metrics.FAILED_DEAD_LETTER_WRITES.labels(led.key.group_id).inc(len(ranges))
+        now_ms = self._clock.now_ms()
+        for pending in ranges:
+            if pending in self._pending:
+                pending.attempts += 1
+                pending.last_error = detail
+                pause_ms = min(FIRST_PAUSE_MS * 2 ** min(pending.attempts, 20), self._retry_max_ms)
+                pending.next_attempt_at_ms = now_ms + pause_ms
 
     async def _destination(self, led: LedSharePartition) -> Topic | Refused:
         """The group's dead-letter topic, made if it is missing; or why it refuses."""
@@ -176,26 +185,12 @@ class DeadLetterQueue:
 
     async def _write_range(self, pending: PendingLetters, destination: Topic | Refused) -> None:
         led, letter = pending.led, pending.letter
-        for first_offset in range(letter.first_offset, letter.last_offset + 1, RECORDS_AT_ONCE):
-            last_offset = min(first_offset + RECORDS_AT_ONCE - 1, letter.last_offset)
-            sources: dict[int, SourceRecord] = {}
-            if led.config.dead_letter_copy_record:
-                sources = await self._sources(led, first_offset, last_offset)
-            rows = [
-                self._row(led, letter, offset, sources.get(offset), destination)
-                for offset in range(first_offset, last_offset + 1)
-            ]
-            if isinstance(destination, Refused):
-                await self._record_log.park_dead_letters(rows)
-                metrics.PARKED_DEAD_LETTERS.labels(led.key.group_id).inc(len(rows))
-            else:
-                partition = led.key.partition % destination.partitions
-                await self._record_log.append_dead_letters(destination.topic_id, partition, rows)
-                metrics.DEAD_LETTERS.labels(led.key.group_id).inc(len(rows))
-        if isinstance(destination, Refused):
+        parked: str | None = None
+        async for rows in self._rows(led, letter, destination):
+            parked = await self._store(led, rows, destination) or parked
+        if parked is not None:
             log.warning(
-                "dead letters parked",
-                extra=fields(group_id=led.key.group_id, topic=led.topic_name, cause=destination.reason),
+                "dead letters parked", extra=fields(group_id=led.key.group_id, topic=led.topic_name, cause=parked)
             )
         del self._pending[pending]
         if led.fenced:
@@ -212,6 +207,28 @@ class DeadLetterQueue:
 
         self._leader.persist(led, write).add_done_callback(persisted)
 
+    async def _store(
+        self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: Topic | Refused
+    ) -> str | None:
+        """Append dead letters, and park those that their topic cannot take. Returns: why some were parked, if any."""
+        group_id = led.key.group_id
+        if isinstance(destination, Refused):
+            refused, reason = rows, destination.reason
+        else:
+            limit = destination.max_message_bytes
+            fitting = [row for row in rows if len(row.tail) <= limit]
+            refused = [row for row in rows if len(row.tail) > limit]
+            reason = f"the headers alone exceed the {limit} bytes that topic {destination.name!r} takes"
+            if fitting:
+                partition = led.key.partition % destination.partitions
+                await self._record_log.append_dead_letters(destination.topic_id, partition, fitting)
+                metrics.DEAD_LETTERS.labels(group_id).inc(len(fitting))
+        if not refused:
+            return None
+        await self._record_log.park_dead_letters([row._replace(cause=reason) for row in refused])
+        metrics.PARKED_DEAD_LETTERS.labels(group_id).inc(len(refused))
+        return reason
+
     async def _forget_archived(self) -> None:
         archived, self._archived = self._archived, []
         for source, state_epoch, letter in archived:
@@ -220,33 +237,53 @@ class DeadLetterQueue:
             except ApiError as error:
                 log.info("keys of dead letters stay behind", extra=fields(group_id=source.group_id, cause=error.detail))
 
-    async def _sources(self, led: LedSharePartition, first_offset: int, last_offset: int) -> dict[int, SourceRecord]:
-        """The source records that are still in the log, by offset."""
-        found: dict[int, SourceRecord] = {}
+    async def _rows(
+        self, led: LedSharePartition, letter: DeadLetter, destination: Topic | Refused
+    ) -> AsyncIterator[list[DeadLetterRow]]:
+        """The dead letters of a range, as many at a time as one append should hold."""
+        limit = None if isinstance(destination, Refused) else destination.max_message_bytes
+        rows: list[DeadLetterRow] = []
+        size = 0
+        async for offset, source in self._sources(led, letter.first_offset, letter.last_offset):
+            row = self._row(led, letter, offset, source, limit)
+            if rows and (len(rows) == RECORDS_AT_ONCE or size + len(row.tail) > BYTES_AT_ONCE):
+                yield rows
+                rows, size = [], 0
+            rows.append(row)
+            size += len(row.tail)
+        yield rows
+
+    async def _sources(
+        self, led: LedSharePartition, first_offset: int, last_offset: int
+    ) -> AsyncIterator[tuple[int, SourceRecord | None]]:
+        """Each offset with its source record, if it is to be copied and still in the log; read as it is asked for."""
         offset = first_offset
-        while offset <= last_offset:
+        while led.config.dead_letter_copy_record and offset <= last_offset:
             try:
                 read = await self._record_log.read(
-                    led.key.topic_id, led.key.partition, offset, 1 << 20, last_offset - offset + 1
+                    led.key.topic_id, led.key.partition, offset, BYTES_AT_ONCE, last_offset - offset + 1
                 )
             except OffsetOutOfRange as out_of_range:
-                offset = out_of_range.log_start_offset
+                begin = min(out_of_range.log_start_offset, last_offset + 1)
+                for gone in range(offset, begin):
+                    yield gone, None
+                offset = begin
                 continue
             if not read.batches:
                 break
             for batch in read.batches:
-                found.update(_records_of(batch, offset, last_offset))
-            offset = read.batches[-1].last_offset + 1
-        return found
+                end = min(batch.last_offset, last_offset)
+                found = _records_of(batch, offset, end)
+                for each in range(offset, end + 1):
+                    yield each, found.get(each)
+                offset = max(offset, end + 1)
+        for each in range(offset, last_offset + 1):
+            yield each, None
 
     def _row(
-        self,
-        led: LedSharePartition,
-        letter: DeadLetter,
-        offset: int,
-        source: SourceRecord | None,
-        destination: Topic | Refused,
+        self, led: LedSharePartition, letter: DeadLetter, offset: int, source: SourceRecord | None, limit: int | None
     ) -> DeadLetterRow:
+        """One dead letter; without the source record's key and value if `limit` is kept by that."""
         headers = {
             "__dlq.errors.topic": led.topic_name,
             "__dlq.errors.partition": str(led.key.partition),
@@ -257,13 +294,11 @@ class DeadLetterQueue:
         }
         if letter.reason:
             headers["__dlq.errors.reason"] = letter.reason
-        limit = None if isinstance(destination, Refused) else destination.max_message_bytes
         now_ms = self._clock.now_ms()
         tail = _tail(now_ms, source, headers)
         if limit is not None and len(tail) > limit:
-            tail = _tail(now_ms, None, headers)
-            if len(tail) > limit:
-                raise TooLarge(f"a dead letter's headers alone exceed the {limit} bytes its topic takes", limit=limit)
+            bare = _tail(now_ms, None, headers)
+            tail = bare if len(bare) <= limit else tail
         state_epoch = led.machine.state_epoch
         return DeadLetterRow(led.key, state_epoch, offset, letter.delivery_count, tail, now_ms, letter.cause)
 

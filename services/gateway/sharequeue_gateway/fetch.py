@@ -158,6 +158,16 @@ class Fetcher:
         """The partitions somebody waits for."""
         return {(led.key.topic_id, led.key.partition) for leds in self._waiting.values() for led in leds}
 
+    def waiting_of(self, group_id: str) -> list[WaitingFetch]:
+        """A group's fetches that wait for records."""
+        return [waiting for waiting, leds in self._waiting.items() if any(led.key.group_id == group_id for led in leds)]
+
+    def end(self, group_id: str) -> None:
+        """Answer a group's waiting fetches now."""
+        for waiting in self.waiting_of(group_id):
+            waiting.replaced = True
+            waiting.wake()
+
     async def finish(self) -> None:
         """Answer every waiting fetch now: the gateway stops."""
         for waiting in list(self._waiting):
@@ -180,7 +190,7 @@ class Fetcher:
         """
         rotated = rotate(partitions, next(self._turns) if turn is None else turn)
         while True:
-            loaded = await self._leader.get(group_id, rotated)
+            loaded = await self._leader.get(group_id, rotated, deadline_ms=limits.deadline_ms)
             leds = [led for led in loaded if isinstance(led, LedSharePartition)]
             faults = [
                 PartitionFault(topic.name, partition, outcome)

@@ -19,6 +19,7 @@ from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.fetch import Fetcher
+from sharequeue_gateway.group_use import GroupUse
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.leader_api import LeaderApi
 from sharequeue_gateway.loading import Loader
@@ -141,6 +142,7 @@ async def prepare(settings: Settings) -> Service:
         ),
         TopicsApi(metadata, record_log),
         GroupsApi(metadata, record_log, leader, dead_letters, routing),
+        GroupUse(metadata, leader, fetcher, sessions, lock_timers),
         ready,
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,

@@ -7,11 +7,11 @@ epoch that fences the lost write. Source: KIP-932, the share-partition leader.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 
 from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, Throttled
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, NotLeaderOrFollower, Throttled, error_of
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 SWEEP_PAUSE_S = 0.5
 UNLOADING_CODES = frozenset({3, 6, 42, 69})
 REMIND_AGAIN_MS = 30_000
+LOADING_PATIENCE_MS = 5_000
+NEW_EPOCH_PATIENCE_S = 10.0
 LET_GO_S = 1.5
 """How long writes under way may take before share-partitions are handed over."""
 
@@ -62,8 +64,13 @@ class Leader:
         """Loads under way that do not initialise."""
         self._loading_due: set[SharePartitionKey] = set()
         self._reloading: dict[SharePartitionKey, LedSharePartition] = {}
-        """Given up because a write's outcome is not known; their locks are taken over by the load that follows."""
+        """Given up because a write's outcome is not known; their locks are taken over by the load that follows.
+
+        Who holds records may never ask again, so one is loaded at the latest when a lock of it ends.
+        """
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
+        self._outdated: set[SharePartitionKey] = set()
+        """Loads under way whose state was set anew meanwhile: what they bring is not led."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._new_epoch: asyncio.Task[None] | None = None
         self.on_dead_letters: Callable[[LedSharePartition, Sequence[DeadLetter]], None] = lambda led, letters: None
@@ -82,11 +89,18 @@ class Leader:
         return self._led.values()
 
     async def get(
-        self, group_id: str, partitions: Sequence[tuple[Topic, int]], *, initialize: bool = True
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[Topic, int]],
+        *,
+        initialize: bool = True,
+        deadline_ms: int | None = None,
     ) -> list[Loaded]:
         """The share-partitions of a group, loaded; an error in the place of one that cannot be.
 
-        `initialize`: a group and its share-partitions come to be; without it those that are not initialised fail.
+        Args:
+            initialize: a group and its share-partitions come to be; without it those that are not initialised fail.
+            deadline_ms: when the caller goes without those that still load, but for LOADING_PATIENCE_MS in any case.
         """
         keys = [SharePartitionKey(group_id, topic.topic_id, partition) for topic, partition in partitions]
         answers: list[Loaded | None] = [self._led.get(key) for key in keys]
@@ -116,14 +130,25 @@ class Leader:
                 ]
             if led_here:
                 self._start_loading(group_id, led_here, initialize)
-        futures = [self._loading.get(key) for key in keys]
+        futures = {key: future for key in keys if (future := self._loading.get(key)) is not None}
         joined = self._loading_known.intersection(keys) if initialize else ()
-        for index, future in enumerate(futures):
-            if answers[index] is None:
-                answers[index] = await asyncio.shield(future) if future else self._led[keys[index]]
-            if keys[index] in joined and isinstance(answers[index], ApiError):
-                (answers[index],) = await self.get(group_id, [partitions[index]])
+        if futures:
+            await asyncio.wait(futures.values(), timeout=self._patience_s(deadline_ms))
+        for index, key in enumerate(keys):
+            if answers[index] is not None:
+                continue
+            if not futures[key].done():
+                answers[index] = error_of(14, "the share-partition is still being loaded; try again in a moment")
+            elif key in joined and isinstance(futures[key].result(), ApiError):
+                (answers[index],) = await self.get(group_id, [partitions[index]], deadline_ms=deadline_ms)
+            else:
+                answers[index] = futures[key].result()
         return answers  # type: ignore[return-value]
+
+    def _patience_s(self, deadline_ms: int | None) -> float | None:
+        if deadline_ms is None:
+            return None
+        return max(deadline_ms - self._clock.now_ms(), LOADING_PATIENCE_MS) / 1000
 
     def _start_loading(
         self, group_id: str, missing: Sequence[tuple[SharePartitionKey, Topic]], initialize: bool
@@ -139,8 +164,7 @@ class Leader:
         started_ms = self._clock.now_ms()
         outcomes: Sequence[tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError]
         try:
-            if self._new_epoch is not None:
-                await self._new_epoch
+            await self._have_new_epoch()
             left = {key: led for key, _ in missing if (led := self._reloading.get(key)) is not None}
             outcomes = await self._loader.load(group_id, missing, left, initialize=initialize)
         except ApiError as error:
@@ -161,12 +185,16 @@ class Leader:
                 )
             else:
                 answer, dead_letters = outcome
-                self._led[key] = answer
+                if key in self._outdated:
+                    answer.fenced = True
+                else:
+                    self._led[key] = answer
+                    self._by_place.setdefault((key.topic_id, key.partition), {})[answer] = None
                 self._reloading.pop(key, None)
-                self._by_place.setdefault((key.topic_id, key.partition), {})[answer] = None
-                if dead_letters:
+                if dead_letters and not answer.fenced:
                     self.on_dead_letters(answer, dead_letters)
             self._loading_known.discard(key)
+            self._outdated.discard(key)
             self._loading.pop(key).set_result(answer)
 
     def _not_leader(self) -> ApiError:
@@ -208,6 +236,22 @@ class Leader:
             await asyncio.wait(quiet, timeout=LET_GO_S)
         await self._lock_timers.hand_over(due)
 
+    def unload_group(self, group_id: str, topic_ids: Collection[str] = ()) -> None:
+        """The state of a group's share-partitions was set anew: lead nothing that was loaded before.
+
+        `topic_ids`: only of these topics; none: of all.
+        """
+
+        def concerned(keys: Iterable[SharePartitionKey]) -> list[SharePartitionKey]:
+            of_group = [key for key in keys if key.group_id == group_id]
+            return [key for key in of_group if not topic_ids or key.topic_id in topic_ids]
+
+        for key in concerned(self._led):
+            self.unload(self._led[key])
+        for key in concerned(self._reloading):
+            del self._reloading[key]
+        self._outdated.update(concerned(self._loading))
+
     def log_changed(self, topic_id: str, partition: int) -> None:
         """Records were appended to a partition, or its log start moved."""
         for led in self._by_place.get((topic_id, partition), ()):
@@ -215,17 +259,26 @@ class Leader:
 
     def _reload_with_new_epoch(self, led: LedSharePartition) -> None:
         self.unload(led)
-        self._reloading[led.key] = led
+        if led.machine.held_count:
+            self._reloading[led.key] = led
         if self._new_epoch is None:
             self._new_epoch = asyncio.get_running_loop().create_task(self._take_new_epoch())
+
+    async def _have_new_epoch(self) -> None:
+        """Wait for the epoch that fences a lost write. Raises: CoordinatorNotAvailable: it takes too long."""
+        new_epoch = self._new_epoch
+        if new_epoch is not None:
+            await asyncio.wait([new_epoch], timeout=NEW_EPOCH_PATIENCE_S)
+            if not new_epoch.done():
+                raise CoordinatorNotAvailable("the group coordinator gives no leader epoch now; try again in a moment")
 
     async def _take_new_epoch(self) -> None:
         while True:
             try:
                 self._loader.leader_epoch = await self._cluster.next_leader_epoch()
                 break
-            except ApiError as error:
-                log.warning("no new leader epoch yet", extra=fields(cause=error.detail))
+            except Exception as fault:  # whatever it is: before there is one nothing may be loaded
+                log.warning("no new leader epoch yet", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(0.5)
         self._new_epoch = None
 
@@ -327,13 +380,17 @@ class Leader:
         if led is None:
             if not self._cluster.leads(key):
                 self._spawn(self._lock_timers.hand_over({key: self._cluster.leader_of(key).node_id}))
-            elif key not in self._loading_due:
-                self._loading_due.add(key)
-                self._spawn(self._load_due(key))
+            else:
+                self._start_loading_due(key)
             return
         self.expire(led)
         over = led.take_lock_entries_over()
         self._lock_timers.write(LockWrite(key, led.machine.leader_epoch, self._remind_at_ms(led), {}, over, None))
+
+    def _start_loading_due(self, key: SharePartitionKey) -> None:
+        if key not in self._loading_due:
+            self._loading_due.add(key)
+            self._spawn(self._load_due(key))
 
     async def _load_due(self, key: SharePartitionKey) -> None:
         """A lock of a share-partition that nobody fetches from is due: load it, so that its records come back."""
@@ -345,7 +402,10 @@ class Leader:
                 (loaded,) = await self.get(key.group_id, [(topic, key.partition)], initialize=False)
             if isinstance(loaded, LedSharePartition):
                 self._on_due(key)
+            elif isinstance(loaded, NotLeaderOrFollower):
+                self._reloading.pop(key, None)
             elif topic is None or (isinstance(loaded, ApiError) and loaded.definite and not loaded.error.retriable):
+                self._reloading.pop(key, None)
                 await self._lock_timers.forget_due(key)
         except ApiError as error:
             log.info("a lock that is due waits", extra=fields(group_id=key.group_id, cause=error.detail))
@@ -385,14 +445,17 @@ class Leader:
                     self.unload(led)
                 if index % 2000 == 1999:
                     await asyncio.sleep(0)
+            for key, led in self._reloading.items():
+                if (led.machine.next_deadline_ms() or 0) <= now_ms:
+                    self._start_loading_due(key)
 
-    def release_member(self, leds: Iterable[LedSharePartition], member_id: str) -> None:
-        """Release what a member holds; answered without waiting for the writes."""
+    def release_member(
+        self, leds: Iterable[LedSharePartition], member_id: str
+    ) -> list[asyncio.Future[ApiError | None]]:
+        """Release what a member holds. Returns: the outcomes of the writes, which need not be waited for."""
         now_ms = self._clock.now_ms()
-        for led in leds:
-            write = led.machine.release_member(member_id, now_ms)
-            if write is not None:
-                self.persist(led, write)
+        writes = [(led, led.machine.release_member(member_id, now_ms)) for led in leds]
+        return [self.persist(led, write) for led, write in writes if write is not None]
 
     # Bookkeeping
 

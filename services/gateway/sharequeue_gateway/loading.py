@@ -81,7 +81,6 @@ class Loader:
                 faults = await self._initialize(
                     group_id, wanted
                 )  # without the group coordinator the state itself tells
-            config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
             to_read = [item for item in wanted if item[0] not in faults]
             await self._take_from_former([key for key, _ in to_read])
             states = await self._read(group_id, to_read, leader_epoch)
@@ -99,6 +98,8 @@ class Loader:
                 elif restored[key] is None:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
+                    # asked for only now: who names a group that does not exist is not to make us remember it
+                    config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
                     known = [*(restored[key] or ()), *_left_locks(left.get(key), states[key])]
                     outcomes.append(await self._make(key, topic, config, states[key], known, leader_epoch))
             return outcomes

@@ -156,6 +156,14 @@ class LockTimers:
             await self._guard(self._execute(commands), LOAD_TIMEOUT_S)
         await self.hand_over(mine)
 
+    async def timed(self, keys: Sequence[SharePartitionKey]) -> list[SharePartitionKey]:
+        """Those that have a lock or a delay, as far as Redis knows."""
+        if self.degraded or not keys:
+            return []
+        commands = [["ZSCORE", self._due_set, _encode(key)] for key in keys]
+        scores = await self._guard(self._execute(commands), LOAD_TIMEOUT_S) or [None] * len(keys)
+        return [key for key, score in zip(keys, scores, strict=True) if score is not None]
+
     async def forget_due(self, key: SharePartitionKey) -> None:
         """No lock of this share-partition is of use any more: its topic or its state is gone."""
         await self._guard(self._redis.zrem(self._due_set, _encode(key)))
@@ -308,6 +316,7 @@ async def _in_time(call: Awaitable[Any], timeout_s: float) -> Any:
     """
     loop = asyncio.get_running_loop()
     turns = 0
+    timer: asyncio.TimerHandle
 
     def turn() -> None:
         nonlocal turns, timer

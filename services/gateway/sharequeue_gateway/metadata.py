@@ -123,10 +123,10 @@ class Metadata:
         """Ask again: somebody speaks of a partition that the topic did not have."""
         await self._ask(DescribeTopicsRequest(names=[name]))
 
-    async def _ask(self, request: DescribeTopicsRequest) -> None:
+    async def _ask(self, request: DescribeTopicsRequest) -> set[str]:
+        """Returns: the ids of the topics found, which are known now."""
         response: DescribeTopicsResponse = await self._call(apis.DESCRIBE_TOPICS, request)
-        for topic in response.topics:
-            self.learn(topic)
+        return {self.learn(topic).topic_id for topic in response.topics}
 
     def learn(self, described: messages.Topic) -> Topic:
         """Keep what an answer of the group coordinator told of a topic."""
@@ -197,30 +197,38 @@ class Metadata:
                 await asyncio.sleep(0.5)
 
     async def _apply(self, changes: MetadataChangesResponse) -> None:
-        first = self._version < 0
-        self._version = changes.version
-        if first:
-            return
-        if changes.reset:
-            names = list(self._by_name)
-            self._by_name.clear()
-            known_ids = set(self._by_id)
-            self._by_id.clear()
-            if names:
-                await self._ask(DescribeTopicsRequest(names=names))
-            for topic_id in known_ids - set(self._by_id):
+        """Take over what changed. What fails half-way is applied again: the version is set last."""
+        if self._version >= 0:
+            if changes.reset:
+                await self._learn_anew()
+            for topic in changes.topics:
+                if topic.topic_id in self._by_id:
+                    self.learn(topic)
+            for topic_id in changes.deleted_topic_ids:
                 self.forget(topic_id)
-        for topic in changes.topics:
-            if topic.topic_id in self._by_id:
-                self.learn(topic)
-        for topic_id in changes.deleted_topic_ids:
-            self.forget(topic_id)
-        for group_id in list(self._configs) if changes.reset else changes.group_ids:
-            if group_id in self._configs:
-                self.on_group_changed(group_id, await self.learn_config(group_id))
+            for group_id in list(self._configs) if changes.reset else changes.group_ids:
+                if group_id in self._configs:
+                    self.on_group_changed(group_id, await self.learn_config(group_id))
+        self._version = changes.version
+
+    async def _learn_anew(self) -> None:
+        """Ask for every topic that is known; those the group coordinator does not know are gone."""
+        topic_ids = list(self._by_id)
+        if topic_ids:
+            found = await self._ask(DescribeTopicsRequest(topic_ids=topic_ids))
+            for topic_id in set(topic_ids) - found:
+                self.forget(topic_id)
 
     # Calls that the group coordinator answers in the gateway's place
 
-    async def forward(self, api: apis.Api, request: Any = None, **path: str) -> bytes:
+    async def forward(
+        self,
+        api: apis.Api,
+        request: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+        **path: str,
+    ) -> bytes:
         """Pass a client's call on and return the answer's body as it came."""
-        return await self._coordinator.exchange(api, request, path=path)
+        return await self._coordinator.exchange(api, request, path=path, headers=headers, deadline_s=deadline_s)

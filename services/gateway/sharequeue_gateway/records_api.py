@@ -14,6 +14,7 @@ from sharequeue.protocol.errors import (
     InvalidGroupId,
     InvalidRequest,
     Throttled,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, FetchRequest
@@ -104,7 +105,7 @@ class RecordsApi:
         faults: list[PartitionFault] = []
         named = await self._partitions(request, faults)
         session = await self._session(group_id, member_id, request, named)
-        partitions = named if session is None else await self._session_partitions(session)
+        partitions = named if session is None else self._session_partitions(session, faults)
         closing = session is not None and session.closing
         fetching = bool(partitions) and not closing and not request.is_renew_ack
         asked = self._asked(group_id, member_id, request, None if session is None else session.turn)
@@ -119,6 +120,9 @@ class RecordsApi:
         await asyncio.sleep(0)  # acknowledgements are applied first, so that what they free can be acquired
         try:
             found = await self._routed.fetch(waiting, asked, partitions) if fetching else Found()
+            busy = partitions or faults or closing or request.acknowledgements or request.is_renew_ack
+            if session is not None and not busy:
+                await self._wait_for_nothing(waiting, asked)
             if found.results is None and request.acknowledgements:
                 found.results = await (acknowledging or self._acknowledge(group_id, member_id, request))
             if closing and session is not None:
@@ -177,13 +181,27 @@ class RecordsApi:
             held_back_ms=min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS),
         )
 
-    async def _session_partitions(self, session: OpenSession) -> Partitions:
+    def _session_partitions(self, session: OpenSession, faults: list[PartitionFault]) -> Partitions:
+        """The partitions of a session; those whose topic is gone become faults, once, and leave the session."""
         partitions = []
+        gone = []
         for topic_id, partition in session.partitions:
             topic = self._metadata.known_topic_id(topic_id)
             if topic is not None:
                 partitions.append((topic, partition))
+            else:
+                gone.append((topic_id, partition))
+                detail = f"the topic of id {topic_id} was deleted; its partition {partition} leaves the share session"
+                faults.append(PartitionFault(topic_id, partition, UnknownTopicId(detail)))
+        if gone and not session.closing:
+            self._sessions.forget(session, gone)
         return partitions
+
+    async def _wait_for_nothing(self, waiting: WaitingFetch, asked: Asked) -> None:
+        """A session without partitions is not answered at once either: nobody is to ask in a tight loop."""
+        remaining_ms = asked.limits.deadline_ms - self._clock.now_ms()
+        if asked.limits.max_records and asked.limits.max_bytes and remaining_ms > 0:
+            await self._fetcher.wait(waiting, asked.group_id, (), remaining_ms / 1000)
 
     async def _acknowledged(self, acknowledgements: Sequence[Acknowledgement]) -> Partitions | None:
         """The partitions that acknowledgements name; None if one of them is not known."""
@@ -297,6 +315,6 @@ def _all_failed(results: Sequence[AcknowledgementResult], failed_count: int) -> 
     return ApiError(
         first.detail or "no acknowledgement was applied",
         error=BY_CODE[first.code or "UNKNOWN_SERVER_ERROR"],
-        definite=first.status == "failed",
+        definite=all(result.status == "failed" for result in results),
         extra={"results": msgspec.to_builtins(results), "failed_count": failed_count},
     )

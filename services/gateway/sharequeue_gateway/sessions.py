@@ -84,6 +84,10 @@ class Sessions:
         session = self._cache.advance(key, epoch, self._clock.now_ms())
         return OpenSession(group_id, member_id, tuple(session.partitions), epoch, closing=False)
 
+    def forget(self, session: OpenSession, gone: Sequence[TopicIdPartition]) -> None:
+        """Take partitions out of a session. Raises: ShareSessionNotFound."""
+        self._cache.change(self._cache.find((session.group_id, session.member_id)), (), gone)
+
     def _closing(self, key: tuple[str, str]) -> OpenSession:
         session = self._cache.close(key)
         return OpenSession(*key, tuple(session.partitions), CLOSE, closing=True)
@@ -118,6 +122,19 @@ class Sessions:
             if (led := self._leader.loaded(SharePartitionKey(group_id, topic.topic_id, partition))) is not None
         ]
         self._leader.release_member(leds, member_id)
+
+    def count(self, group_id: str) -> int:
+        """How many sessions a group has here."""
+        return len(self._cache.of_group(group_id))
+
+    def end(self, group_id: str) -> None:
+        """Drop a group's sessions; nothing is released by that."""
+        for key in self._cache.of_group(group_id):
+            self._cache.drop(key)
+
+    def drop(self, group_id: str, member_id: str) -> bool:
+        """Drop a member's session, if there is one; nothing is released by that. Returns: whether there was."""
+        return self._cache.drop((group_id, member_id))
 
     async def sweep(self) -> None:
         """Drop idle sessions, for ever."""

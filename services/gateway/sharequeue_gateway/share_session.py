@@ -96,6 +96,14 @@ class ShareSessionCache:
         del self._sessions[key]
         return session
 
+    def of_group(self, group_id: str) -> list[SessionKey]:
+        """The keys of a group's sessions."""
+        return [key for key in self._sessions if key[0] == group_id]
+
+    def drop(self, key: SessionKey) -> bool:
+        """Drop a session, if it is there. Returns: whether it was."""
+        return self._sessions.pop(key, None) is not None
+
     def drop_idle(self, now_ms: int) -> int:
         """Drop sessions that were not used for the idle time. Returns: how many."""
         dropped = 0

@@ -6,10 +6,12 @@ from typing import Any
 import asyncpg
 
 from sharequeue import log
-from sharequeue.service import Clock, Service, check_address, run
+from sharequeue.coordinators import CoordinatorClient
+from sharequeue.ownership import Ownership
+from sharequeue.service import Clock, Service, check_address, node_name, own_url, run
 from sharequeue.settings import SettingsError, load
-from sharequeue.wire import Client
-from sharequeue_share_coordinator.app import create_share_coordinator_app
+from sharequeue.shard_store import ShardStore
+from sharequeue_share_coordinator.app import Topics, create_share_coordinator_app
 from sharequeue_share_coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.settings import PREFIX, Settings
 
@@ -39,27 +41,44 @@ def main() -> int:
         )
 
     async def prepare() -> Service:
+        ownership = Ownership(
+            connect,
+            ShardStore("share_state"),
+            node_id=node_name(settings.node_id, settings.port),
+            url=own_url(settings.url, settings.host, settings.port),
+            shards=range(settings.shards),
+            lease_ms=settings.lease_ms,
+        )
         coordinator = ShareCoordinator(
             connect,
+            ownership,
             clock,
-            owner=settings.node_id,
             updates_per_snapshot=settings.snapshot_update_records_per_snapshot,
             cold_interval_ms=settings.cold_partition_snapshot_interval_ms,
             prune_interval_ms=settings.prune_interval_ms,
             max_cached=settings.max_cached_share_partitions,
         )
-        await coordinator.take_over()
-        group_coordinator = Client(settings.coordinator_url, cluster_token=settings.cluster_token)
+        group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
+        topics = Topics(group_coordinators)
+        ownership.drain = coordinator.drain
+        ownership.on_lost = coordinator.forget
+        ownership.on_taken = lambda _: topics.forget()
+        await ownership.start()
         app = create_share_coordinator_app(
             coordinator,
-            group_coordinator,
+            ownership,
+            group_coordinators,
+            topics,
             clock,
             cluster_token=settings.cluster_token,
-            node_id=settings.node_id,
-            url=settings.url or f"http://{settings.host}:{settings.port}",
             updates_per_snapshot=settings.snapshot_update_records_per_snapshot,
         )
-        return Service(app, (coordinator.run, coordinator.housekeep), close=group_coordinator.close)
+
+        async def close() -> None:
+            await ownership.close()
+            await group_coordinators.close()
+
+        return Service(app, (ownership.run, coordinator.run, coordinator.housekeep), stop=ownership.stop, close=close)
 
     return run(prepare, settings.host, settings.port)
 

@@ -1,4 +1,4 @@
-"""The share coordinator's calls: the five state RPCs, batched writes, findCoordinator. Source: KIP-932."""
+"""The share coordinator's calls: the five state RPCs, batched writes, deletion of topics. Source: KIP-932."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,32 +6,32 @@ from collections.abc import Callable, Mapping, Sequence
 import asyncpg
 from fastapi import FastAPI
 
+from sharequeue.coordinators import CoordinatorClient
+from sharequeue.finding import serve_ownership
+from sharequeue.ownership import Ownership
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.internal import (
-    CoordinatorLocation,
     DescribeTopicsRequest,
     DescribeTopicsResponse,
-    FindCoordinatorQuery,
-    FindCoordinatorResponse,
     GroupStateResult,
     PartitionState,
     PartitionStateResult,
     ShareStateRequest,
     ShareStateResponse,
     TopicDeletedRequest,
+    TopicDeletedResponse,
     TopicState,
     TopicStateResult,
     WriteBatchRequest,
     WriteBatchResponse,
 )
-from sharequeue.protocol.messages import Empty, Readiness
+from sharequeue.protocol.messages import Readiness
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock, serve_operations
 from sharequeue.serving import Call, create_app, serve
-from sharequeue.wire import Client
 from sharequeue_share_coordinator import shard
-from sharequeue_share_coordinator.coordinator import LOST, Item, OwnershipLost, ShareCoordinator
+from sharequeue_share_coordinator.coordinator import LOST, Item, ShareCoordinator
 from sharequeue_share_coordinator.shard import Decision, KeyState
 
 GROWTH_PAUSE_S = 1.0
@@ -42,13 +42,17 @@ Rule = Callable[[KeyState | None, PartitionState, Decision | None], Decision]
 class Topics:
     """Partition counts of topics, asked of the group coordinator once; 0 = deleted."""
 
-    def __init__(self, coordinator: Client) -> None:
+    def __init__(self, coordinator: CoordinatorClient) -> None:
         self._coordinator = coordinator
         self._partitions: dict[str, int] = {}
         self._ask_again: dict[str, float] = {}
 
     def deleted(self, topic_id: str) -> None:
         self._partitions[topic_id] = 0
+
+    def forget(self) -> None:
+        """Shards came from another owner: it was told of deletions that this instance may have missed."""
+        self._partitions.clear()
 
     async def learn(self, topics: Sequence[TopicState]) -> str | None:
         """Ask for what is not known of these topics. Returns: why that could not be, or None."""
@@ -89,17 +93,16 @@ class Topics:
 
 def create_share_coordinator_app(
     coordinator: ShareCoordinator,
-    group_coordinator: Client,
+    ownership: Ownership,
+    group_coordinators: CoordinatorClient,
+    topics: Topics,
     clock: Clock,
     *,
     cluster_token: str,
-    node_id: str,
-    url: str,
     updates_per_snapshot: int,
 ) -> FastAPI:
     """The application of one share coordinator."""
     app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
-    topics = Topics(group_coordinator)
 
     async def run(
         groups: Mapping[str, Sequence[TopicState]], rule: Rule, **epochs: bool
@@ -130,6 +133,9 @@ def create_share_coordinator_app(
                     results.append(None)
                 answer.append((topic.topic_id, results))
             answers.append(answer)
+        refusal = coordinator.refusal(items)
+        if refusal is not None:
+            raise refusal
         decided = iter(await coordinator.submit(items) if items else ())
         return [
             [
@@ -187,34 +193,25 @@ def create_share_coordinator_app(
     async def read_summary(call: Call) -> ShareStateResponse:
         return await of_group(call, shard.read_summary)
 
-    async def topic_deleted(call: Call) -> Empty:
+    async def topic_deleted(call: Call) -> TopicDeletedResponse:
         request: TopicDeletedRequest = call.request
         topics.deleted(request.topic_id)
         try:
-            await coordinator.delete_topic(request.topic_id)
+            return TopicDeletedResponse(shards=await coordinator.delete_topic(request.topic_id))
         except (*LOST, asyncpg.PostgresError) as fault:
             raise CoordinatorNotAvailable(f"the state cannot be deleted now: {fault!r}") from fault
-        return Empty()
-
-    async def find_coordinator(call: Call) -> FindCoordinatorResponse:
-        query: FindCoordinatorQuery = call.request
-        if query.key_type != "share":
-            raise InvalidRequest(f"key_type must be share, not {query.key_type!r}")
-        check_key(query.key)
-        location = CoordinatorLocation(key=query.key, node_id=node_id, url=url, error_code=0)
-        return FindCoordinatorResponse(coordinators=[location])
 
     async def ready() -> Readiness:
-        dependencies = {"postgresql": "ok", "group coordinator": "ok"}
-        status = "ready"
+        dependencies = {"postgresql": "ok", "group coordinator": "ok", "shards": ownership.missing() or "ok"}
+        status = "degraded" if ownership.missing() else "ready"
         try:
-            await group_coordinator.call(apis.LIVEZ, deadline_s=1, retry=False)
+            await group_coordinators.call(apis.LIVEZ, deadline_s=1, retry=False)
         except ApiError as error:
             dependencies["group coordinator"] = error.detail
             status = "degraded"
         try:
             await coordinator.ping()
-        except (*LOST, asyncpg.PostgresError, OwnershipLost) as fault:
+        except (*LOST, asyncpg.PostgresError) as fault:
             dependencies["postgresql"] = repr(fault)
             status = "unavailable"
         return Readiness(status=status, dependencies=dependencies)
@@ -227,23 +224,12 @@ def create_share_coordinator_app(
         (apis.DELETE_STATE, delete),
         (apis.READ_STATE_SUMMARY, read_summary),
         (apis.TOPIC_STATE_DELETED, topic_deleted),
-        (apis.FIND_COORDINATOR, find_coordinator),
     ):
         serve(app, api, handler, cluster_token=cluster_token)
+    serve_ownership(app, ownership, "share", group_coordinators, cluster_token=cluster_token)
     serve_operations(app, ready)
     return app
 
 
 def _bind(rule: Rule, request: PartitionState, topic: Decision | None) -> Callable[[KeyState | None], Decision]:
     return lambda state: rule(state, request, topic)
-
-
-def check_key(key: str) -> SharePartitionKey:
-    """Parse `group:topic_id:partition` from the right: group ids may hold `:`. Raises: InvalidRequest."""
-    parts = key.rsplit(":", 2)
-    if len(parts) != 3 or not parts[0].strip() or not parts[2].isdigit():
-        raise InvalidRequest(f"a share key is group:topic_id:partition, not {key!r}")
-    hexadecimal = parts[1].replace("-", "")
-    if len(hexadecimal) != 32 or not all(digit in "0123456789abcdefABCDEF" for digit in hexadecimal):
-        raise InvalidRequest(f"{parts[1]!r} is not a topic id")
-    return SharePartitionKey(parts[0], parts[1], int(parts[2]))

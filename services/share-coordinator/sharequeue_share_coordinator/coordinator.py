@@ -1,22 +1,25 @@
 """The share coordinator's one loop: decide what was gathered, commit it in one statement, then answer.
 
 A state changes only once its row is durable. A commit that fails is split in halves until the culprit stands alone; one
-whose outcome is lost drops the states it touched, which are read again, under a higher owner epoch, before they are
-served: the lost write is then part of what is read, or can never happen.
+whose outcome is lost drops the states it touched, which are read again, under higher owner epochs, before they are
+served: the lost write is then part of what is read, or can never happen. One commit is for all shards that are owned.
 """
 
 import asyncio
+import itertools
 import logging
-import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import asyncpg
 
 from sharequeue.log import fields
+from sharequeue.ownership import Ownership
+from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import PartitionStateResult
+from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_share_coordinator import metrics, shard, store
@@ -25,6 +28,11 @@ from sharequeue_share_coordinator.shard import Decision, KeyState, Row
 log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 2000
+PRUNING_SHARD: Final = 0
+"""Its owner sweeps the rows of all shards that a newer snapshot holds."""
+ROUNDS_PER_SWEEP: Final = 20
+"""Of so many rounds of housekeeping, the first after a start among them, one reads whole tables."""
+KEYS_AT_ONCE: Final = 20_000
 LOST: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
@@ -34,10 +42,6 @@ LOST: Final = (
 )
 
 Decide = Callable[[KeyState | None], Decision]
-
-
-class OwnershipLost(Exception):
-    """Another share coordinator took over; this one must end."""
 
 
 class Item(NamedTuple):
@@ -56,30 +60,31 @@ class Work(NamedTuple):
 
 
 class _Entry:
-    __slots__ = ("key_id", "state")
+    __slots__ = ("key_id", "shard", "state")
 
-    def __init__(self, key_id: int | None, state: KeyState | None) -> None:
+    def __init__(self, shard: int, key_id: int | None, state: KeyState | None) -> None:
+        self.shard = shard
         self.key_id = key_id
         self.state = state
 
 
 class ShareCoordinator:
-    """Owns the shard's state in memory and its rows in PostgreSQL."""
+    """Serves the shards that `ownership` says are owned: their state in memory, their rows in PostgreSQL."""
 
     def __init__(
         self,
         connect: Callable[[], Awaitable[Any]],
+        ownership: Ownership,
         clock: Clock,
         *,
-        owner: str,
         updates_per_snapshot: int,
         cold_interval_ms: int,
         prune_interval_ms: int,
         max_cached: int,
     ) -> None:
         self._connect = connect
+        self._ownership = ownership
         self._clock = clock
-        self._owner = f"{owner}/{secrets.token_hex(4)}"  # a restarted process is another owner
         self._updates_per_snapshot = updates_per_snapshot
         self._cold_interval_ms = cold_interval_ms
         self._prune_interval_ms = prune_interval_ms
@@ -89,21 +94,42 @@ class ShareCoordinator:
         self._wake = asyncio.Event()
         self._connection: Any = None
         self._maintenance: Any = None
-        self.owner_epoch = 0
+        self._superseded: set[int] = set()
+        """Ids of keys that wrote a snapshot or a tombstone since the last round of housekeeping."""
+        self._deleted: dict[SharePartitionKey, int] = {}
+        """Those that wrote a tombstone."""
+        self._stateless: dict[SharePartitionKey, int] = {}
+        """Keys whose rows are gone. They go too, between two commits."""
         metrics.CACHED.set_function(lambda: len(self._entries))
 
-    async def take_over(self) -> None:
-        """Become the owner; waits for the writes of a predecessor."""
-        connection = await self._connect()
-        self.owner_epoch = await store.take_over(connection, self._owner)
-        self._connection = connection
-        log.info("took over", extra=fields(owner=self._owner, owner_epoch=self.owner_epoch))
-
     async def ping(self) -> None:
-        """Raises: OSError or asyncpg's errors: PostgreSQL does not answer. OwnershipLost."""
-        connection = await self._maintenance_connection()
-        if not await store.owns(connection, self.owner_epoch):
-            raise OwnershipLost(f"{self._owner} is no longer the owner")
+        """Raises: OSError or asyncpg's errors: PostgreSQL does not answer."""
+        await (await self._maintenance_connection()).execute("SELECT 1")
+
+    def refusal(self, items: Iterable[Item]) -> ApiError | None:
+        """Why none of these share-partitions can be served here, if that is so."""
+        refusal = None
+        for item in items:
+            try:
+                self._ownership.epoch(self._shard(item.key))
+            except ApiError as error:
+                refusal = error
+            else:
+                return None
+        return refusal
+
+    def _shard(self, key: SharePartitionKey) -> int:
+        entry = self._entries.get(key)
+        return shard_of(share_key(key), self._ownership.count) if entry is None else entry.shard
+
+    def forget(self, shards: frozenset[int]) -> None:
+        """These shards are another's now, or were meanwhile."""
+        for key in [key for key, entry in self._entries.items() if entry.shard in shards]:
+            del self._entries[key]
+
+    async def drain(self, _: frozenset[int]) -> None:
+        """Return when what was gathered is committed."""
+        await self.submit([])
 
     def submit(self, items: Sequence[Item]) -> "asyncio.Future[list[PartitionStateResult]]":
         """Decide and commit with the next gather. The future ends with the results, in order."""
@@ -113,10 +139,12 @@ class ShareCoordinator:
         return done
 
     async def run(self) -> None:
-        """Commit what was gathered, for ever. Raises: OwnershipLost."""
+        """Commit what was gathered, for ever."""
         while True:
             await self._wake.wait()
             self._wake.clear()
+            if self._stateless:
+                await self._remove_keys()
             while self._gathered:
                 gathered, self._gathered = self._gathered[:AT_ONCE], self._gathered[AT_ONCE:]
                 await self._commit(gathered)
@@ -127,9 +155,6 @@ class ShareCoordinator:
         try:
             await self._connected()
             await self._load(gathered)
-        except OwnershipLost:
-            self._answer(gathered, 16, "another share coordinator took over")
-            raise
         except asyncpg.DataError as fault:
             await self._refuse(gathered, fault)
             return
@@ -139,11 +164,18 @@ class ShareCoordinator:
             return
         tentative: dict[SharePartitionKey, KeyState | None] = {}
         rows: list[tuple[int, Row]] = []
+        deleted: dict[SharePartitionKey, int] = {}
+        epochs: dict[int, int] = {}
+        served = self._served(gathered)
         answers = []
         for work in gathered:
             results = []
             for key, decide, _ in work.items:
-                entry = self._entries[key]
+                entry = self._entries.get(key)
+                owned = served.get(self._shard(key))
+                if entry is None or not isinstance(owned, int):
+                    results.append(_refused(key.partition, owned))
+                    continue
                 self._entries.move_to_end(key)
                 state = tentative.get(key, entry.state)
                 result, row = decide(state)
@@ -151,22 +183,45 @@ class ShareCoordinator:
                     assert entry.key_id is not None, "only Initialize makes rows for a key that has none"
                     tentative[key] = shard.replay(state, row, self._updates_per_snapshot)
                     rows.append((entry.key_id, row))
+                    if row.kind == shard.TOMBSTONE:
+                        deleted[key] = entry.key_id
+                    epochs[entry.shard] = owned
                 results.append(result)
             answers.append(results)
-        if rows and not await self._append(gathered, rows, list(tentative)):
+        if rows and not await self._append(gathered, epochs, rows, list(tentative)):
             return
         for key, state in tentative.items():
-            self._entries[key].state = state
+            if key in self._entries:  # or its shard is gone: what was committed is the next owner's
+                self._entries[key].state = state
+        self._superseded.update(key_id for key_id, row in rows if row.kind != shard.UPDATE)
+        self._deleted.update(deleted)
         for work, results in zip(gathered, answers, strict=True):
             if not work.done.done():
                 work.done.set_result(results)
 
+    def _served(self, gathered: Sequence[Work]) -> dict[int, int | ApiError]:
+        """The epoch to serve each shard under, or why it is not served."""
+        served: dict[int, int | ApiError] = {}
+        for work in gathered:
+            for item in work.items:
+                of_shard = self._shard(item.key)
+                if of_shard not in served:
+                    try:
+                        served[of_shard] = self._ownership.epoch(of_shard)
+                    except ApiError as error:
+                        served[of_shard] = error
+        return served
+
     async def _append(
-        self, gathered: Sequence[Work], rows: Sequence[tuple[int, Row]], keys: Sequence[SharePartitionKey]
+        self,
+        gathered: Sequence[Work],
+        epochs: dict[int, int],
+        rows: Sequence[tuple[int, Row]],
+        keys: Sequence[SharePartitionKey],
     ) -> bool:
         started = time.perf_counter()
         try:
-            owned = await store.append(self._connection, self.owner_epoch, rows)
+            held = await store.append(self._connection, dict(sorted(epochs.items())), rows)
         except (*LOST, asyncpg.QueryCanceledError) as fault:
             self._disconnect()
             for key in keys:
@@ -176,9 +231,10 @@ class ShareCoordinator:
         except asyncpg.PostgresError as fault:
             await self._refuse(gathered, fault)
             return False
-        if not owned:
+        if not held:
+            self._ownership.look_again()
             self._answer(gathered, 16, "another share coordinator took over")
-            raise OwnershipLost(f"{self._owner} lost the shard to a later owner")
+            return False
         metrics.WRITE_SECONDS.observe(time.perf_counter() - started)
         metrics.COMMIT_ROWS.observe(len(rows))
         metrics.WRITES.inc(len(rows))
@@ -194,19 +250,16 @@ class ShareCoordinator:
             await self._commit(gathered[len(gathered) // 2 :])
 
     async def _connected(self) -> None:
-        """Have a connection. A new one comes with a higher owner epoch: a write that got lost may still be on its way."""
+        """Have a connection. A new one comes with higher owner epochs: a write that got lost may still be on its way."""
         if self._connection is not None and not self._connection.is_closed():
             return
         connection = await self._connect()
         try:
-            owner_epoch = await store.renew(connection, self._owner)
+            await self._ownership.raise_epochs(connection)
         except BaseException:
             connection.terminate()
             raise
         self._connection = connection
-        if owner_epoch is None:
-            raise OwnershipLost(f"{self._owner} lost the shard to a later owner")
-        self.owner_epoch = owner_epoch
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -214,26 +267,29 @@ class ShareCoordinator:
             self._connection = None
 
     async def _load(self, gathered: Sequence[Work]) -> None:
-        """Have the state of every share-partition in memory; make the keys that may be initialised now."""
-        missing = {item.key for work in gathered for item in work.items if item.key not in self._entries}
+        """Have the state of every share-partition that is served here in memory; make the keys that may be initialised."""
+        served = self._served(gathered)
+        items = [item for work in gathered for item in work.items if isinstance(served[self._shard(item.key)], int)]
+        missing = {item.key for item in items if item.key not in self._entries}
         wanted = {
             item.key
-            for work in gathered
-            for item in work.items
+            for item in items
             if item.creates and (item.key in missing or self._entries[item.key].key_id is None)
         }
-        if wanted:
-            await store.make_keys(self._connection, sorted(wanted))
         to_load = sorted(missing | wanted)
         if not to_load:
             return
+        if wanted:
+            await store.make_keys(self._connection, sorted(wanted))
         loaded = await store.load(self._connection, to_load)
         for key in to_load:
             found = loaded.get(key)
             state: KeyState | None = None
             for row in found.rows if found else ():
                 state = shard.replay(state, row, self._updates_per_snapshot)
-            self._entries[key] = _Entry(found.key_id if found else None, state)
+            of_shard = self._shard(key)
+            if self._ownership.owned.get(of_shard) == served[of_shard]:  # or another may have written since
+                self._entries[key] = _Entry(of_shard, found.key_id if found else None, state)
 
     def _answer_unavailable(self, gathered: Sequence[Work], message: str) -> None:
         log.warning("state cannot be served", extra=fields(cause=message, requests=len(gathered)))
@@ -248,30 +304,79 @@ class ShareCoordinator:
 
     # Housekeeping
 
-    async def delete_topic(self, topic_id: str) -> None:
-        """Tombstones for all share-partitions of a topic. Repeatable. Raises: OSError: they could not be written."""
+    async def delete_topic(self, topic_id: str) -> list[int]:
+        """Tombstones for all share-partitions of a topic that are in shards owned here. Repeatable.
+
+        Returns: those shards that were owned all the while. Raises: OSError: tombstones could not be written.
+        """
+        before = dict(self._ownership.owned)
         await self.submit([])  # what is under way comes first, so that its keys are seen
         connection = await self._maintenance_connection()
-        while keys := await store.keys_of_topic(connection, topic_id, AT_ONCE):
-            for result in await self.submit([Item(key, _tombstone, False) for key in keys]):
-                if result.error_code:
+        above = 0
+        while found := await store.keys_of_topic(connection, topic_id, above, AT_ONCE):
+            above = found[-1][0]
+            own = [Item(key, _tombstone, False) for _, key in found if self._shard(key) in before]
+            for result in await self.submit(own):
+                if result.error_code not in (0, 14, 16):
                     raise ConnectionError(result.error_message)
+        return [of_shard for of_shard, epoch in before.items() if self._ownership.owned.get(of_shard) == epoch]
 
     async def housekeep(self) -> None:
-        """Cold snapshots and pruning, for ever."""
-        while True:
+        """Cold snapshots and pruning, for ever. Most rounds look only at keys that wrote what makes rows superfluous."""
+        for turn in itertools.count():
             await asyncio.sleep(self._prune_interval_ms / 1000)
             try:
                 connection = await self._maintenance_connection()
-                cold = await store.cold_keys(connection, self._cold_interval_ms, AT_ONCE)
-                if cold:
-                    await self.submit([Item(key, self._cold_snapshot, False) for key in cold])
-                removed, last = await store.prune(connection)
-                metrics.PRUNED_ROWS.inc(removed)
-                metrics.LAST_PRUNED.set(last)
+                if turn % ROUNDS_PER_SWEEP == 0:
+                    await self._sweep(connection)
+                else:
+                    await self._prune(connection)
             except (*LOST, asyncpg.PostgresError) as fault:
                 self._maintenance = None
                 log.warning("housekeeping failed", extra=fields(cause=repr(fault)))
+
+    async def _prune(self, connection: Any) -> None:
+        superseded, self._superseded = self._superseded, set()
+        deleted, self._deleted = self._deleted, {}
+        if superseded:
+            metrics.PRUNED_ROWS.inc(await store.prune_keys(connection, list(superseded)))
+        self._leave(deleted)
+
+    async def _sweep(self, connection: Any) -> None:
+        """Read whole tables: for what went cold, and for what earlier owners and failed rounds left behind."""
+        cold = await store.cold_keys(connection, self._cold_interval_ms, AT_ONCE)
+        own = [key for key in cold if self._shard(key) in self._ownership.owned]
+        if own:
+            await self.submit([Item(key, self._cold_snapshot, False) for key in own])
+        if PRUNING_SHARD in self._ownership.owned:
+            removed, last = await store.prune(connection)
+            metrics.PRUNED_ROWS.inc(removed)
+            metrics.LAST_PRUNED.set(last)
+        self._leave(await store.keys_without_state(connection, KEYS_AT_ONCE))
+
+    def _leave(self, stateless: Mapping[SharePartitionKey, int]) -> None:
+        if stateless:
+            self._stateless.update(stateless)
+            self._wake.set()
+
+    async def _remove_keys(self) -> None:
+        """Remove keys without rows, as far as they are ours. Who writes to one afterwards finds it missing, as never made."""
+        stateless, self._stateless = self._stateless, {}
+        epochs: dict[int, int] = {}
+        key_ids = []
+        try:
+            await self._connected()
+            for key, key_id in stateless.items():
+                of_shard = self._shard(key)
+                epoch = self._ownership.owned.get(of_shard)
+                if epoch is not None:
+                    epochs[of_shard] = epoch
+                    key_ids.append(key_id)
+                    self._entries.pop(key, None)
+            await store.remove_keys(self._connection, dict(sorted(epochs.items())), key_ids)
+        except (*LOST, asyncpg.PostgresError) as fault:
+            self._disconnect()
+            log.info("keys without state stay behind", extra=fields(cause=repr(fault)))
 
     def _cold_snapshot(self, state: KeyState | None) -> Decision:
         row = None if state is None else shard.cold_snapshot(state, self._cold_interval_ms, self._clock.now_ms())
@@ -281,6 +386,13 @@ class ShareCoordinator:
         if self._maintenance is None or self._maintenance.is_closed():
             self._maintenance = await self._connect()
         return self._maintenance
+
+
+def _refused(partition: int, cause: int | ApiError | None) -> PartitionStateResult:
+    """The result of a share-partition that is not served here, or whose shard was lost and taken again just now."""
+    if isinstance(cause, ApiError):
+        return shard.fault(partition, cause.error.kafka_code, cause.detail).result
+    return shard.fault(partition, 14, "the share-partition is being handed over").result
 
 
 def _tombstone(state: KeyState | None) -> Decision:

@@ -14,8 +14,14 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 8082
-    node_id: str = "share-coordinator-0"
+    node_id: str = ""
+    """Made of the host's name and the port when empty. A process of the same name takes over at once."""
     url: str = ""
+    """Where others reach this instance; made of host and port when empty."""
+    shards: int = 16
+    """Over how many shards share-partitions are spread; the first start stores it in the database."""
+    lease_ms: int = 3000
+    """How long others wait for an instance that is not heard of before they take its shards."""
     log_level: str = "info"
     allow_unauthenticated: bool = False
     snapshot_update_records_per_snapshot: int = 500
@@ -29,3 +35,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ValueError("snapshot_update_records_per_snapshot must be in the range 0 to 500 inclusive")
         if self.max_cached_share_partitions < 1:
             raise ValueError("max_cached_share_partitions must be at least 1")
+        if not 1 <= self.shards <= 1024:
+            raise ValueError("shards must be in the range 1 to 1024")
+        if self.lease_ms < 300:
+            raise ValueError("a lease must be at least 300 ms")

@@ -1,28 +1,27 @@
 """The share coordinator's SQL, one function per statement. Schema `share_state`.
 
-Each write is one statement that takes the shard's row FOR SHARE and asks for the owner's epoch: a new owner's takeover
-waits for writes under way and refuses all later ones, so a paused owner can write nothing.
+Each write is one statement that takes the rows of its shards and asks for the owner's epochs (`sharequeue.shard_store`):
+a paused owner can write nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.shard_store import HELD
 from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, Row
-
-SHARD: Final = 0
 
 encode_row: Final = msgspec.msgpack.Encoder().encode
 decode_row: Final = msgspec.msgpack.Decoder(Row).decode
 
-APPEND: Final = """
-WITH owner AS MATERIALIZED (
-  SELECT 1 FROM share_state.shards WHERE shard = $1 AND owner_epoch = $2 FOR SHARE)
+APPEND: Final = f"""
+WITH held AS MATERIALIZED ({HELD.format(schema="share_state", shards="$1", epochs="$2")})
 INSERT INTO share_state.share_records (key_id, kind, record)
 SELECT t.key_id, t.kind, t.record
-FROM owner, unnest($3::bigint[], $4::smallint[], $5::bytea[]) WITH ORDINALITY AS t(key_id, kind, record, n)
+FROM unnest($3::bigint[], $4::smallint[], $5::bytea[]) WITH ORDINALITY AS t(key_id, kind, record, n)
+WHERE (SELECT count(*) FROM held) = cardinality($1)
 ORDER BY t.n
 """
 
@@ -40,40 +39,12 @@ class LoadedKey(NamedTuple):
     rows: list[Row]
 
 
-async def take_over(connection: Any, owner: str) -> int:
-    """Become the shard's owner; waits for writes of the one before. Returns: the owner epoch."""
-    epoch: int = await connection.fetchval(
-        """INSERT INTO share_state.shards (shard, owner_epoch, owner) VALUES ($1, 1, $2)
-           ON CONFLICT (shard) DO UPDATE SET owner_epoch = share_state.shards.owner_epoch + 1, owner = $2
-           RETURNING owner_epoch""",
-        SHARD,
-        owner,
-    )
-    return epoch
-
-
-async def renew(connection: Any, owner: str) -> int | None:
-    """Take a higher epoch as the owner: what was sent under the old one is waited for or refused. None: no owner."""
-    epoch: int | None = await connection.fetchval(
-        """UPDATE share_state.shards SET owner_epoch = owner_epoch + 1 WHERE shard = $1 AND owner = $2
-           RETURNING owner_epoch""",
-        SHARD,
-        owner,
-    )
-    return epoch
-
-
-async def owns(connection: Any, owner_epoch: int) -> bool:
-    found: int | None = await connection.fetchval("SELECT owner_epoch FROM share_state.shards WHERE shard = $1", SHARD)
-    return found == owner_epoch
-
-
-async def append(connection: Any, owner_epoch: int, rows: Sequence[tuple[int, Row]]) -> bool:
-    """Append rows, all or none. Returns: False if another owner took over; nothing is written then."""
+async def append(connection: Any, epochs: Mapping[int, int], rows: Sequence[tuple[int, Row]]) -> bool:
+    """Append rows, all or none. Returns: False if one of the shards has another owner; nothing is written then."""
     status: str = await connection.execute(
         APPEND,
-        SHARD,
-        owner_epoch,
+        list(epochs),
+        list(epochs.values()),
         [key_id for key_id, _ in rows],
         [row.kind for _, row in rows],
         [encode_row(row) for _, row in rows],
@@ -104,18 +75,21 @@ async def load(connection: Any, keys: Sequence[SharePartitionKey]) -> dict[Share
     return found
 
 
-async def keys_of_topic(connection: Any, topic_id: str, limit: int) -> list[SharePartitionKey]:
-    """Share-partitions of a topic whose state is not deleted yet."""
+async def keys_of_topic(
+    connection: Any, topic_id: str, above_key_id: int, limit: int
+) -> list[tuple[int, SharePartitionKey]]:
+    """Share-partitions of a topic whose state is not deleted yet, by key id."""
     rows = await connection.fetch(
-        """SELECT k.group_id, k.topic_id, k.partition FROM share_state.share_partitions k
-           WHERE k.topic_id = $1 AND (
+        """SELECT k.key_id, k.group_id, k.topic_id, k.partition FROM share_state.share_partitions k
+           WHERE k.topic_id = $1 AND k.key_id > $4 AND (
              SELECT r.kind FROM share_state.share_records r WHERE r.key_id = k.key_id ORDER BY r.seq DESC LIMIT 1) <> $2
-           LIMIT $3""",
+           ORDER BY k.key_id LIMIT $3""",
         topic_id,
         TOMBSTONE,
         limit,
+        above_key_id,
     )
-    return [SharePartitionKey(group_id, str(found), partition) for group_id, found, partition in rows]
+    return [(key_id, SharePartitionKey(group_id, str(found), number)) for key_id, group_id, found, number in rows]
 
 
 async def cold_keys(connection: Any, interval_ms: int, limit: int) -> list[SharePartitionKey]:
@@ -131,17 +105,57 @@ async def cold_keys(connection: Any, interval_ms: int, limit: int) -> list[Share
     return [SharePartitionKey(group_id, str(topic_id), partition) for group_id, topic_id, partition in rows]
 
 
+PRUNE: Final = """
+WITH last AS ({last}),
+removed AS (
+  DELETE FROM share_state.share_records r USING last
+  WHERE r.key_id = last.key_id AND (r.seq < last.seq OR (r.seq = last.seq AND r.kind = $2))
+  RETURNING r.seq)
+SELECT (SELECT count(*) FROM removed), coalesce((SELECT min(seq) FROM last), 0)
+"""
+PRUNE_ALL: Final = PRUNE.format(
+    last="SELECT key_id, max(seq) AS seq FROM share_state.share_records WHERE kind IN ($1, $2) GROUP BY key_id"
+)
+PRUNE_KEYS: Final = PRUNE.format(
+    last="""SELECT t.key_id, (SELECT max(seq) FROM share_state.share_records r
+              WHERE r.key_id = t.key_id AND r.kind IN ($1, $2)) AS seq FROM unnest($3::bigint[]) AS t(key_id)"""
+)
+
+
 async def prune(connection: Any) -> tuple[int, int]:
-    """Remove rows before each key's last snapshot or tombstone. Returns: (rows removed, last pruned sequence number)."""
-    row = await connection.fetchrow(
-        """WITH last AS (
-             SELECT key_id, max(seq) AS seq FROM share_state.share_records WHERE kind IN ($1, $2) GROUP BY key_id),
-           removed AS (
-             DELETE FROM share_state.share_records r USING last
-             WHERE r.key_id = last.key_id AND (r.seq < last.seq OR (r.seq = last.seq AND r.kind = $2))
-             RETURNING r.seq)
-           SELECT (SELECT count(*) FROM removed), coalesce((SELECT min(seq) FROM last), 0)""",
-        SNAPSHOT,
-        TOMBSTONE,
-    )
+    """Remove rows before each key's last snapshot or tombstone, and tombstones; reads the whole table.
+
+    Returns: (rows removed, last pruned sequence number).
+    """
+    row = await connection.fetchrow(PRUNE_ALL, SNAPSHOT, TOMBSTONE)
     return row[0], row[1]
+
+
+async def prune_keys(connection: Any, key_ids: Sequence[int]) -> int:
+    """The same for some keys alone. Returns: rows removed."""
+    removed: int = await connection.fetchval(PRUNE_KEYS, SNAPSHOT, TOMBSTONE, key_ids)
+    return removed
+
+
+async def keys_without_state(connection: Any, limit: int) -> dict[SharePartitionKey, int]:
+    """Keys without rows, and their ids: their tombstone was pruned, or they were never initialised after all."""
+    rows = await connection.fetch(
+        """SELECT k.group_id, k.topic_id, k.partition, k.key_id FROM share_state.share_partitions k
+           WHERE NOT EXISTS (SELECT 1 FROM share_state.share_records r WHERE r.key_id = k.key_id) LIMIT $1""",
+        limit,
+    )
+    return {SharePartitionKey(group_id, str(topic_id), number): key_id for group_id, topic_id, number, key_id in rows}
+
+
+async def remove_keys(connection: Any, epochs: Mapping[int, int], key_ids: Sequence[int]) -> None:
+    """Remove keys that have no rows now. For the owner of their shards, between its writes: it must not know the ids."""
+    held = HELD.format(schema="share_state", shards="$1", epochs="$2")
+    await connection.execute(
+        f"""WITH held AS MATERIALIZED ({held})
+            DELETE FROM share_state.share_partitions k
+            WHERE k.key_id = ANY($3::bigint[]) AND (SELECT count(*) FROM held) = cardinality($1)
+              AND NOT EXISTS (SELECT 1 FROM share_state.share_records r WHERE r.key_id = k.key_id)""",
+        list(epochs),
+        list(epochs.values()),
+        key_ids,
+    )

@@ -18,18 +18,12 @@ from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidRequest, RequestTimedOut, StorageError, UnknownTopicOrPartition
 from sharequeue_gateway.record_log import AppendResult, DeadLetterRow, IdempotencyKey, PartitionAppend, store
 from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.connections import LEAST_S, LOST, Connections
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 log = logging.getLogger(__name__)
 
 KEY_HOURS: Final = 25
-LOST: Final = (
-    OSError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.InternalClientError,  # asyncpg's own confusion when the server ends a connection as it is taken into use
-)
 AT_ONCE: Final = 512
 
 Place = tuple[str, int]
@@ -50,13 +44,13 @@ class Appender:
     def __init__(
         self,
         connect: Callable[[], Coroutine[Any, Any, Any]],
-        pool: Any,
+        connections: Connections,
         cache: BatchCache,
         on_append: Callable[[str, int], None],
         deadline_s: float,
     ) -> None:
         self._connect = connect
-        self._pool = pool
+        self._connections = connections
         self._cache = cache
         self._on_append = on_append
         self._deadline_s = deadline_s
@@ -92,11 +86,18 @@ class Appender:
                 await self._commit(gathered)
 
     async def _commit(self, gathered: Sequence[Waiting]) -> None:
-        """One commit for all of them; where it fails, halves, until the culprit stands alone."""
+        """One commit for all of them; where it fails, halves, until the culprit stands alone.
+
+        Whose time is nearly over is refused: what is left of it would have to do for the others too.
+        """
         ends: dict[Place, int] = {}
         batches: list[tuple[str, int, RecordBatch, uuid.UUID]] = []
         by_id: dict[uuid.UUID, tuple[Waiting, RecordBatch]] = {}
+        too_late = time.monotonic() + self._deadline_s / 10
         for waiting in gathered:
+            if waiting.deadline < too_late:
+                waiting.done.set_exception(StorageError("too many appends wait for the record log", definite=True))
+                continue
             append = waiting.append
             place = (append.topic_id, append.partition)
             end = ends.get(place)
@@ -112,21 +113,26 @@ class Appender:
             by_id[waiting.append_id] = (waiting, batch)
         if not batches:
             return
+        # half of the time that the first has: in the other half it is looked up whether this try happened
+        try_until = (time.monotonic() + min(waiting.deadline for waiting, _ in by_id.values())) / 2
         try:
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await self._connect()
+            async with asyncio.timeout(max(try_until - time.monotonic(), LEAST_S)):
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await self._connect()
         except (*LOST, asyncpg.PostgresError) as fault:
             log.warning("no connection to append with", extra=fields(appends=len(by_id), cause=repr(fault)))
             for waiting, _ in by_id.values():
                 self._fall_back(waiting)
             return
         try:
-            inserted = await store.append(self._connection, batches)
+            async with asyncio.timeout(max(try_until - time.monotonic(), LEAST_S)):
+                inserted = await store.append(self._connection, batches)
         except asyncpg.UniqueViolationError:
             for waiting, _ in by_id.values():
                 self._fall_back(waiting)
             return
         except LOST as fault:
+            self._connection.terminate()
             self._connection = None
             log.warning("append lost its connection", extra=fields(appends=len(by_id), cause=repr(fault)))
             for waiting, batch in by_id.values():
@@ -162,7 +168,7 @@ class Appender:
         """Take the slow path. `lost_at`: a commit at that offset may have happened, its answer was lost."""
 
         async def append_slowly() -> None:
-            remaining_s = max(waiting.deadline - time.monotonic(), 0.1)
+            remaining_s = max(waiting.deadline - time.monotonic(), LEAST_S)
             try:
                 result = await self._append_slowly([waiting.append], None, waiting.append_id, remaining_s, lost_at)
             except ApiError as error:
@@ -186,35 +192,33 @@ class Appender:
     ) -> AppendResult:
         """Try until the deadline. Once a try may have happened, each further one looks for its append id first."""
         deadline = time.monotonic() + deadline_s
-        in_doubt = lost_at is not None
+        tried_at = [] if lost_at is None else [lost_at]
         while True:
-            look_from = (lost_at or 0) if in_doubt and key is None else None  # a key tells by itself
-            was_in_doubt = in_doubt
+            in_doubt = bool(tried_at)
             try:
-                async with (
-                    asyncio.timeout(max(deadline - time.monotonic(), 0.05)),
-                    self._pool.acquire() as connection,
-                ):
-                    in_doubt = True
-                    return await self._transaction(connection, appends, key, append_id, look_from)
+                async with self._connections.lend(deadline - time.monotonic()) as connection:
+                    return await self._transaction(connection, appends, key, append_id, tried_at)
             except ApiError:
                 raise
             except (*LOST, asyncpg.PostgresError, ValueError, OverflowError) as fault:
                 again = isinstance(fault, (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError))
-                if not again and not was_in_doubt:
+                if not again and not in_doubt:
                     raise StorageError(f"the record log refused the append: {fault}", definite=True) from fault
                 if time.monotonic() + 0.2 >= deadline:
-                    raise _unknown(in_doubt, fault) from fault
+                    raise _unknown(bool(tried_at), fault) from fault
                 log.info("an append is tried again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(0.1)
 
     async def _look_up(
-        self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID, from_offset: int
+        self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID, tried_at: Sequence[int]
     ) -> AppendResult | None:
         """Whether an earlier try happened. Its locks wait for a statement that the server still runs."""
         places = [(append.topic_id, append.partition) for append in appends]
         await store.lock(connection, places)
-        found = [await store.appended(connection, *place, append_id, from_offset) for place in places]
+        found = [
+            await store.appended(connection, *place, append_id, from_offset)
+            for place, from_offset in zip(places, tried_at, strict=True)
+        ]
         if None in found:
             return None
         for place in places:
@@ -228,9 +232,11 @@ class Appender:
         appends: Sequence[PartitionAppend],
         key: IdempotencyKey | None,
         append_id: uuid.UUID,
-        look_from: int | None,
+        tried_at: list[int],
     ) -> AppendResult:
-        """`look_from`: look for an earlier try from that offset on, under the locks that this one needs too."""
+        """`tried_at`: the base offset in each partition of the first try that may have happened; empty: none, and this
+        one puts its own there. An earlier one is looked for from there on, under the locks that this one needs too.
+        """
         places = [(append.topic_id, append.partition) for append in appends]
         async with connection.transaction():
             hour = int(time.time() // 3600)
@@ -245,11 +251,11 @@ class Appender:
                             f"Idempotency-Key {key.key!r} was used for another request; use a new key", status=422
                         )
                     return AppendResult(base_offsets, answer)
-            if look_from is not None:
-                happened = await self._look_up(connection, appends, append_id, look_from)
+            if tried_at and key is None:  # a key tells by itself
+                happened = await self._look_up(connection, appends, append_id, tried_at)
                 if happened is not None:
                     return happened
-            batches = await self._insert(connection, appends, append_id)
+            batches = await self._insert(connection, appends, append_id, tried_at)
             base_offsets = [batch.base_offset for batch in batches]
             kept: bytes | None = None
             if key is not None:
@@ -272,7 +278,7 @@ class Appender:
         return AppendResult(base_offsets, kept)
 
     async def _insert(
-        self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID
+        self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID, tried_at: list[int]
     ) -> list[RecordBatch]:
         places = [(append.topic_id, append.partition) for append in appends]
         await store.lock(connection, places)
@@ -284,6 +290,8 @@ class Appender:
             RecordBatch.encode(bounds[place].log_end_offset, append.tails, append.max_timestamp_ms)
             for place, append in zip(places, appends, strict=True)
         ]
+        if not tried_at:
+            tried_at += [batch.base_offset for batch in batches]
         await store.insert(
             connection,
             [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)],
@@ -296,14 +304,14 @@ class Appender:
         """Append those whose key is new, in the transaction that keeps the keys."""
         append_id = uuid.uuid4()
         place = (topic_id, partition)
-        async with self._pool.acquire() as connection, connection.transaction():
+        async with self._connections.lend(self._deadline_s) as connection, connection.transaction():
             new = await store.take_dead_letter_keys(connection, [row.key for row in rows])
             wanted = [row for row in rows if row.key in new]
             if not wanted:
                 return
             timestamp_ms = max(row.timestamp_ms for row in wanted)
             append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms)
-            (batch,) = await self._insert(connection, [append], append_id)
+            (batch,) = await self._insert(connection, [append], append_id, [])
         self._keep(place, batch)
         self._on_append(topic_id, partition)
 

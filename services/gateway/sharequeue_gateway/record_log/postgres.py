@@ -25,8 +25,9 @@ from sharequeue_gateway.record_log import (
     purging,
     store,
 )
-from sharequeue_gateway.record_log.appending import KEY_HOURS, LOST, Appender
+from sharequeue_gateway.record_log.appending import KEY_HOURS, Appender
 from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.connections import LOST, Connections
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ READ_AHEAD_BYTES: Final = 1 << 20
 READ_AHEAD_BATCHES: Final = 256
 WATCH_PAUSE_S: Final = 0.5
 PURGE_PAUSE_S: Final = 15.0
-STATEMENT_TIMEOUT: Final = "15s"
+STATEMENT_TIMEOUT_S: Final = 15
+CONNECT_TIMEOUT_S: Final = 5
 
 
 class _Timestamped(msgspec.Struct):
@@ -49,16 +51,18 @@ class PostgresRecordLog:
     """See RecordLog. Make it with `open`, keep `run` running, end it with `close`."""
 
     def __init__(self, database_url: str, pool: Any, cache_bytes: int, deadline_s: float) -> None:
-        self._pool = pool
+        self._connections = Connections(pool)
         self._cache = BatchCache(cache_bytes)
         self._changed: Callable[[str, int], None] = lambda topic_id, partition: None
         self._interest: Callable[[], Iterable[TopicPartition]] = tuple
         self._appended: Callable[[str, int, int], None] = nobody
 
         async def connect() -> Any:
-            return await asyncpg.connect(database_url, timeout=5, server_settings=_server_settings("append"))
+            return await asyncpg.connect(
+                database_url, timeout=CONNECT_TIMEOUT_S, server_settings=_server_settings("append")
+            )
 
-        self._appender = Appender(connect, pool, self._cache, self._on_append, deadline_s)
+        self._appender = Appender(connect, self._connections, self._cache, self._on_append, deadline_s)
 
     @classmethod
     async def open(
@@ -68,8 +72,8 @@ class PostgresRecordLog:
             database_url,
             min_size=1,
             max_size=connections,
-            timeout=5,
-            command_timeout=15,
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=STATEMENT_TIMEOUT_S,
             server_settings=_server_settings("log"),
         )
         record_log = cls(database_url, pool, cache_bytes, deadline_s)
@@ -77,7 +81,7 @@ class PostgresRecordLog:
         return record_log
 
     async def close(self) -> None:
-        self._pool.terminate()
+        self._connections.close()
 
     def _on_append(self, topic_id: str, partition: int) -> None:
         self._changed(topic_id, partition)
@@ -175,8 +179,9 @@ class PostgresRecordLog:
         answer = {}
         for place in places:
             found = bounds.get(place)
+            # one without a row was never appended to: that is known too, and watched
             start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
-            if found is not None and not found.deleted:
+            if found is None or not found.deleted:
                 self._learn(place, start, end)
             answer[place[1]] = Offsets(start, end, end)
         return answer
@@ -313,7 +318,7 @@ class PostgresRecordLog:
     async def _query(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a store function on a connection of the pool; every failure of the database is a StorageError."""
         try:
-            async with self._pool.acquire(timeout=5) as connection:
+            async with self._connections.lend(STATEMENT_TIMEOUT_S, wait_s=CONNECT_TIMEOUT_S) as connection:
                 return await function(connection, *arguments)
         except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
             raise StorageError(f"the record log's database does not answer: {fault!r}") from fault
@@ -322,7 +327,7 @@ class PostgresRecordLog:
 def _server_settings(name: str) -> dict[str, str]:
     return {
         "application_name": f"sharequeue-gateway-{name}",
-        "statement_timeout": STATEMENT_TIMEOUT,
+        "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
         "idle_in_transaction_session_timeout": "10s",
         "jit": "off",
     }

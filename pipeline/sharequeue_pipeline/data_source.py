@@ -1,0 +1,66 @@
+"""The format `sharequeue` for Spark: its schema, its readers and writers."""
+
+from typing import ClassVar
+
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.log_reader import LogReader, LogStreamReader
+from sharequeue_pipeline.options import sink_options, source_options
+from sharequeue_pipeline.schema import check_columns, columns
+from sharequeue_pipeline.share_reader import ShareReader
+from sharequeue_pipeline.share_stream import ShareStreamReader
+
+
+class ShareQueueDataSource(DataSource):
+    """`spark.read`, `readStream`, `write` and `writeStream` with `format("sharequeue")`; options in docs/pipeline.md."""
+
+    report_to: ClassVar[str | None] = None
+    """The driver's directory for what is to be settled when a query has ended."""
+
+    @classmethod
+    def reporting_to(cls, directory: str) -> "type[ShareQueueDataSource]":
+        """The data source of one session."""
+        return type(cls.__name__, (cls,), {"report_to": directory})
+
+    @classmethod
+    def name(cls) -> str:
+        return "sharequeue"
+
+    def schema(self) -> str:
+        options = source_options(self.options)
+        with Gateway(options.connection) as gateway:
+            for topic in options.topics:
+                gateway.describe(topic, first_try=True)
+        return columns(options)
+
+    def reader(self, schema: spark.StructType) -> DataSourceReader:
+        check_columns(schema)
+        options = source_options(self.options)
+        if options.group is None and options.accept is None:
+            return LogReader(options, schema)
+        return ShareReader(options, schema)
+
+    def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:
+        check_columns(schema)
+        options = source_options(self.options)
+        if options.mode == "log":
+            return LogStreamReader(options, schema)
+        return ShareStreamReader(options, schema, self.report_to)
+
+    def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
+        from sharequeue_pipeline.sink import BatchWriter  # noqa: PLC0415 - reading does without
+
+        return BatchWriter(sink_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from sharequeue_pipeline.sink import StreamWriter  # noqa: PLC0415
+
+        return StreamWriter(sink_options(self.options), schema)

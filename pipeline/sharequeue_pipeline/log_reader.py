@@ -1,0 +1,136 @@
+"""Reading the log by offsets, without a group and without locks: `mode=log`, for batches and streams.
+
+The offset of a stream is where to go on: `{"log":{topic:{partition:offset}}}`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from sharequeue_pipeline import ranges
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, EARLIEST, Offsets, SourceOptions
+from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.reading import Slices, read_slices
+
+Bounds = dict[tuple[str, int], tuple[int, int]]
+
+
+def bounds_of(gateway: Gateway, options: SourceOptions) -> Bounds:
+    """Log start and log end of every partition of the topics."""
+    return {
+        (topic, entry.partition): (entry.log_start_offset, entry.log_end_offset)
+        for topic in options.topics
+        for entry in gateway.describe(topic).partitions
+    }
+
+
+def resolve(given: str | Offsets, bounds: Bounds, option: str) -> dict[tuple[str, int], int]:
+    """The offset of every partition that an option names; partitions it leaves out begin, and end, where the log does.
+
+    Raises: PipelineError: it names a topic or partition that is not read.
+    """
+    if isinstance(given, str):
+        return {place: start if given == EARLIEST else end for place, (start, end) in bounds.items()}
+    resolved = {place: start if option == "startingOffsets" else end for place, (start, end) in bounds.items()}
+    for topic, partitions in given.items():
+        for partition, offset in partitions.items():
+            if (topic, partition) not in resolved:
+                raise PipelineError(f"{option} names {topic}-{partition}, which is not among the topics read")
+            start, end = bounds[topic, partition]
+            resolved[topic, partition] = min(max(offset, start), end)
+    return resolved
+
+
+class LogReader(DataSourceReader):
+    """The reader of `read` with `mode=log`."""
+
+    def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        with Gateway(self._options.connection) as gateway:
+            bounds = bounds_of(gateway, self._options)
+        starts = resolve(self._options.starting, bounds, "startingOffsets")
+        ends = resolve(self._options.ending, bounds, "endingOffsets")
+        wanted = [Range(*place, start, ends[place] - 1) for place, start in sorted(starts.items())]
+        return [Slices(share) for share in ranges.split(wanted, self._options.parallelism)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_slices(self._options, self._schema, partition)
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of `readStream` with `mode=log`."""
+
+    def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._gateway: Gateway | None = None
+        self._targets: dict[tuple[str, int], int] | None = None
+        self._initial: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        if self._initial is None:
+            self._initial = _offset(resolve(self._options.starting, self._bounds(), "startingOffsets"))
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._targets = {place: end for place, (_, end) in self._bounds().items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        bounds = self._bounds()
+        begun = _places(start)
+        ends = self._targets or {place: end for place, (_, end) in bounds.items()}
+        new = {place: max(0, end - begun.get(place, bounds[place][0])) for place, end in ends.items()}
+        total = sum(new.values())
+        room = limit.max_rows if isinstance(limit, ReadMaxRows) else total
+        if total == 0:
+            return start
+        reached = dict(begun)
+        for place, size in sorted(new.items()):
+            taken = size if total <= room else -(-size * room // total)
+            reached[place] = begun.get(place, bounds[place][0]) + taken
+        return _offset(reached)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begun = _places(start)
+        wanted = [Range(*place, begun.get(place, 0), reached - 1) for place, reached in sorted(_places(end).items())]
+        return [Slices(share) for share in ranges.split(wanted, self._options.parallelism)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_slices(self._options, self._schema, partition)
+
+    def stop(self) -> None:
+        if self._gateway is not None:
+            self._gateway.close()
+
+    def _bounds(self) -> Bounds:
+        if self._gateway is None:
+            self._gateway = Gateway(self._options.connection)
+        return bounds_of(self._gateway, self._options)
+
+
+def _offset(places: dict[tuple[str, int], int]) -> dict[str, Any]:
+    log: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(places.items()):
+        log.setdefault(topic, {})[str(partition)] = offset
+    return {"log": log}
+
+
+def _places(offset: dict[str, Any]) -> dict[tuple[str, int], int]:
+    if not isinstance(offset, dict) or "log" not in offset:
+        raise PipelineError("the checkpoint is of another source (a share group?): give this query a new one")
+    return {
+        (topic, int(partition)): found
+        for topic, partitions in offset["log"].items()
+        for partition, found in partitions.items()
+    }

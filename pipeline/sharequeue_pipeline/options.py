@@ -1,0 +1,213 @@
+"""The options of the format `sharequeue`: read from text, checked, and told apart for source and sink."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from sharequeue.protocol.types import AcquireMode, group_id_fault
+from sharequeue_pipeline.errors import PipelineError
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+VALUE_FORMATS: Final = ("binary", "string", "json")
+DEFAULT_MAX_RECORDS_PER_TRIGGER: Final = 100_000
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+Offsets = dict[str, dict[int, int]]
+"""Offsets by topic and partition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """Where the gateway is. `timeout_ms` is for all tries of one call together."""
+
+    url: str = DEFAULT_URL
+    token: str | None = field(default=None, repr=False)
+    timeout_ms: int = 120_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """What to read and how; see docs/pipeline.md. `starting`, `ending`: for `mode=log`, a word or offsets."""
+
+    connection: Connection
+    topics: tuple[str, ...]
+    mode: str | None = None
+    group: str | None = None
+    accept: str | None = None
+    max_records_per_trigger: int | None = None
+    parallelism: int = 1
+    acquire_mode: str = AcquireMode.RECORD_LIMIT.value
+    isolation: str = "read_uncommitted"
+    lock_renew: bool = True
+    on_error: str = "release"
+    key_format: str = "binary"
+    value_format: str = "binary"
+    value_schema: str | None = None
+    starting: str | Offsets = EARLIEST
+    ending: str | Offsets = LATEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """How to write; see docs/pipeline.md. `value_format` None: by the column's type."""
+
+    connection: Connection
+    topic: str | None = None
+    value_format: str | None = None
+    write_id: str | None = None
+    sort: bool = True
+    max_request_bytes: int = 1024 * 1024
+    max_request_records: int = 5000
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text.strip()
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"must be like {DEFAULT_URL}, not {text!r}")
+    return text.rstrip("/")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError("names no topic")
+    return names
+
+
+def _group(text: str) -> str:
+    fault = group_id_fault(text)
+    if fault:
+        raise ValueError(f"{text!r}: {fault}")
+    return text
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,18}", text) or not low <= int(text) <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}, not {text!r}")
+        return int(text)
+
+    return read
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}, not {text!r}")
+        return text.lower()
+
+    return read
+
+
+def _flag(text: str) -> bool:
+    return _choice("true", "false")(text) == "true"
+
+
+def _offsets(word: str) -> Callable[[str], str | Offsets]:
+    def read(text: str) -> str | Offsets:
+        if text.lower() in (EARLIEST, LATEST):
+            return text.lower()
+        try:
+            given = json.loads(text)
+            return {
+                topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+                for topic, partitions in given.items()
+            }
+        except (ValueError, AttributeError, TypeError):
+            raise ValueError(
+                f'must be {EARLIEST}, {LATEST} or like {{"orders":{{"0":17}}}} (default {word}), not {text!r}'
+            ) from None
+
+    return read
+
+
+Reader = Callable[[str], Any]
+CONNECTION: Final[Mapping[str, tuple[str, Reader]]] = {
+    "url": ("url", _url),
+    "token": ("token", _text),
+    "timeoutMs": ("timeout_ms", _number(1, 24 * 3_600_000)),
+}
+SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
+    "topics": ("topics", _names),
+    "mode": ("mode", _choice("group", "log")),
+    "group": ("group", _group),
+    "accept": ("accept", _choice("read")),
+    "maxRecordsPerTrigger": ("max_records_per_trigger", _number(1, 100_000_000)),
+    "parallelism": ("parallelism", _number(1, 100_000)),
+    "acquireMode": ("acquire_mode", _choice(*(mode.value for mode in AcquireMode))),
+    "isolation": ("isolation", _choice("read_uncommitted", "read_committed")),
+    "lockRenew": ("lock_renew", _flag),
+    "onError": ("on_error", _choice("release", "reject")),
+    "keyFormat": ("key_format", _choice("binary", "string")),
+    "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
+    "valueSchema": ("value_schema", _text),
+    "startingOffsets": ("starting", _offsets(EARLIEST)),
+    "endingOffsets": ("ending", _offsets(LATEST)),
+}
+SINK: Final[Mapping[str, tuple[str, Reader]]] = {
+    "topic": ("topic", _text),
+    "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
+    "writeId": ("write_id", _text),
+    "sort": ("sort", _flag),
+    "maxRequestBytes": ("max_request_bytes", _number(1, 8 * 1024 * 1024)),
+    "maxRequestRecords": ("max_request_records", _number(1, 100_000)),
+}
+MAX_WRITE_ID: Final = 64
+_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
+
+
+def source_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of a source. Raises: PipelineError: one is unknown, missing or wrong."""
+    values, connection = _read(options, SOURCE)
+    if "topics" not in values:
+        raise PipelineError("the option topics is missing: name the topics to read, with commas between them")
+    values.setdefault("parallelism", os.cpu_count() or 1)
+    if values.get("value_format") == "json" and "value_schema" not in values:
+        raise PipelineError("valueFormat=json needs valueSchema, e.g. 'id INT, name STRING'")
+    if "value_schema" in values and values.get("value_format") != "json":
+        raise PipelineError("valueSchema goes with valueFormat=json")
+    if values.get("mode") == "log" and ("group" in values or "accept" in values):
+        raise PipelineError("mode=log reads without a group: leave out group and accept")
+    if values.get("mode") == "group" and "group" not in values:
+        raise PipelineError("mode=group needs the option group")
+    if "group" in values and ("starting" in values or "ending" in values):
+        raise PipelineError("startingOffsets and endingOffsets go with mode=log; a group goes on where it is")
+    return SourceOptions(connection=connection, **values)
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options of a sink. Raises: PipelineError: one is unknown or wrong."""
+    values, connection = _read(options, SINK)
+    if len(values.get("write_id", "")) > MAX_WRITE_ID:
+        raise PipelineError(f"writeId has {MAX_WRITE_ID} characters at most")
+    return SinkOptions(connection=connection, **values)
+
+
+def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -> tuple[dict[str, Any], Connection]:
+    by_name = {name.lower(): (name, *row) for name, row in {**CONNECTION, **known}.items()}
+    values: dict[str, Any] = {}
+    for name, text in options.items():
+        if name.lower() in _SPARKS_OWN:
+            continue
+        if name.lower() not in by_name:
+            raise PipelineError(
+                f"there is no option {name!r}; known are {', '.join(sorted(row[0] for row in by_name.values()))}"
+            )
+        shown, attribute, reader = by_name[name.lower()]
+        try:
+            values[attribute] = reader(text)
+        except ValueError as fault:
+            raise PipelineError(f"the option {shown} {fault}") from None
+    connecting = {attribute for attribute, _ in CONNECTION.values()}
+    connection = Connection(**{name: value for name, value in values.items() if name in connecting})
+    return {name: value for name, value in values.items() if name not in connecting}, connection

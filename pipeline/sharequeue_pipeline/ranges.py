@@ -1,0 +1,79 @@
+"""Ranges of offsets: what a driver acquired, as it stands in the offset of a micro-batch, and as tasks share it. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+
+class Range(NamedTuple):
+    """Offsets of one partition, `last_offset` inclusive, acquired with one delivery count (0: not acquired)."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """The same offsets in order, neighbours of one delivery count in one range."""
+    result: list[Range] = []
+    for entry in sorted(ranges):
+        last = result[-1] if result else None
+        if (
+            last is not None
+            and last[:2] == entry[:2]
+            and last.last_offset + 1 == entry.first_offset
+            and last.delivery_count == entry.delivery_count
+        ):
+            result[-1] = last._replace(last_offset=entry.last_offset)
+        else:
+            result.append(entry)
+    return result
+
+
+def encode(ranges: Sequence[Range]) -> dict[str, dict[str, str]]:
+    """Ranges as they stand in an offset: `{"orders":{"0":"17-2016:1,3000-3001:2"}}`, first, last and delivery count."""
+    texts: dict[str, dict[str, list[str]]] = {}
+    for topic, partition, first, last, count in ranges:
+        texts.setdefault(topic, {}).setdefault(str(partition), []).append(f"{first}-{last}:{count}")
+    return {topic: {name: ",".join(parts) for name, parts in found.items()} for topic, found in texts.items()}
+
+
+def decode(encoded: dict[str, Any]) -> list[Range]:
+    """What `encode` made."""
+    ranges = []
+    for topic, partitions in encoded.items():
+        for partition, text in partitions.items():
+            for part in text.split(","):
+                offsets, _, count = part.partition(":")
+                first, _, last = offsets.partition("-")
+                ranges.append(Range(topic, int(partition), int(first), int(last), int(count)))
+    return ranges
+
+
+def split(ranges: Sequence[Range], parts: int) -> list[list[Range]]:
+    """Share the offsets among at most `parts` tasks, evenly to one offset; the order stays."""
+    total = sum(entry.size for entry in ranges)
+    parts = min(parts, total)
+    shares: list[list[Range]] = []
+    remaining = _pieces(ranges)
+    piece = next(remaining, None)
+    for index in range(parts):
+        room = total * (index + 1) // parts - total * index // parts
+        share: list[Range] = []
+        while room and piece is not None:
+            taken = min(room, piece.size)
+            share.append(piece._replace(last_offset=piece.first_offset + taken - 1))
+            room -= taken
+            rest = piece._replace(first_offset=piece.first_offset + taken)
+            piece = rest if rest.size else next(remaining, None)
+        shares.append(share)
+    return shares
+
+
+def _pieces(ranges: Sequence[Range]) -> Iterator[Range]:
+    return (entry for entry in ranges if entry.size > 0)

@@ -1,0 +1,34 @@
+"""Reading ranges from the log in tasks."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import InputPartition
+
+from sharequeue_pipeline.columns import Columns
+from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.options import SourceOptions
+from sharequeue_pipeline.ranges import Range
+
+
+class Slices(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__([tuple(entry) for entry in ranges])
+
+    @property
+    def ranges(self) -> list[Range]:
+        return [Range(*entry) for entry in self.value]
+
+
+def read_slices(options: SourceOptions, schema: spark.StructType, partition: InputPartition) -> Iterator[Any]:
+    """The record batches of a task's ranges."""
+    if not isinstance(partition, Slices):
+        return  # Spark's own partition, for want of any
+    columns = Columns(options, schema)
+    with Gateway(options.connection) as gateway:
+        for entry in partition.ranges:
+            for arrow in gateway.read(entry, options.isolation):
+                yield from columns.batches(entry, arrow)

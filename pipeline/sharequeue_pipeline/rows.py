@@ -1,0 +1,119 @@
+"""From rows to the records of a produce request. Columns: value, and optionally key, headers, partition, timestamp, topic."""
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from sharequeue.protocol.messages import ProduceRecord
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.options import SinkOptions
+
+_encode: Final = msgspec.json.Encoder(decimal_format="number", uuid_format="canonical").encode
+_check: Final = msgspec.json.Decoder().decode
+NULL: Final = msgspec.Raw(b"null")
+_TEXT: Final = (spark.StringType, spark.BinaryType)
+ACCEPTED: Final[dict[str, tuple[tuple[type[spark.DataType], ...], str]]] = {
+    "key": (_TEXT, "a string or binary"),
+    "headers": ((spark.MapType,), "a map of string to string"),
+    "partition": ((spark.IntegerType, spark.LongType, spark.ShortType), "an integer"),
+    "timestamp": ((spark.TimestampType,), "a timestamp"),
+    "topic": ((spark.StringType,), "a string"),
+}
+
+
+class Rows:
+    """Makes records of rows. Raises: PipelineError: the columns cannot be written."""
+
+    def __init__(self, options: SinkOptions, schema: spark.StructType) -> None:
+        names = schema.names
+        if "value" not in names:
+            raise PipelineError(f"the column value is missing: there are {', '.join(names) or 'no columns'}")
+        for entry in schema.fields:
+            if entry.name == "value":
+                continue
+            if entry.name not in ACCEPTED:
+                raise PipelineError(f"the column {entry.name} has no meaning; known are value, {', '.join(ACCEPTED)}")
+            kinds, wanted = ACCEPTED[entry.name]
+            text = isinstance(entry.dataType, spark.MapType) and not (
+                isinstance(entry.dataType.keyType, spark.StringType)
+                and isinstance(entry.dataType.valueType, spark.StringType)
+            )
+            if not isinstance(entry.dataType, kinds) or text:
+                raise PipelineError(f"the column {entry.name} must be {wanted}, not {entry.dataType.simpleString()}")
+        if ("topic" in names) == (options.topic is not None):
+            raise PipelineError("name the topic once: with the option topic, or in a column of that name")
+        self._topic = options.topic
+        value_type = schema["value"].dataType
+        self._value_format = options.value_format or _format_of(value_type)
+        if self._value_format == "binary" and not isinstance(value_type, _TEXT):
+            raise PipelineError(f"valueFormat=binary needs a binary or string value, not {value_type.simpleString()}")
+        if self._value_format == "string" and not isinstance(value_type, spark.StringType):
+            raise PipelineError(f"valueFormat=string needs a string value, not {value_type.simpleString()}")
+        self._text = isinstance(value_type, _TEXT)
+        self._value: Callable[[Any, ProduceRecord], None] = {"binary": _bytes, "string": _string, "json": self._json}[
+            self._value_format
+        ]
+
+    def records(self, batch: Any) -> Iterator[tuple[str, bytes]]:
+        """(topic, the record as it travels) of each row of a record batch."""
+        rows = batch.num_rows
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        if "timestamp" in columns:
+            columns["timestamp"] = columns["timestamp"].cast(pa.int64())
+
+        def values(name: str) -> list[Any]:
+            return columns[name].to_pylist(maps_as_pydicts="lossy") if name in columns else [None] * rows
+
+        fields = zip(
+            *(values(name) for name in ("topic", "key", "value", *("headers", "partition", "timestamp"))), strict=True
+        )
+        for topic, key, value, headers, partition, timestamp_us in fields:
+            record = ProduceRecord(  # headers in order, so that a task that is run again makes the same bytes
+                headers={name: headers[name] or "" for name in sorted(headers)} if headers else {},
+                partition=partition,
+                timestamp_ms=None if timestamp_us is None else timestamp_us // 1000,
+            )
+            if isinstance(key, str):
+                record.key = key
+            elif key is not None:
+                record.key_base64 = base64.b64encode(key).decode()
+            if value is None:
+                record.value = NULL
+            else:
+                self._value(value, record)
+            yield topic or self._topic or _no_topic(), _encode(record)
+
+    def _json(self, value: Any, record: ProduceRecord) -> None:
+        if not self._text:
+            record.value = msgspec.Raw(_encode(value))
+            return
+        text = value.encode() if isinstance(value, str) else value
+        try:
+            _check(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+            shown = text[:60].decode("utf-8", "replace")
+            raise PipelineError(f"valueFormat=json: {shown!r} is not JSON: {fault}") from None
+        record.value = msgspec.Raw(text)
+
+
+def _format_of(value_type: spark.DataType) -> str:
+    if isinstance(value_type, spark.BinaryType):
+        return "binary"
+    return "string" if isinstance(value_type, spark.StringType) else "json"
+
+
+def _bytes(value: str | bytes, record: ProduceRecord) -> None:
+    data = value.encode() if isinstance(value, str) else value
+    record.value_base64 = base64.b64encode(data).decode()
+
+
+def _string(value: str, record: ProduceRecord) -> None:
+    record.value = msgspec.Raw(_encode(value))
+
+
+def _no_topic() -> str:
+    raise PipelineError("a row has no topic")

@@ -1,0 +1,75 @@
+"""The columns of the source, and the types that `valueFormat=json` gives to values."""
+
+import re
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Final, TypedDict
+
+import msgspec
+from pyspark.sql import types as spark
+
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.options import SourceOptions
+
+_WHOLE_TYPE: Final = re.compile(r"\s*(?:(?:struct|array|map)\s*<.*>|[a-z]+(?:\s*\([\d\s,]*\))?)\s*", re.I | re.S)
+COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "delivery_count")
+
+
+def columns(options: SourceOptions) -> str:
+    """The schema of the source as DDL."""
+    value = options.value_format
+    if options.value_schema is not None:
+        ddl = options.value_schema
+        value = ddl if _WHOLE_TYPE.fullmatch(ddl) else f"struct<{ddl}>"
+    return (
+        "topic string, partition int, offset bigint, timestamp timestamp, "
+        f"key {options.key_format}, value {value}, headers map<string,string>, delivery_count int"
+    )
+
+
+def check_columns(schema: spark.StructType) -> None:
+    """Raises: PipelineError: a schema was given that is not the source's."""
+    if tuple(schema.names) != COLUMNS:
+        raise PipelineError(
+            f"the columns are {', '.join(COLUMNS)}; give no schema of your own, but valueFormat=json and valueSchema"
+        )
+
+
+def json_type(data_type: spark.DataType) -> Any:
+    """What to decode JSON as, so that it fits a column of this type; unknown fields are left out.
+
+    Raises: PipelineError: there is no JSON for this type.
+    """
+    if isinstance(data_type, spark.StructType):
+        fields = {entry.name: json_type(entry.dataType) | None for entry in data_type.fields}
+        return TypedDict("Value", fields, total=False)  # type: ignore[operator]  # made at run time
+    if isinstance(data_type, spark.ArrayType):
+        return list[json_type(data_type.elementType) | None]  # type: ignore[misc]  # made at run time
+    if isinstance(data_type, spark.MapType) and isinstance(data_type.keyType, spark.StringType):
+        return dict[str, json_type(data_type.valueType) | None]  # type: ignore[misc]  # made at run time
+    bits = _BITS.get(type(data_type))
+    if bits is not None:
+        return Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+    found = _JSON_TYPES.get(type(data_type))
+    if found is not None:
+        return found
+    raise PipelineError(f"valueSchema: JSON cannot hold the type {data_type.simpleString()}")
+
+
+_BITS: Final[dict[type[spark.DataType], int]] = {
+    spark.ByteType: 8,
+    spark.ShortType: 16,
+    spark.IntegerType: 32,
+    spark.LongType: 64,
+}
+_JSON_TYPES: Final[dict[type[spark.DataType], Any]] = {
+    spark.StringType: str,
+    spark.BooleanType: bool,
+    spark.FloatType: float,
+    spark.DoubleType: float,
+    spark.DecimalType: Decimal,
+    spark.DateType: date,
+    spark.TimestampType: datetime,
+    spark.TimestampNTZType: datetime,
+    spark.BinaryType: bytes,
+}

@@ -1,0 +1,42 @@
+"""A SparkSession that knows the format `sharequeue`."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sharequeue_pipeline.data_source import ShareQueueDataSource
+from sharequeue_pipeline.java import find_java_home
+from sharequeue_pipeline.settling import Settling
+
+
+def session(
+    name: str = "sharequeue", master: str | None = None, config: Mapping[str, Any] | None = None
+) -> SparkSession:
+    """The running SparkSession or a new one, with the format `sharequeue` registered.
+
+    Args:
+        master: e.g. `local[4]`; else what spark-submit says, else `local[*]`.
+        config: further settings of Spark.
+    Raises: PipelineError: there is no Java that Spark can run on.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes the PATH's python3 for its workers
+    if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        java_home = find_java_home(os.environ)
+        if java_home is not None:
+            os.environ["JAVA_HOME"] = java_home
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for setting, value in (config or {}).items():
+        builder = builder.config(setting, value)
+    return register(builder.getOrCreate())
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Teach a session the format `sharequeue`. A second time does nothing."""
+    settling = Settling.of(spark)
+    spark.dataSource.register(ShareQueueDataSource.reporting_to(settling.directory))
+    return spark

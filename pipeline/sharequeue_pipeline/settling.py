@@ -1,0 +1,133 @@
+"""What is settled for a streaming query once it has ended.
+
+Spark tells a source nothing when its query ends. The driver program hears of it: then what the last finished batch held
+is accepted, and after a failure what the failed batch held is released, or rejected with `onError=reject`. Without this
+(the driver was killed, another program registered the format) the locks end by themselves.
+"""
+
+import atexit
+import json
+import logging
+import shutil
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from sharequeue_pipeline import ranges
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.options import Connection
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 10_000
+MAX_REASON: Final = 1000
+
+
+@dataclass
+class _Run:
+    """One run of a query: its handle, and the offset each member of it has finished."""
+
+    query: Any
+    finished: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class Settling(StreamingQueryListener):
+    """One for each session; listens to all of its queries."""
+
+    _of: ClassVar[dict[str, "Settling"]] = {}
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._runs: dict[str, _Run] = {}
+        self.directory = tempfile.mkdtemp(prefix="sharequeue-spark-")
+        """Where sources say how to settle for them, a file for each member that only this user may read."""
+        atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> "Settling":
+        """The session's own; it begins to listen when it is first asked for."""
+        key = f"{spark.sparkContext.applicationId}/{id(spark._jsparkSession)}"
+        found = cls._of.get(key)
+        if found is None:
+            found = cls._of[key] = cls(spark)
+            spark.streams.addListener(found)
+        return found
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        self._runs[str(event.runId)] = _Run(self._spark.streams.get(str(event.id)))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        run = self._runs.get(str(event.progress.runId))
+        if run is not None:
+            for source in event.progress.sources:
+                for offset in _share_offsets(f"[{source.endOffset}]"):
+                    run.finished[offset["member_id"]] = offset
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        run = self._runs.pop(str(event.runId), None)
+        if run is None:
+            return
+        failed: dict[str, dict[str, Any]] = {}
+        exception = run.query._jsq.exception()
+        if exception.isDefined():
+            for offset in _share_offsets(exception.get().startOffset()):
+                run.finished.setdefault(offset["member_id"], offset)
+            failed = {offset["member_id"]: offset for offset in _share_offsets(exception.get().endOffset())}
+        members = {*run.finished, *failed}
+        if members:
+            reason = _reason(event.exception)
+            settle = threading.Thread(target=self._settle, args=(members, run.finished, failed, reason))
+            settle.start()  # not a daemon: a program that ends waits for it
+
+    def _settle(self, members: set[str], finished: dict[str, Any], failed: dict[str, Any], reason: str | None) -> None:
+        for member_id in members:
+            try:
+                report = json.loads((Path(self.directory) / member_id).read_text())
+                connection = Connection(
+                    url=report["url"], token=report["token"], timeout_ms=min(report["timeout_ms"], TIMEOUT_MS)
+                )
+                done, under_way = finished.get(member_id), failed.get(member_id)
+                with Gateway(connection) as gateway:
+                    if done is not None:
+                        gateway.acknowledge(report["group"], member_id, ranges.decode(done["ranges"]), "accept")
+                    if under_way is not None and (done is None or under_way["batch"] > done["batch"]):
+                        held = ranges.decode(under_way["ranges"])
+                        gateway.acknowledge(report["group"], member_id, held, report["on_error"], reason)
+            except (OSError, PipelineError) as fault:
+                log.warning("what %s holds is delivered again when its locks end: %s", member_id, fault)
+
+
+def _share_offsets(text: str | None) -> list[dict[str, Any]]:
+    """The offsets of share groups in a list of offsets of any sources."""
+    try:
+        offsets = json.loads(text or "[]")
+    except ValueError:  # a source without an offset stands as a dash
+        return []
+    return [offset for offset in offsets if isinstance(offset, dict) and "member_id" in offset and "ranges" in offset]
+
+
+def _reason(exception: str | None) -> str | None:
+    """The line that says what went wrong: the last one of a Python traceback, else the first one."""
+    if exception is None:
+        return None
+    lines = [line for line in exception.splitlines() if line.strip() and not line.startswith(("\t", " "))]
+    if not lines:
+        return None
+    traced = "Traceback (most recent call last)" in lines[0]
+    line = next((line for line in lines[1:] if not line.startswith("SQLSTATE")), lines[0]) if traced else lines[0]
+    return line[:MAX_REASON]

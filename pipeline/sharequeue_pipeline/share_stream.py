@@ -1,0 +1,246 @@
+"""Streaming from a share group: the driver acquires and settles, tasks read the acquired ranges from the log.
+
+An offset holds what one micro-batch acquired, so Spark's own write-ahead log has it:
+`{"member_id","batch","lost","ranges":{topic:{partition:"first-last:delivery_count,…"}}}`. Spark calls `latestOffset` with
+the last batch it has finished: there its ranges are accepted, before more is acquired. `commit` would come too late: it
+is called only once another batch is planned, which the held records may prevent.
+"""
+
+import json
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from sharequeue.protocol.messages import FetchRequest
+from sharequeue.protocol.types import MAX_INT32, AcquireMode
+from sharequeue_pipeline import ranges
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
+from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.reading import Slices, read_slices
+from sharequeue_pipeline.renewing import Renewal
+
+log = logging.getLogger(__name__)
+
+MAX_RANGES: Final = 10_000
+"""In one offset: about 300 KiB of text at the most."""
+WAIT_MS: Final = 1000
+"""How long the source waits for records before it tells Spark that there are none."""
+
+
+class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of `readStream` with a group. Lives in the driver's planning process; tasks get a copy to read with."""
+
+    def __init__(self, options: SourceOptions, schema: spark.StructType, report_to: str | None) -> None:
+        if options.group is None:
+            raise PipelineError(
+                "the option group is missing: name the share group, or set mode=log to read without one"
+            )
+        self._options = options
+        self._group = options.group
+        self._schema = schema
+        self._report_to = report_to
+        self._member: _Member | None = None
+        self._targets: dict[tuple[str, int], int] | None = None
+        self._initial: dict[str, Any] | None = None
+
+    # In the driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        if self._initial is None:
+            self._initial = {"member_id": str(uuid.uuid4()), "batch": 0, "lost": 0, "ranges": {}}
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with Gateway(self._options.connection) as gateway:
+            self._targets = {
+                (topic, entry.partition): entry.log_end_offset
+                for topic in self._options.topics
+                for entry in gateway.describe(topic).partitions
+            }
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Accept what `start` holds, for Spark has finished it; acquire more. Returns: `start` if there is nothing."""
+        member = self._member_of(start)
+        member.settle(start)
+        limited = limit.max_rows if isinstance(limit, ReadMaxRows) else MAX_INT32
+        wait_ms = 0 if self._targets is not None else WAIT_MS
+        acquired = member.acquire(start["batch"] + 1, limited, wait_ms)
+        if self._targets is not None and acquired:
+            acquired = self._before_targets(member, acquired)
+        if not acquired:
+            return start
+        return {
+            "member_id": member.member_id,
+            "batch": start["batch"] + 1,
+            "lost": start["lost"] + member.take_lost(),
+            "ranges": ranges.encode(acquired),
+        }
+
+    def _before_targets(self, member: "_Member", acquired: list[Range]) -> list[Range]:
+        """With availableNow: what came after the start ends the query, and is left to others."""
+        targets = self._targets or {}
+        if any(entry.first_offset < targets.get((entry.topic, entry.partition), 0) for entry in acquired):
+            return acquired
+        member.release(acquired)
+        return []
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        if start == end:
+            return []
+        held = self._member_of(end).held(end)
+        return [Slices(share) for share in ranges.split(held, self._options.parallelism)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._member_of(end).settle(end)
+
+    def stop(self) -> None:
+        """What is held stays held: a restart goes on with it, and else its locks end."""
+        if self._member is not None:
+            self._member.close()
+
+    def _member_of(self, offset: dict[str, Any]) -> "_Member":
+        if not isinstance(offset, dict) or not {"member_id", "batch", "lost", "ranges"} <= offset.keys():
+            raise PipelineError("the checkpoint is of another source (mode=log?): give this query a new one")
+        if self._member is None:
+            self._member = _Member(self._options, self._group, offset["member_id"], self._report_to)
+        return self._member
+
+    # In the tasks
+
+    def read(self, partition: InputPartition) -> Any:
+        return read_slices(self._options, self._schema, partition)
+
+
+class _Member:
+    """What the query is to the group: one member, which holds the records of the batch under way."""
+
+    def __init__(self, options: SourceOptions, group: str, member_id: str, report_to: str | None) -> None:
+        self.member_id = member_id
+        self._options = options
+        self._group = group
+        self._gateway = Gateway(options.connection)
+        self._acquired_batch = -1
+        """The last batch whose ranges this process acquired, or made sure to hold."""
+        self._settled_batch = 0
+        self._lost = 0
+        self._renewal = Renewal(options.connection, group, member_id) if options.lock_renew else None
+        if report_to is not None:
+            _report(report_to, member_id, options)
+        self._say_limits()
+
+    def _say_limits(self) -> None:
+        wanted = self._options.max_records_per_trigger
+        if wanted is None:
+            return
+        locks = int(self._gateway.group_config(self._group)["share.partition.max.record.locks"])
+        partitions = sum(len(self._gateway.describe(topic).partitions) for topic in self._options.topics)
+        if wanted > locks * partitions:
+            log.warning(
+                "a batch takes at most %d records, not maxRecordsPerTrigger=%d: "
+                "share.partition.max.record.locks of group %s is %d, and there are %d partitions",
+                locks * partitions,
+                wanted,
+                self._group,
+                locks,
+                partitions,
+            )
+
+    def acquire(self, batch: int, max_records: int, wait_ms: int) -> list[Range]:
+        """Acquire the ranges of a batch, or get again what an earlier process acquired for it and lost sight of."""
+        acquired: list[Range] = []
+        room = max_records
+        number = 0
+        while room > 0 and len(acquired) < MAX_RANGES:
+            request = FetchRequest(
+                topics=list(self._options.topics),
+                member_id=self.member_id,
+                max_records=min(room, MAX_RANGES - len(acquired)),
+                max_wait_ms=0 if acquired else wait_ms,
+                acquire_mode=AcquireMode(self._options.acquire_mode),
+                fetch_id=f"{batch}.{number}",
+                with_records=False,
+            )
+            found, lock_ms = self._gateway.fetch(self._group, request)
+            if not found:
+                break
+            if self._renewal is not None:
+                self._renewal.hold(batch, [*acquired, *found], lock_ms)
+            room -= sum(entry.size for entry in found)
+            acquired = ranges.joined([*acquired, *found])
+            number += 1
+        if acquired:
+            self._acquired_batch = batch
+        return acquired
+
+    def held(self, offset: dict[str, Any]) -> list[Range]:
+        """The ranges of a batch that may be read: those of a batch logged by an earlier process are renewed first."""
+        held = ranges.decode(offset["ranges"])
+        if offset["batch"] == self._acquired_batch:
+            return held
+        lost = self._gateway.acknowledge(self._group, self.member_id, held, "renew")
+        self._acquired_batch = offset["batch"]
+        self._count_lost(lost, "are not read again: their locks ended before the query was back")
+        gone = set(lost)
+        held = [entry for entry in held if entry not in gone]
+        if self._renewal is not None and held:
+            lock_ms = int(self._gateway.group_config(self._group)["share.record.lock.duration.ms"])
+            self._renewal.hold(offset["batch"], held, lock_ms)
+        return held
+
+    def settle(self, offset: dict[str, Any]) -> None:
+        """Accept the ranges of a finished batch, once."""
+        if offset["batch"] <= self._settled_batch:
+            return
+        if self._renewal is not None:
+            self._renewal.drop(offset["batch"])
+        finished = ranges.decode(offset["ranges"])
+        lost = self._gateway.acknowledge(self._group, self.member_id, finished, "accept")
+        self._count_lost(lost, "were processed, but not accepted: their locks had ended. They are delivered again")
+        self._settled_batch = offset["batch"]
+
+    def release(self, acquired: list[Range]) -> None:
+        if self._renewal is not None:
+            self._renewal.drop(None)
+        self._gateway.acknowledge(self._group, self.member_id, acquired, "release")
+
+    def _count_lost(self, lost: list[Range], what: str) -> None:
+        self._lost += len(lost)
+        if lost:
+            shown = ", ".join(f"{r.topic}-{r.partition} {r.first_offset}..{r.last_offset}" for r in lost[:3])
+            log.warning("%d ranges %s: %s%s", len(lost), what, shown, "" if len(lost) <= 3 else ", …")
+
+    def take_lost(self) -> int:
+        """How many ranges were lost since the last call."""
+        lost, self._lost = self._lost, 0
+        return lost
+
+    def close(self) -> None:
+        if self._renewal is not None:
+            self._renewal.drop(None)
+        self._gateway.close()
+
+
+def _report(directory: str, member_id: str, options: SourceOptions) -> None:
+    """Tell the driver program how to settle for this member once the query has ended; see `settling`."""
+    connection = options.connection
+    report = {
+        "url": connection.url,
+        "token": connection.token,
+        "timeout_ms": connection.timeout_ms,
+        "group": options.group,
+        "on_error": options.on_error,
+    }
+    file = Path(directory) / member_id
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+        json.dump(report, opened)

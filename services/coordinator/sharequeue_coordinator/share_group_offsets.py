@@ -1,0 +1,137 @@
+"""Altering and deleting the offsets of a group without members, and deleting the group. Pure. Source: KIP-932.
+
+Each is done in stages: what is begun is persisted, the share coordinator is asked, what it did is persisted. As of all
+initialisations, a group's requests to the share coordinator go out one at a time.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from sharequeue.protocol.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
+from sharequeue_coordinator import share_group
+from sharequeue_coordinator.share_group import GroupTopic, Initialization
+from sharequeue_coordinator.share_group_data import Changes
+from sharequeue_coordinator.share_group_membership import ShareGroupMembership
+from sharequeue_coordinator.subscribed_topics import Topics
+
+
+class Alteration(NamedTuple):
+    """faults: by topic name and partition, what is not altered. changes: its initializations are to be sent, and after
+    success told to `ShareGroupMembership.initialized`; after a failure to nobody: a later heartbeat tries again."""
+
+    faults: Mapping[tuple[str, int], ApiError]
+    changes: Changes
+
+
+class Deletion(NamedTuple):
+    """faults: by topic name. partitions: whose state the share coordinator is to delete, by topic id."""
+
+    faults: Mapping[str, ApiError]
+    partitions: Mapping[str, frozenset[int]]
+    changes: Changes
+
+
+def alter(group: ShareGroupMembership, asked: Mapping[str, Mapping[int, int]], topics: Topics) -> Alteration:
+    """Let share-partitions start at other offsets. A group that is not there comes to be.
+
+    The new group epoch is the state epoch: gateways that hold the old state can write no more. As in Kafka it rises
+    even if nothing that was asked for is there.
+    Args:
+        asked: the new start offset by topic name and partition.
+    Raises: NonEmptyGroup.
+    """
+    _check_empty(group)
+    faults: dict[tuple[str, int], ApiError] = {}
+    by_offset: dict[tuple[str, int], set[int]] = {}
+    for name, partitions in asked.items():
+        topic = topics.get(name)
+        for partition, offset in partitions.items():
+            if topic is None or not 0 <= partition < topic.partitions:
+                faults[name, partition] = UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}")
+            else:
+                by_offset.setdefault((topic.topic_id, offset), set()).add(partition)
+    initializations = tuple(Initialization(id_, frozenset(some), offset) for (id_, offset), some in by_offset.items())
+    new: dict[str, set[int]] = {}
+    for topic_id, altered, _ in initializations:
+        new.setdefault(topic_id, set()).update(altered - group.topics.get(topic_id, GroupTopic()).initialized)
+    begun = share_group.begin(group.topics, [Initialization(id_, frozenset(some), -1) for id_, some in new.items()])
+    epochs = group.epochs._replace(group_epoch=group.epochs.group_epoch + 1)
+    return Alteration(
+        faults,
+        Changes(
+            epochs=epochs,
+            topics={topic_id: topic for topic_id, topic in begun.items() if topic != group.topics.get(topic_id)},
+            deleting=group.deleting - begun.keys() if group.deleting & begun.keys() else None,
+            initializations=initializations,
+            state_epoch=epochs.group_epoch,
+        ),
+    )
+
+
+def delete_offsets(group: ShareGroupMembership, names: Collection[str], topics: Topics) -> Deletion:
+    """Begin to delete the offsets of whole topics; `deleted` ends it. What failed before is begun again.
+
+    Raises: GroupIdNotFound, NonEmptyGroup.
+    """
+    _check_exists(group)
+    _check_empty(group)
+    faults: dict[str, ApiError] = {}
+    partitions: dict[str, frozenset[int]] = {}
+    left: dict[str, GroupTopic | None] = {}
+    for name in names:
+        topic = topics.get(name)
+        if topic is None:
+            faults[name] = UnknownTopicOrPartition(f"there is no topic {name!r}")
+            continue
+        known = group.topics.get(topic.topic_id, GroupTopic())
+        if known.initialized:
+            partitions[topic.topic_id] = known.initialized
+            left[topic.topic_id] = GroupTopic(known.initializing) if known.initializing else None
+        elif topic.topic_id in group.deleting:
+            partitions[topic.topic_id] = frozenset(range(topic.partitions))
+        else:
+            faults[name] = UnknownTopicOrPartition("There is no offset information to delete.")
+    deleting = group.deleting | partitions.keys()
+    return Deletion(faults, partitions, Changes(topics=left, deleting=None if deleting == group.deleting else deleting))
+
+
+def delete_group(group: ShareGroupMembership, topics: Topics) -> Deletion:
+    """Begin to delete a group, with all it has; `group_deleted` ends it. What failed before is begun again.
+
+    Raises: GroupIdNotFound, NonEmptyGroup.
+    """
+    _check_exists(group)
+    _check_empty(group)
+    there = {topic.topic_id: topic.partitions for topic in topics.values()}
+    partitions = {topic_id: frozenset(range(there[topic_id])) for topic_id in group.deleting if topic_id in there}
+    for topic_id, known in group.topics.items():
+        if topic_id in there:
+            partitions[topic_id] = partitions.get(topic_id, frozenset()) | known.initialized | known.initializing
+    deleting = frozenset(partitions)
+    changes = Changes(topics=dict.fromkeys(group.topics), deleting=None if deleting == group.deleting else deleting)
+    return Deletion({}, partitions, changes)
+
+
+def deleted(group: ShareGroupMembership, topic_ids: Collection[str]) -> Changes:
+    """The share coordinator has deleted all that was begun of these topics."""
+    gone = group.deleting.intersection(topic_ids)
+    return Changes(deleting=group.deleting - gone) if gone else Changes()
+
+
+def group_deleted(group: ShareGroupMembership) -> Changes:
+    """The share coordinator has deleted all of the group. Its epochs stay: a new group of its name goes on with them.
+
+    Raises: NonEmptyGroup: somebody joined meanwhile.
+    """
+    _check_empty(group)
+    return Changes(topics=dict.fromkeys(group.topics), deleting=frozenset(), deleted=True)
+
+
+def _check_exists(group: ShareGroupMembership) -> None:
+    if not group.exists:
+        raise GroupIdNotFound(f"there is no group {group.group_id!r}")
+
+
+def _check_empty(group: ShareGroupMembership) -> None:
+    if group.members:
+        raise NonEmptyGroup(f"group {group.group_id!r} has {len(group.members)} members: they have to leave first")

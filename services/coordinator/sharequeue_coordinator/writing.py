@@ -1,0 +1,63 @@
+"""Reading and writing schema `groups`. A write names the shard of what it is about, and the epoch it is owned under."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import asyncpg
+
+from sharequeue.ownership import Ownership
+from sharequeue.protocol.errors import NotCoordinator, StorageError
+from sharequeue.protocol.shards import CLUSTER, shard_of
+from sharequeue_coordinator.store import NOT_HELD, Fence
+
+
+class Database:
+    """Runs functions of the store. `ownership` says what this instance may write."""
+
+    def __init__(self, pool: Any, ownership: Ownership) -> None:
+        self._pool = pool
+        self._ownership = ownership
+        self._under_way: Counter[int] = Counter()
+        self._ended = asyncio.Event()
+
+    async def query(self, function: Any, *arguments: Any) -> Any:
+        """Run a store function. Raises: StorageError: any failure of the database; NotCoordinator: nothing is written."""
+        try:
+            async with self._pool.acquire(timeout=5) as connection:
+                return await function(connection, *arguments)
+        except asyncpg.PostgresError as fault:
+            if fault.sqlstate == NOT_HELD:
+                self._ownership.look_again()
+                raise NotCoordinator("another group coordinator took over") from fault
+            raise StorageError(f"the group coordinator's database does not answer: {fault!r}") from fault
+        except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as fault:
+            raise StorageError(f"the group coordinator's database does not answer: {fault!r}") from fault
+
+    def fence(self, key: str) -> Fence:
+        """What to write under about a group, or about what is CLUSTER's. Raises: as `Ownership.epoch`."""
+        shard = shard_of(key, self._ownership.count)
+        return Fence(shard, self._ownership.epoch(shard))
+
+    @contextmanager
+    def fenced(self, key: str) -> Iterator[Fence]:
+        """As `fence`, for something of several writes: its shard is not given back meanwhile."""
+        fence = self.fence(key)
+        self._under_way[fence.shard] += 1
+        try:
+            yield fence
+        finally:
+            self._under_way[fence.shard] -= 1
+            self._ended.set()
+
+    def leads(self) -> bool:
+        """Whether this instance owns what belongs to the whole cluster."""
+        return shard_of(CLUSTER, self._ownership.count) in self._ownership.owned
+
+    async def drain(self, shards: frozenset[int]) -> None:
+        """Return when nothing is under way in these shards."""
+        while any(self._under_way[shard] for shard in shards):
+            self._ended.clear()
+            await self._ended.wait()

@@ -1,0 +1,123 @@
+"""What a leader makes of the locks that an earlier one left: family LD on the pure machine."""
+
+import pytest
+from sharequeue_gateway.in_flight import LIMIT_EXCEEDED
+from sharequeue_gateway.share_partition import RestoredLock
+
+from tests.core.share_partition_driver import Driver
+
+NOW_MS = 1_000_000
+State = list[tuple[int, int, int, int]]
+
+
+def lock(first: int, last: int, count: int, *, left_ms: int = 20_000, member: str = "M1") -> RestoredLock:
+    return RestoredLock(first, last, member, count, NOW_MS + left_ms)
+
+
+def test_ld_039_without_its_locks_a_restart_forgets_first_deliveries() -> None:
+    d = Driver([(10, 14, 2, 1)])
+    assert d.where() == (0, 14, 0, 5)
+    assert d.fetch("[0-9][10-14]") == "0-9×1"
+
+
+def test_ld_039_with_its_locks_a_restart_forgets_nothing() -> None:
+    d = Driver([(10, 14, 2, 1)], locks=[lock(0, 9, 1)])
+    assert (d.states(), d.where()) == ("0-9 AQ×1 | 10-14 AK×1", (0, 14, 15, 5))
+    assert d.machine.held_by("M1", 0, 99) == [(0, 9, 1, NOW_MS + 20_000)]
+    assert d.machine.next_deadline_ms() == NOW_MS + 20_000
+    d.ack("0-9 Acc")
+    assert d.where() == (15, 15, 15, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "locks", "states"),
+    [
+        pytest.param([(0, 4, 0, 1)], [lock(0, 4, 2)], "0-4 AQ×2", id="a-later-delivery"),
+        pytest.param([(0, 4, 0, 2)], [lock(0, 4, 2)], "0-4 AV×2", id="what-ended-it-is-durable"),
+        pytest.param([(0, 4, 0, 2)], [lock(0, 4, 1)], "0-4 AV×2", id="an-older-delivery"),
+        pytest.param([(0, 9, 2, 1), (10, 14, 0, 1)], [lock(5, 12, 2)], "10-12 AQ×2 | 13-14 AV×1", id="finished"),
+        pytest.param([(0, 4, 3, 1)], [lock(0, 4, 2)], "0-4 ARCHIVING×1", id="archiving"),
+        pytest.param([], [lock(0, 4, 1, left_ms=0)], "0-4 AV×1", id="over-at-its-deadline"),
+        pytest.param([], [lock(0, 4, 1, left_ms=1)], "0-4 AQ×1", id="not-over-before"),
+        pytest.param([(0, 9, 0, 1)], [lock(3, 6, 2)], "0-2 AV×1 | 3-6 AQ×2 | 7-9 AV×1", id="a-part"),
+        pytest.param([], [lock(0, 5, 1), lock(3, 9, 2, member="M2")], "0-2 AQ×1 | 3-9 AQ×2", id="overlap"),
+        pytest.param([], [lock(0, 9, 2), lock(3, 5, 1, left_ms=25_000)], "0-9 AQ×2", id="stale-inside"),
+        pytest.param([(10, 14, 0, 1)], [lock(0, 4, 1)], "0-4 AQ×1 | 10-14 AV×1", id="a-hole-stays"),
+    ],
+)
+def test_which_locks_live(state: State, locks: list[RestoredLock], states: str) -> None:
+    d = Driver(state, locks=locks)
+    assert d.states() == states
+    assert d.machine.held_count == sum(
+        run.size for run in d.machine.in_flight() if run.member_id or run.state.name == "ARCHIVING"
+    )
+
+
+@pytest.mark.parametrize("left_ms", [0, -NOW_MS])
+def test_a_last_delivery_whose_lock_ended_meanwhile_is_not_repeated(left_ms: int) -> None:
+    d = Driver([(0, 4, 0, 1)], locks=[lock(0, 4, 2, left_ms=left_ms)], delivery_count_limit=2)
+    assert d.fetch("[0-4]") == ""
+    assert d.machine.next_deadline_ms() == NOW_MS
+    assert d.later(0) == 5
+    assert d.written == [[(0, 4, 4, 2)]]
+    assert (d.where(), d.machine.held_count) == ((5, 5, 5, 0), 0)
+
+
+def test_a_last_delivery_whose_lock_ended_meanwhile_becomes_a_dead_letter() -> None:
+    d = Driver(locks=[lock(0, 4, 2, left_ms=-1)], delivery_count_limit=2, dead_letter_topic_name="dlq")
+    assert d.later(0) == 5
+    assert d.states() == "0-4 ARCHIVING×2"
+    assert [letter[:4] for letter in d.dead_letters] == [(0, 4, 2, LIMIT_EXCEEDED)]
+
+
+def test_the_last_deadline_of_equal_deliveries_counts() -> None:
+    d = Driver(locks=[lock(0, 4, 1, left_ms=5_000), lock(0, 4, 1, left_ms=9_000)])
+    assert d.later(8_999) == 0
+    assert d.later(1) == 5
+
+
+def test_locks_below_the_start_offset_are_dropped() -> None:
+    d = Driver(start=3, locks=[lock(0, 1, 1), lock(2, 5, 1)])
+    assert (d.states(), d.where()) == ("3-5 AQ×1", (3, 5, 6, 0))
+
+
+def test_a_restored_deadline_is_at_most_one_lock_duration_away() -> None:
+    d = Driver(locks=[lock(0, 4, 1, left_ms=999_999)])
+    assert d.later(29_999) == 0
+    assert d.later(1) == 5
+
+
+def test_a_hole_before_a_restored_lock_is_read() -> None:
+    d = Driver([(10, 14, 0, 1)], locks=[lock(20, 24, 1)])
+    assert d.where() == (0, 24, 0, 0)
+    assert d.fetch("[0-29]") == "0-9×1, 10-14×2, 15-19×1, 25-29×1"
+
+
+def successor(d: Driver, **config: object) -> Driver:
+    """The next leader, which finds nothing durable but what this one leaves as locks."""
+    return Driver(locks=d.machine.locks(), **config)
+
+
+def test_the_count_of_a_lock_that_ended_outlives_a_write_that_failed() -> None:
+    d = Driver(hold_writes=True)
+    d.fetch("[0-9]")
+    d.later()
+    d.finish(ok=False)
+    d.fetch("[0-9]", max=4, rl=True)
+    d.later(1_000)
+    later = successor(d)
+    assert later.states() == "0-3 AQ×2 | 4-9 AV×1"
+    assert later.fetch("[0-9]") == "4-9×2"
+
+
+def test_a_last_delivery_that_ended_outlives_a_write_that_failed() -> None:
+    d = Driver(hold_writes=True, delivery_count_limit=1)
+    d.fetch("[0-4]")
+    d.fetch("[5-9]")
+    d.ack("0-4 Acc")
+    d.later()
+    d.finish(d.pending[1], ok=False)
+    assert d.states() == "0-4 AK×1 | 5-9 AR×1"
+    later = successor(d, delivery_count_limit=1)
+    assert later.fetch("[0-9]") == ""
+    assert (later.later(0), later.states()) == (5, "0-4 AQ×1 | 5-9 AR×1")

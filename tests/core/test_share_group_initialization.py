@@ -1,0 +1,264 @@
+"""What a group's heartbeats initialise, and what they do as topics appear, grow and go: scenarios GI."""
+
+import pytest
+from sharequeue_coordinator.share_group import GroupTopic, Initialization
+from sharequeue_coordinator.share_group_data import Changes
+
+from tests.core.share_group_driver import Asked, Driver
+
+
+def some(*numbers: int) -> frozenset[int]:
+    return frozenset(numbers)
+
+
+def test_gi_001_a_new_group_initialises_what_it_subscribes_to() -> None:
+    driver = Driver(topics={"t1": 2, "t2": 2, "t3": 2})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 0, ["t1", "t2"])
+    both = (Initialization("id-t1", some(0, 1), -1), Initialization("id-t2", some(0, 1), -1))
+    assert driver.asked == [Asked(2, both)]
+    assert driver.group.topics == {"id-t1": GroupTopic(some(0, 1)), "id-t2": GroupTopic(some(0, 1))}
+    assert driver.saved[-1].topics == driver.group.topics, "persisted with the heartbeat"
+
+
+def test_gi_003_a_topic_grows_and_another_is_subscribed_to() -> None:
+    driver = Driver(topics={"t1": 2, "t2": 2})
+    driver.heartbeat("M1", 0, ["t1", "t2"])
+    driver.create("t1", 4)
+    driver.create("t3", 3)
+    driver.heartbeat("M1", 2, ["t1", "t2", "t3"])
+    assert driver.asked[1:] == [
+        Asked(3, (Initialization("id-t1", some(2, 3), 0), Initialization("id-t3", some(0, 1, 2), -1)))
+    ]
+
+
+def test_gi_005_an_initialisation_without_an_answer_is_asked_for_again() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.turn(29_999)
+    driver.heartbeat("M1", 2)
+    assert len(driver.asked) == 1, "it may still be answered"
+    driver.turn(1)
+    driver.heartbeat("M2", 0, ["t1"])
+    assert driver.asked[1:] == [Asked(3, (Initialization("id-t1", some(0, 1), 0),))]
+    driver.heartbeat("M2", 3)
+    assert len(driver.asked) == 2
+
+
+def test_a_clock_that_is_set_back_does_not_stop_initialisations() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.now_ms -= 3_600_000
+    driver.heartbeat("M1", 2)
+    assert len(driver.asked) == 2
+
+
+def test_an_initialisation_asked_for_again_fences_the_earlier_one() -> None:
+    """It may come after the later one has succeeded, and would throw away what was acknowledged since."""
+    driver = Driver(topics={"t1": 2})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.turn(30_000)
+    driver.heartbeat("M1", 2)
+    assert [asked.state_epoch for asked in driver.asked] == [2, 3]
+
+
+def test_gi_007_what_is_initialised_is_assigned_by_one_new_epoch() -> None:
+    driver = Driver(topics={"t1": 2, "t2": 1})
+    driver.heartbeat("M1", 0, ["t1", "t2"])
+    answer = driver.heartbeat("M1", 2)
+    assert (answer.member_epoch, answer.assignment) == (3, {"id-t1": some(0, 1), "id-t2": some(0)})
+    for _ in range(3):
+        assert driver.heartbeat("M1", 3).member_epoch == 3
+
+
+def test_gi_009_a_deleted_topic_is_forgotten() -> None:
+    driver = Driver(topics={"t1": 2, "t2": 1, "t3": 1})
+    driver.heartbeat("M1", 0, ["t1", "t2"])
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 2, ["t1", "t2", "t3"])
+    driver.apply(Changes(deleting=some_text("id-t1")))
+    for name in ("t1", "t3"):
+        driver.delete(name)
+    assert driver.group.topics == {"id-t2": GroupTopic(initialized=some(0))}
+    assert driver.group.deleting == frozenset()
+    assert driver.saved[-1].topics == {"id-t3": None}
+    answer = driver.heartbeat("M1", 3)
+    assert (answer.member_epoch, answer.assignment) == (4, {"id-t2": some(0)})
+    assert driver.heartbeat("M1", 4).assignment is None
+
+
+def some_text(*texts: str) -> frozenset[str]:
+    return frozenset(texts)
+
+
+def test_a_refused_initialisation_is_tried_afresh_at_once() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.share_coordinator = "refuses"
+    driver.heartbeat("M1", 0, ["t1"])
+    assert driver.group.topics == {}
+    assert driver.saved[-1].topics == {"id-t1": None}
+    driver.share_coordinator = "succeeds"
+    answer = driver.heartbeat("M1", 2)
+    assert driver.asked == [Asked(2, (Initialization("id-t1", some(0, 1), -1),))] * 2
+    assert (answer.member_epoch, answer.assignment) == (2, None)
+    assert driver.heartbeat("M1", 2).assignment == {"id-t1": some(0, 1)}
+
+
+def test_only_initialised_partitions_are_assigned() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.heartbeat("M1", 2)
+    driver.share_coordinator = "silent"
+    driver.create("t1", 4)
+    grown = driver.heartbeat("M1", 3)
+    assert (grown.member_epoch, grown.assignment) == (4, None)
+    driver.apply(driver.group.initialized(driver.asked[-1].initializations))
+    answer = driver.heartbeat("M1", 4)
+    assert (answer.member_epoch, answer.assignment) == (5, {"id-t1": some(0, 1, 2, 3)})
+
+
+def test_a_topic_made_anew_under_its_name_is_another_topic() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.heartbeat("M1", 2)
+    driver.create("t1", 2, "another id")
+    answer = driver.heartbeat("M1", 3)
+    assert (answer.member_epoch, answer.assignment) == (4, {})
+    assert driver.asked[-1].initializations == (Initialization("another id", some(0, 1), -1),)
+    assert driver.heartbeat("M1", 4).assignment == {"another id": some(0, 1)}
+
+
+def test_an_answer_that_comes_when_the_topic_is_gone_changes_nothing() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.delete("t1")
+    for changes in (
+        driver.group.initialized(driver.asked[0].initializations),
+        driver.group.initialization_refused(driver.asked[0].initializations),
+    ):
+        assert changes == Changes()
+
+
+def test_a_refusal_that_comes_late_leaves_what_was_initialised_since() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.share_coordinator = "succeeds"
+    driver.apply(driver.group.initialize({"id-t1": [0, 1]}))
+    driver.apply(driver.group.initialization_refused(driver.asked[0].initializations))
+    assert driver.group.topics == {"id-t1": GroupTopic(initialized=some(0, 1))}
+
+
+def test_a_group_without_members_initialises_what_is_fetched() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.apply(driver.group.initialize({"id-t1": [0]}))
+    assert driver.asked == [Asked(2, (Initialization("id-t1", some(0), -1),))]
+    assert driver.group.exists
+    driver.apply(driver.group.initialize({"id-t1": [0]}))
+    assert len(driver.asked) == 1
+    driver.apply(driver.group.initialize({"id-t1": [0, 1]}))
+    assert driver.asked[-1] == Asked(3, (Initialization("id-t1", some(1), 0),))
+    answer = driver.heartbeat("M1", 0, ["t1"])
+    assert (answer.member_epoch, answer.assignment) == (4, {"id-t1": some(0, 1)})
+
+
+@pytest.mark.parametrize("by", ["heartbeat", "fetch"])
+def test_a_topic_initialised_while_its_state_is_being_deleted_is_no_longer_being_deleted(by: str) -> None:
+    driver = Driver(topics={"t1": 1})
+    driver.apply(Changes(epochs=driver.group.epochs, deleting=some_text("id-t1", "id-other")))
+    if by == "heartbeat":
+        driver.heartbeat("M1", 0, ["t1"])
+    else:
+        driver.apply(driver.group.initialize({"id-t1": [0]}))
+    assert driver.group.deleting == some_text("id-other")
+
+
+def test_the_retries_of_initialisations_are_timed_anew_after_a_restart() -> None:
+    driver = Driver(topics={"t1": 1})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.turn(20_000)
+    driver.restart()
+    driver.turn(29_999)
+    driver.heartbeat("M1", 2)
+    assert len(driver.asked) == 1
+    driver.turn(1)
+    driver.heartbeat("M1", 2)
+    assert len(driver.asked) == 2
+
+
+def test_a_member_that_subscribes_to_less_gives_up_the_rest_at_once() -> None:
+    driver = Driver(topics={"t1": 1, "t2": 1}, assignment_interval_ms=5000)
+    driver.heartbeat("M1", 0, ["t1", "t2"])
+    driver.turn(5000)
+    assert driver.heartbeat("M1", 2).assignment == {"id-t1": some(0), "id-t2": some(0)}
+    answer = driver.heartbeat("M1", 3, ["t2"])
+    assert (answer.member_epoch, answer.assignment) == (3, {"id-t2": some(0)}), "the next target has to wait"
+    back = driver.heartbeat("M1", 3, ["t1", "t2"])
+    assert (back.member_epoch, back.assignment) == (3, {"id-t1": some(0), "id-t2": some(0)})
+    driver.turn(5000)
+    assert driver.heartbeat("M1", 3).member_epoch == 5
+
+
+def test_a_member_that_subscribed_to_less_is_given_nothing_else_of_an_earlier_target() -> None:
+    driver = Driver(topics={"t1": 2, "t2": 2}, assignment_interval_ms=5000)
+    driver.apply(driver.group.initialize({"id-t1": [0, 1], "id-t2": [0, 1]}))
+    driver.heartbeat("A", 0, ["t1", "t2"])
+    driver.turn(5000)
+    driver.heartbeat("B", 0, ["t1"])
+    assert set(driver.group.target["A"]) == {"id-t1", "id-t2"}
+    answer = driver.heartbeat("A", 3, ["t2"])
+    assert answer.member_epoch == 4
+    assert answer.assignment == {"id-t2": driver.group.target["A"]["id-t2"]}
+
+
+@pytest.mark.parametrize("others", [[], ["t1", "t2"]])
+def test_subscribing_to_less_raises_the_epoch_once(others: list[str]) -> None:
+    driver = Driver(topics={"t1": 2, "t2": 2})
+    driver.heartbeat("A", 0, ["t1", "t2"])
+    if others:
+        driver.heartbeat("B", 0, others)
+    epoch = driver.heartbeat("A", 0, ["t1", "t2"]).member_epoch
+    assert driver.heartbeat("A", epoch, ["t2"]).member_epoch == epoch + 1
+    for _ in range(3):
+        assert driver.heartbeat("A", epoch + 1).member_epoch == epoch + 1
+
+
+def test_the_only_member_that_wants_a_topic_leaves_and_the_epoch_rises_once() -> None:
+    driver = Driver(topics={"t1": 2, "t2": 2})
+    driver.heartbeat("A", 0, ["t1"])
+    driver.heartbeat("B", 0, ["t2"])
+    epoch = driver.heartbeat("A", 0, ["t1"]).member_epoch
+    driver.leave("B")
+    for _ in range(3):
+        assert driver.heartbeat("A", driver.group.members["A"].member_epoch).member_epoch == epoch + 1
+
+
+def test_a_subscription_to_nothing_leaves_nothing() -> None:
+    driver = Driver(topics={"t1": 1})
+    driver.heartbeat("M1", 0, ["t1"])
+    driver.heartbeat("M1", 2)
+    answer = driver.heartbeat("M1", 3, [])
+    assert (answer.member_epoch, answer.assignment) == (4, {})
+    assert (driver.group.target, driver.saved[-1].target) == ({}, {"M1": {}})
+    assert driver.heartbeat("M1", 4).assignment is None
+
+
+def test_members_with_different_subscriptions() -> None:
+    driver = Driver(topics={"t1": 3, "t2": 2})
+    driver.heartbeat("A", 0, ["t1"])
+    driver.heartbeat("B", 0, ["t1", "t2"])
+    for _ in range(2):
+        for member in list(driver.group.members.values()):
+            driver.heartbeat(member.member_id, member.member_epoch)
+    assert driver.assigned("A", "B", topic="t2") == [some(), some(0, 1)]
+    of_a, of_b = driver.assigned("A", "B", topic="t1")
+    assert of_a | of_b == some(0, 1, 2)
+    assert abs(len(of_a) - len(of_b)) == 1
+    driver.leave("A")
+    driver.heartbeat("B", driver.group.members["B"].member_epoch)
+    assert driver.assigned("B", topic="t1") == [some(0, 1, 2)]

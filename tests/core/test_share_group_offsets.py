@@ -1,0 +1,154 @@
+"""Altering and deleting a group's offsets, and deleting the group: scenarios GI."""
+
+import pytest
+from sharequeue_coordinator import share_group_offsets
+from sharequeue_coordinator.share_group import GroupTopic, Initialization
+from sharequeue_coordinator.share_group_data import Changes
+
+from sharequeue.protocol.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
+from tests.core.share_group_driver import Asked, Driver
+
+
+def some(*numbers: int) -> frozenset[int]:
+    return frozenset(numbers)
+
+
+def texts(*these: str) -> frozenset[str]:
+    return frozenset(these)
+
+
+def alter(driver: Driver, asked: dict[str, dict[int, int]]) -> dict[tuple[str, int], int]:
+    """Returns: the error number of each partition that is refused."""
+    alteration = share_group_offsets.alter(driver.group, asked, driver.topics)
+    driver.apply(alteration.changes)
+    return {key: fault.error.kafka_code for key, fault in alteration.faults.items()}
+
+
+def test_gi_011_altering_an_empty_group() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.apply(Changes(epochs=driver.group.epochs._replace(group_epoch=5)))
+    assert alter(driver, {"t1": {0: 10}}) == {}
+    assert driver.group.epochs.group_epoch == 6
+    assert driver.asked == [Asked(6, (Initialization("id-t1", some(0), 10),))]
+    assert driver.group.topics == {"id-t1": GroupTopic(initialized=some(0))}
+
+
+def test_gi_013_altering_nothing_that_is_there_makes_the_group_all_the_same() -> None:
+    driver = Driver()
+    assert alter(driver, {"t1": {0: 10}}) == {("t1", 0): 3}
+    assert (driver.group.exists, driver.group.epochs.group_epoch, driver.asked) == (True, 2, [])
+
+
+def test_gi_015_a_partition_that_is_not_there_does_not_stop_the_others() -> None:
+    driver = Driver(topics={"t1": 2})
+    assert alter(driver, {"t1": {0: 5, 7: 5, -1: 5}}) == {("t1", 7): 3, ("t1", -1): 3}
+    assert driver.asked == [Asked(2, (Initialization("id-t1", some(0), 5),))]
+
+
+def test_partitions_of_one_topic_altered_to_different_offsets() -> None:
+    driver = Driver(topics={"t1": 4})
+    driver.apply(driver.group.initialize({"id-t1": [0, 1]}))
+    driver.share_coordinator = "silent"
+    alter(driver, {"t1": {0: 5, 1: 6, 2: 5, 3: 6}})
+    assert driver.asked[-1] == Asked(
+        3, (Initialization("id-t1", some(0, 2), 5), Initialization("id-t1", some(1, 3), 6))
+    )
+    assert driver.group.topics == {"id-t1": GroupTopic(some(2, 3), some(0, 1))}, "what is initialised stays so"
+    driver.apply(driver.group.initialized(driver.asked[-1].initializations))
+    assert driver.group.topics == {"id-t1": GroupTopic(initialized=some(0, 1, 2, 3))}
+
+
+def test_an_alteration_that_failed_is_tried_again_by_a_heartbeat_from_offset_0() -> None:
+    driver = Driver(topics={"t1": 1})
+    driver.share_coordinator = "silent"
+    alter(driver, {"t1": {0: 10}})
+    driver.turn(30_000)
+    driver.heartbeat("M1", 0, ["t1"])
+    assert driver.asked[-1] == Asked(3, (Initialization("id-t1", some(0), 0),))
+
+
+def test_what_is_being_deleted_and_is_altered_is_no_longer_being_deleted() -> None:
+    driver = Driver(topics={"t1": 1})
+    driver.apply(Changes(epochs=driver.group.epochs, deleting=texts("id-t1")))
+    alter(driver, {"t1": {0: 10}})
+    assert driver.group.deleting == texts()
+
+
+def test_gi_021_deleting_offsets() -> None:
+    driver = Driver(topics={"topic1": 2, "topic2": 1})
+    driver.apply(driver.group.initialize({"id-topic1": [0, 1]}))
+    driver.share_coordinator = "silent"
+    driver.apply(driver.group.initialize({"id-topic2": [0]}))
+    deletion = share_group_offsets.delete_offsets(driver.group, ["topic1", "topic2", "topic3"], driver.topics)
+    assert {name: (fault.error.kafka_code, type(fault)) for name, fault in deletion.faults.items()} == {
+        "topic2": (3, UnknownTopicOrPartition),
+        "topic3": (3, UnknownTopicOrPartition),
+    }
+    assert deletion.faults["topic2"].detail == "There is no offset information to delete."
+    assert deletion.partitions == {"id-topic1": some(0, 1)}
+    driver.apply(deletion.changes)
+    assert driver.group.deleting == texts("id-topic1")
+    assert driver.group.topics == {"id-topic2": GroupTopic(some(0))}
+    driver.apply(share_group_offsets.deleted(driver.group, ["id-topic1"]))
+    assert driver.group.deleting == texts()
+
+
+def test_gi_023_a_deletion_that_failed_is_tried_again_with_all_partitions() -> None:
+    driver = Driver(topics={"topic1": 3})
+    driver.apply(driver.group.initialize({"id-topic1": [0, 1]}))
+    driver.apply(share_group_offsets.delete_offsets(driver.group, ["topic1"], driver.topics).changes)
+    driver.restart()
+    again = share_group_offsets.delete_offsets(driver.group, ["topic1"], driver.topics)
+    assert (again.faults, again.partitions) == ({}, {"id-topic1": some(0, 1, 2)})
+    assert not again.changes.durable
+    assert driver.group.deleting == texts("id-topic1")
+
+
+def test_partitions_still_being_initialised_are_not_deleted() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.apply(driver.group.initialize({"id-t1": [0]}))
+    driver.share_coordinator = "silent"
+    driver.apply(driver.group.initialize({"id-t1": [1]}))
+    deletion = share_group_offsets.delete_offsets(driver.group, ["t1"], driver.topics)
+    assert deletion.partitions == {"id-t1": some(0)}
+    assert deletion.changes.topics == {"id-t1": GroupTopic(some(1))}
+
+
+def test_gi_025_deleting_a_group() -> None:
+    driver = Driver(topics={"t1": 2, "t2": 1, "t3": 3, "gone": 1})
+    driver.apply(driver.group.initialize({"id-t1": [0, 1], "id-t3": [0], "id-gone": [0]}))
+    driver.apply(share_group_offsets.delete_offsets(driver.group, ["t3"], driver.topics).changes)
+    driver.share_coordinator = "silent"
+    driver.apply(driver.group.initialize({"id-t2": [0]}))
+    del driver.topics["gone"]
+    deletion = share_group_offsets.delete_group(driver.group, driver.topics)
+    assert deletion.partitions == {"id-t1": some(0, 1), "id-t2": some(0), "id-t3": some(0, 1, 2)}
+    driver.apply(deletion.changes)
+    assert (driver.group.topics, driver.group.deleting) == ({}, texts("id-t1", "id-t2", "id-t3"))
+    assert share_group_offsets.delete_group(driver.group, driver.topics).partitions.keys() == driver.group.deleting
+    epochs = driver.group.epochs
+    driver.apply(share_group_offsets.group_deleted(driver.group))
+    assert (driver.group.exists, driver.group.deleting) == (False, texts())
+    with pytest.raises(GroupIdNotFound):
+        share_group_offsets.delete_group(driver.group, driver.topics)
+    assert driver.heartbeat("M1", 0, ["t1"]).member_epoch == epochs.group_epoch + 1
+
+
+def test_gi_027_a_group_with_members_keeps_what_it_has() -> None:
+    driver = Driver(topics={"t1": 1})
+    driver.heartbeat("M1", 0, ["t1"])
+    group, topics = driver.group, driver.topics
+    with pytest.raises(NonEmptyGroup):
+        share_group_offsets.delete_group(group, topics)
+    with pytest.raises(NonEmptyGroup):
+        share_group_offsets.delete_offsets(group, ["t1"], topics)
+    with pytest.raises(NonEmptyGroup):
+        share_group_offsets.alter(group, {"t1": {0: 5}}, topics)
+    with pytest.raises(NonEmptyGroup):
+        share_group_offsets.group_deleted(group)
+
+
+def test_a_group_that_is_not_there_has_nothing_to_delete() -> None:
+    driver = Driver(topics={"t1": 1})
+    with pytest.raises(GroupIdNotFound):
+        share_group_offsets.delete_offsets(driver.group, ["t1"], driver.topics)

@@ -1,0 +1,54 @@
+"""Share sessions whose topics are deleted: told once, then they wait like any other fetch that finds nothing."""
+
+import time
+
+from tests.http.calls import Gateway, Json, good
+
+
+def delete(gateway: Gateway, topic: str) -> str:
+    """Delete a topic. Returns: its id."""
+    topic_id: str = gateway.describe_topic(topic)["topic_id"]
+    assert gateway.http.delete(f"/v1/topics/{topic}").status_code == 204
+    return topic_id
+
+
+def faults(answer: Json) -> list[tuple[str, int, int]]:
+    return sorted((fault["topic"], fault["partition"], fault["kafka_code"]) for fault in answer["errors"])
+
+
+def test_a_session_is_told_once_that_its_topic_is_gone(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    gateway.acquire(name, name, share_session_epoch=0)
+    topic_id = delete(gateway, name)
+    started = time.monotonic()
+    answer = gateway.fetch(name, share_session_epoch=1, max_wait_ms=20_000)
+    assert time.monotonic() - started < 10
+    assert faults(answer) == [(topic_id, 0, 100), (topic_id, 1, 100)]
+
+    started = time.monotonic()
+    assert faults(gateway.fetch(name, share_session_epoch=2, max_wait_ms=400)) == []
+    assert time.monotonic() - started > 0.39
+    gateway.produce(name, "of the topic that has the name now")
+    assert gateway.acquire(name, share_session_epoch=3, topics=[name]) == ["0-0×1"]
+
+
+def test_what_is_left_of_a_session_goes_on(gateway: Gateway, name: str) -> None:
+    other = f"{name}-other"
+    for topic in (name, other):
+        gateway.create_topic(topic)
+    gateway.acquire(name, topics=[name, other], share_session_epoch=0)
+    topic_id = delete(gateway, name)
+    gateway.produce(other, "one")
+    answer = gateway.fetch(name, share_session_epoch=1)
+    assert faults(answer) == [(topic_id, 0, 100)]
+    assert [batch["topic"] for batch in answer["batches"]] == [other]
+    assert faults(gateway.fetch(name, share_session_epoch=2)) == []
+
+
+def test_a_session_without_partitions_can_be_closed(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    gateway.acquire(name, name, share_session_epoch=0)
+    delete(gateway, name)
+    started = time.monotonic()
+    good(gateway.try_fetch(name, share_session_epoch=-1, max_wait_ms=20_000))
+    assert time.monotonic() - started < 10

@@ -1,0 +1,106 @@
+"""One SparkSession and one stack for all modules here; tests use topics, groups and checkpoints of their own."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from sharequeue_pipeline import session
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway
+
+SPARK_CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+    "spark.sql.streaming.stopTimeout": "60s",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Local Spark with eight slots: tasks wait for the gateway more than they compute."""
+    spark = session("sharequeue tests", master="local[8]", config=SPARK_CONFIG)
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="session")
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> Iterator[Stack]:
+    """The three services, which no test here stops."""
+    stack = Stack(tmp_path_factory.mktemp("stack"), postgres_url=new_database(), redis_url=new_redis())
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture(scope="session")
+def gateway(stack: Stack) -> Iterator[Gateway]:
+    limits = httpx.Limits(keepalive_expiry=2.5)
+    with httpx.Client(base_url=stack.url, timeout=40, limits=limits) as http:
+        yield Gateway(http)
+
+
+class Pipeline:
+    """Short ways to sources, sinks and queries of the stack."""
+
+    def __init__(self, spark: SparkSession, url: str, directory: Path) -> None:
+        self.spark = spark
+        self.url = url
+        self.directory = directory
+        self.queries: list[StreamingQuery] = []
+
+    def read(self, **options: Any) -> DataFrame:
+        return self.spark.read.format("sharequeue").options(url=self.url, **options).load()
+
+    def stream(self, **options: Any) -> DataFrame:
+        return self.spark.readStream.format("sharequeue").options(url=self.url, **options).load()
+
+    def write(self, frame: DataFrame, **options: Any) -> None:
+        frame.write.format("sharequeue").options(url=self.url, **options).mode("append").save()
+
+    def start(self, frame: DataFrame, checkpoint: str = "checkpoint", **trigger: Any) -> StreamingQuery:
+        """A query that appends to Parquet at `out`; `trigger` as for `DataStreamWriter.trigger`."""
+        writer = frame.writeStream.format("parquet").option("path", str(self.directory / "out"))
+        writer = writer.option("checkpointLocation", str(self.directory / checkpoint))
+        return self.started((writer.trigger(**trigger) if trigger else writer).start())
+
+    def started(self, query: StreamingQuery) -> StreamingQuery:
+        self.queries.append(query)
+        return query
+
+    def drain(self, frame: DataFrame, checkpoint: str = "checkpoint") -> None:
+        """Run a query until it has read what there is."""
+        query = self.start(frame, checkpoint, availableNow=True)
+        assert query.awaitTermination(120)
+
+    def out(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.directory / "out"))
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[Pipeline]:
+    pipeline = Pipeline(spark, stack.url, tmp_path)
+    yield pipeline
+    for query in pipeline.queries:
+        query.stop()
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> Any:
+    """What the condition answers once that is true."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.05)
+    return found

@@ -1,0 +1,158 @@
+"""From what readRecords answers to typed columns, without Spark and without a gateway."""
+
+import base64
+import datetime
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark
+from sharequeue_gateway.arrow_answer import arrow_stream
+from sharequeue_pipeline.columns import Columns
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.options import source_options
+from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.schema import columns
+
+UTC = datetime.UTC
+TEXT = spark.StringType()
+BINARY = spark.BinaryType()
+
+
+def column(values: list[str], value_type: spark.DataType = BINARY, **options: str) -> list[Any]:
+    """The column `value` of records with these values, as JSON fields: `"value":…` or `"value_base64":…`."""
+    return table(values, value_type, **options)["value"]
+
+
+def table(
+    values: list[str],
+    value_type: spark.DataType,
+    key_type: spark.DataType = BINARY,
+    **options: str,
+) -> dict[str, list[Any]]:
+    records = ",".join(
+        f'{{"offset":{offset},"timestamp_ms":{1000 + offset},"key":"k",{value},"headers":{{"h":"x"}}}}'
+        for offset, value in enumerate(values, 10)
+    )
+    stream = arrow_stream(f"[{records}]".encode(), 10 + len(values), 0, 99)
+    schema = spark.StructType(
+        [
+            spark.StructField("topic", TEXT),
+            spark.StructField("partition", spark.IntegerType()),
+            spark.StructField("offset", spark.LongType()),
+            spark.StructField("timestamp", spark.TimestampType()),
+            spark.StructField("key", key_type),
+            spark.StructField("value", value_type),
+            spark.StructField("headers", spark.MapType(TEXT, TEXT)),
+            spark.StructField("delivery_count", spark.IntegerType()),
+        ]
+    )
+    made = Columns(source_options({"topics": "t", **options}), schema)
+    batches = list(made.batches(Range("t", 3, 10, 99, 2), stream))
+    return pa.Table.from_batches(batches).to_pydict()
+
+
+def raw(data: bytes) -> str:
+    return f'"value_base64":"{base64.b64encode(data).decode()}"'
+
+
+def test_every_column() -> None:
+    found = table(['"value":1'], spark.BinaryType(), TEXT, keyFormat="string")
+    assert found == {
+        "topic": ["t"],
+        "partition": [3],
+        "offset": [10],
+        "timestamp": [datetime.datetime(1970, 1, 1, 0, 0, 1, 10_000, UTC)],
+        "key": ["k"],
+        "value": [b"1"],
+        "headers": [[("h", "x")]],
+        "delivery_count": [2],
+    }
+
+
+VALUES = ['"value":{"a": 1}', '"value":"Ü \\"x\\""', '"value":null', raw(b"plain"), raw(b'"quoted"')]
+
+
+def test_binary_is_what_was_produced() -> None:
+    expected = [b'{"a": 1}', '"Ü \\"x\\""'.encode(), None, b"plain", b'"quoted"']
+    assert column(VALUES) == expected
+
+
+def test_string_is_the_text_of_a_json_string_and_else_the_json() -> None:
+    assert column(VALUES, TEXT, valueFormat="string") == ['{"a": 1}', 'Ü "x"', None, "plain", '"quoted"']
+    assert column(VALUES[:1], TEXT, valueFormat="string") == ['{"a": 1}']
+
+
+def as_json(values: list[str], value_type: spark.DataType) -> list[Any]:
+    return column(values, value_type, valueFormat="json", valueSchema="any")
+
+
+NESTED = spark.StructType(
+    [
+        spark.StructField("id", spark.ByteType()),
+        spark.StructField("at", spark.TimestampType()),
+        spark.StructField("day", spark.DateType()),
+        spark.StructField("price", spark.DecimalType(5, 2)),
+        spark.StructField("tags", spark.ArrayType(TEXT)),
+        spark.StructField("counts", spark.MapType(TEXT, spark.LongType())),
+        spark.StructField("inner", spark.StructType([spark.StructField("x", spark.DoubleType())])),
+    ]
+)
+
+
+def test_json_becomes_typed_columns() -> None:
+    value = {
+        "id": -128,
+        "at": "2026-11-21T10:00:00+02:00",
+        "day": "2026-11-21",
+        "price": 12.5,
+        "tags": ["a", None],
+        "counts": {"n": 2**62},
+        "inner": {"x": 1, "unknown": []},
+        "more": "left out",
+    }
+    (found,) = as_json([f'"value":{json.dumps(value)}'], NESTED)
+    assert found == {
+        "id": -128,
+        "at": datetime.datetime(2026, 11, 21, 8, tzinfo=UTC),
+        "day": datetime.date(2026, 11, 21),
+        "price": Decimal("12.50"),
+        "tags": ["a", None],
+        "counts": [("n", 2**62)],
+        "inner": {"x": 1.0},
+    }
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['"value":{"id":128}', '"value":{"id":"1"}', '"value":[1]', '"value":null', raw(b"no json"), raw(b"\xff")],
+)
+def test_a_value_that_does_not_fit_is_null_and_others_are_read(value: str) -> None:
+    found = as_json(['"value":{"id":1}', value, raw(b'{"id":2}')], NESTED)
+    assert [row and row["id"] for row in found] == [1, None, 2]
+
+
+def test_a_decimal_with_too_many_digits_is_null() -> None:
+    assert as_json(['"value":1.5', '"value":123456.5'], spark.DecimalType(5, 2)) == [Decimal("1.50"), None]
+
+
+def test_a_type_json_cannot_hold_is_one_line() -> None:
+    with pytest.raises(PipelineError, match="JSON cannot hold the type interval"):
+        as_json(['"value":1'], spark.DayTimeIntervalType())
+
+
+@pytest.mark.parametrize(
+    ("given", "ddl"),
+    [
+        ("id INT, n STRING", "struct<id INT, n STRING>"),
+        ("id: int", "struct<id: int>"),
+        ("array<struct<a INT>>", "array<struct<a INT>>"),
+        ("decimal(5, 2)", "decimal(5, 2)"),
+        ("bigint", "bigint"),
+    ],
+)
+def test_a_schema_is_of_columns_or_one_type(given: str, ddl: str) -> None:
+    options = source_options({"topics": "t", "valueFormat": "json", "valueSchema": given})
+    assert f" value {ddl}, headers" in columns(options)

@@ -1,0 +1,81 @@
+"""The options: what is read, and the one line that says what is wrong."""
+
+import pytest
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.options import SinkOptions, SourceOptions, sink_options, source_options
+
+
+def source(**options: str) -> SourceOptions:
+    return source_options({"topics": "orders", **options})
+
+
+def test_a_source() -> None:
+    options = source(
+        url="https://queue.example:8443/", token="s3cret", topics=" a, b,,a ", group="g", lockRenew="False"
+    )
+    assert options.connection.url == "https://queue.example:8443"
+    assert (options.topics, options.group, options.lock_renew) == (("a", "b"), "g", False)
+    assert options.parallelism >= 1
+    assert "s3cret" not in repr(options)
+
+
+def test_names_are_read_in_any_case() -> None:
+    assert source(MAXRECORDSPERTRIGGER="7", acquiremode="BATCH_OPTIMIZED").max_records_per_trigger == 7
+
+
+def test_offsets_are_a_word_or_json() -> None:
+    options = source(mode="log", startingOffsets='{"orders":{"0":17}}', endingOffsets="Earliest")
+    assert (options.starting, options.ending) == ({"orders": {0: 17}}, "earliest")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"topic": "orders"}, "there is no option 'topic'; known are accept, acquireMode"),
+        ({"topics": " , "}, "the option topics names no topic"),
+        ({"url": "queue:8080"}, "the option url must be like http://127.0.0.1:8080, not 'queue:8080'"),
+        ({"maxRecordsPerTrigger": "0"}, "the option maxRecordsPerTrigger must be a whole number from 1 to"),
+        ({"parallelism": "two"}, "the option parallelism must be a whole number from 1 to 100000, not 'two'"),
+        ({"onError": "ignore"}, "the option onError must be one of release, reject, not 'ignore'"),
+        ({"valueFormat": "avro"}, "the option valueFormat must be one of binary, string, json, not 'avro'"),
+        ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
+        ({"valueSchema": "a INT"}, "valueSchema goes with valueFormat=json"),
+        ({"mode": "log", "group": "g"}, "mode=log reads without a group"),
+        ({"mode": "group"}, "mode=group needs the option group"),
+        ({"group": "a/b"}, "the option group 'a/b': a group id holds no '/'"),
+        ({"group": "g", "startingOffsets": "latest"}, "startingOffsets and endingOffsets go with mode=log"),
+        ({"startingOffsets": "17"}, "the option startingOffsets must be earliest, latest or like"),
+        ({"lockRenew": "yes"}, "the option lockRenew must be one of true, false, not 'yes'"),
+        ({"token": " "}, "the option token is empty"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_one_line(options: dict[str, str], told: str) -> None:
+    with pytest.raises(PipelineError) as refused:
+        source(**options)
+    assert str(refused.value).startswith(told)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_source_needs_topics() -> None:
+    with pytest.raises(PipelineError, match="the option topics is missing"):
+        source_options({"group": "g"})
+
+
+def test_a_sink() -> None:
+    options = sink_options({"topic": "out", "valueformat": "JSON", "checkpointLocation": "/tmp/x", "writeId": "w"})
+    assert (options.topic, options.value_format, options.write_id) == ("out", "json", "w")
+    assert sink_options({}) == SinkOptions(connection=options.connection)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"topics": "out"}, "there is no option 'topics'"),
+        ({"maxRequestBytes": "100000000"}, "the option maxRequestBytes must be a whole number from 1 to 8388608"),
+        ({"writeId": "x" * 65}, "writeId has 64 characters at most"),
+    ],
+)
+def test_what_is_wrong_with_a_sink_is_one_line(options: dict[str, str], told: str) -> None:
+    with pytest.raises(PipelineError) as refused:
+        sink_options(options)
+    assert str(refused.value).startswith(told)

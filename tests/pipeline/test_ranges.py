@@ -1,0 +1,58 @@
+"""Ranges of offsets: joined, written into an offset and read back, shared among tasks; none lost, none twice."""
+
+import itertools
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from sharequeue_pipeline.ranges import Range, decode, encode, joined, split
+
+
+@st.composite
+def disjoint(draw: st.DrawFn) -> list[Range]:
+    """Ranges of a few partitions that do not overlap, in any order."""
+    found = []
+    for topic, partition in draw(st.sets(st.tuples(st.sampled_from(["a", "b.c"]), st.integers(0, 2)))):
+        offset = 0
+        for gap, size, count in draw(
+            st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50), st.integers(1, 2)), max_size=6)
+        ):
+            found.append(Range(topic, partition, offset + gap, offset + gap + size - 1, count))
+            offset += gap + size
+    return draw(st.permutations(found))
+
+
+def offsets(ranges: list[Range]) -> dict[tuple[str, int, int], int]:
+    found: dict[tuple[str, int, int], int] = {}
+    for topic, partition, first, last, count in ranges:
+        for offset in range(first, last + 1):
+            assert (topic, partition, offset) not in found
+            found[topic, partition, offset] = count
+    return found
+
+
+@given(disjoint())
+def test_joining_keeps_every_offset_and_its_count(ranges: list[Range]) -> None:
+    together = joined(ranges)
+    assert offsets(together) == offsets(ranges)
+    for one, other in itertools.pairwise(together):
+        assert one[:2] != other[:2] or one.last_offset + 1 < other.first_offset or one[4] != other[4]
+
+
+@given(disjoint())
+def test_an_offset_holds_them(ranges: list[Range]) -> None:
+    assert sorted(decode(json.loads(json.dumps(encode(ranges))))) == sorted(ranges)
+
+
+@given(disjoint(), st.integers(1, 12))
+def test_tasks_share_them_evenly(ranges: list[Range], parts: int) -> None:
+    shares = split(ranges, parts)
+    assert offsets([piece for share in shares for piece in share]) == offsets(ranges)
+    sizes = [sum(piece.size for piece in share) for share in shares]
+    assert len(sizes) == min(parts, sum(entry.size for entry in ranges))
+    assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def test_the_form_in_an_offset() -> None:
+    ranges = [Range("orders", 0, 17, 2016, 1), Range("orders", 0, 3000, 3001, 2), Range("orders", 4, 5, 5, 1)]
+    assert encode(ranges) == {"orders": {"0": "17-2016:1,3000-3001:2", "4": "5-5:1"}}

@@ -1,0 +1,135 @@
+"""From rows to the records of a produce request, and their cut into requests."""
+
+import base64
+import datetime
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_schema
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.options import sink_options
+from sharequeue_pipeline.rows import Rows
+from sharequeue_pipeline.sink import chunks
+
+TEXT = spark.StringType()
+MAP = spark.MapType(TEXT, TEXT)
+
+
+def schema(**types: spark.DataType) -> spark.StructType:
+    return spark.StructType([spark.StructField(name, data_type) for name, data_type in types.items()])
+
+
+def records(types: dict[str, spark.DataType], *rows: tuple[Any, ...], **options: str) -> list[tuple[str, Any]]:
+    made = Rows(sink_options(options), schema(**types))
+    arrow = to_arrow_schema(schema(**types), timezone="UTC")
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), arrow, strict=True)]
+    batch = pa.RecordBatch.from_arrays(columns, schema=arrow)
+    return [(topic, json.loads(record)) for topic, record in made.records(batch)]
+
+
+def value(data_type: spark.DataType, given: Any, **options: str) -> Any:
+    ((topic, record),) = records({"value": data_type}, (given,), topic="out", **options)
+    assert topic == "out"
+    return record
+
+
+def test_every_column() -> None:
+    types = {
+        "topic": TEXT,
+        "key": TEXT,
+        "value": TEXT,
+        "headers": MAP,
+        "partition": spark.LongType(),
+        "timestamp": spark.TimestampType(),
+    }
+    at = datetime.datetime(1970, 1, 1, 0, 0, 7, tzinfo=datetime.UTC)
+    found = records(types, ("a", "k", "v", [("z", "1"), ("a", None)], 3, at), ("b", None, None, None, None, None))
+    assert found == [
+        ("a", {"key": "k", "value": "v", "headers": {"a": "", "z": "1"}, "partition": 3, "timestamp_ms": 7000}),
+        ("b", {"value": None}),
+    ]
+    assert list(found[0][1]["headers"]) == ["a", "z"]
+
+
+def test_the_format_of_a_value_is_that_of_its_column() -> None:
+    assert value(TEXT, '{"a":1}') == {"value": '{"a":1}'}
+    assert value(spark.BinaryType(), b"\xff") == {"value_base64": base64.b64encode(b"\xff").decode()}
+    assert value(spark.LongType(), 7) == {"value": 7}
+    inner = spark.StructType([spark.StructField("m", spark.MapType(TEXT, spark.DecimalType(5, 2)))])
+    nested = spark.StructType(
+        [spark.StructField("at", spark.DateType()), spark.StructField("in", spark.ArrayType(inner))]
+    )
+    given = {"at": datetime.date(2026, 1, 2), "in": [{"m": [("x", Decimal("1.50"))]}, {"m": []}, {"m": None}]}
+    assert value(nested, given) == {"value": {"at": "2026-01-02", "in": [{"m": {"x": 1.5}}, {"m": {}}, {"m": None}]}}
+
+
+def test_the_format_of_a_value_may_be_said() -> None:
+    assert value(TEXT, ' {"a":1} ', valueFormat="json") == {"value": {"a": 1}}
+    assert value(spark.BinaryType(), b"[1]", valueFormat="json") == {"value": [1]}
+    assert value(TEXT, "ü", valueFormat="binary") == {"value_base64": base64.b64encode("ü".encode()).decode()}
+
+
+def test_a_key_of_bytes() -> None:
+    ((_, record),) = records({"key": spark.BinaryType(), "value": TEXT}, (b"\x00", "v"), topic="out")
+    assert record == {"key_base64": "AA==", "value": "v"}
+
+
+@pytest.mark.parametrize(
+    ("types", "options", "told"),
+    [
+        ({"key": TEXT}, {"topic": "t"}, "the column value is missing: there are key"),
+        ({"value": TEXT, "id": TEXT}, {"topic": "t"}, "the column id has no meaning; known are value, key"),
+        ({"value": TEXT, "partition": TEXT}, {"topic": "t"}, "the column partition must be an integer, not string"),
+        (
+            {"value": TEXT, "headers": spark.MapType(TEXT, spark.LongType())},
+            {"topic": "t"},
+            "the column headers must be a map of string to string, not map<string,bigint>",
+        ),
+        ({"value": TEXT}, {}, "name the topic once"),
+        ({"value": TEXT, "topic": TEXT}, {"topic": "t"}, "name the topic once"),
+        ({"value": MAP}, {"topic": "t", "valueFormat": "binary"}, "valueFormat=binary needs a binary or string value"),
+        ({"value": spark.BinaryType()}, {"topic": "t", "valueFormat": "string"}, "valueFormat=string needs a string"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_one_line(
+    types: dict[str, spark.DataType], options: dict[str, str], told: str
+) -> None:
+    with pytest.raises(PipelineError) as refused:
+        Rows(sink_options(options), schema(**types))
+    assert str(refused.value).startswith(told)
+
+
+def test_text_that_is_no_json_is_one_line() -> None:
+    with pytest.raises(PipelineError, match=r"valueFormat=json: '\{a:1\}' is not JSON"):
+        value(TEXT, "{a:1}", valueFormat="json")
+
+
+pairs = st.lists(st.tuples(st.sampled_from("ab"), st.binary(min_size=1, max_size=30)), max_size=40)
+
+
+@given(pairs, st.permutations(range(40)), st.integers(1, 60), st.integers(1, 5))
+def test_requests_are_bounded_and_the_same_in_any_order_of_rows(
+    given: list[tuple[str, bytes]], order: list[int], most_bytes: int, most_records: int
+) -> None:
+    options = sink_options({"maxRequestBytes": str(most_bytes), "maxRequestRecords": str(most_records)})
+    made = list(chunks(iter(given), options))
+    assert sorted((topic, record) for topic, chunk in made for record in chunk) == sorted(given)
+    for _, chunk in made:
+        assert 1 <= len(chunk) <= most_records
+        assert len(chunk) == 1 or sum(len(record) + 1 for record in chunk) <= most_bytes
+    shuffled = [given[index] for index in order if index < len(given)]
+    assert list(chunks(iter(shuffled), options)) == made
+
+
+@given(pairs)
+def test_unsorted_rows_keep_their_order_in_each_topic(given: list[tuple[str, bytes]]) -> None:
+    made = list(chunks(iter(given), sink_options({"sort": "false", "maxRequestRecords": "3"})))
+    for topic in "ab":
+        sent = [record for name, chunk in made if name == topic for record in chunk]
+        assert sent == [record for name, record in given if name == topic]

@@ -1,0 +1,135 @@
+"""Lock timers while Redis is away, hangs or comes back: it is left out, and then every lock is written back."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from sharequeue_gateway.lock_timers import LockTimers, LockWrite
+
+from sharequeue import embedded
+from sharequeue.service import Clock
+from tests.storage.written_locks import HELD, lock_write, locks_of, new_key, restored, timers, until
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[embedded.Redis]:
+    server = embedded.Redis(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+async def test_while_redis_is_away_all_goes_on_and_then_every_lock_is_written_back(
+    own_redis: embedded.Redis, tmp_path: Path
+) -> None:
+    keys = [new_key(partition=number) for number in range(600)]
+    async with timers(own_redis.url) as lock_timers:
+        assert await lock_timers.write(lock_write(keys[0], HELD))
+        own_redis.stop()
+        assert await lock_timers.write(lock_write(keys[1], HELD)), "a fetch goes on"
+        assert lock_timers.degraded
+        assert await lock_timers.write(lock_write(keys[2], HELD))
+        assert await locks_of(lock_timers, keys[0]) == []
+        assert await lock_timers.fetched("x") == []
+
+        led = [lock_write(key, HELD, deadline_ms=7) for key in keys]
+        lock_timers.all_locks = lambda: led
+        emptied = embedded.Redis(tmp_path / "empty", own_redis.port)
+        emptied.start()
+        try:
+            await until(lambda: not lock_timers.degraded)
+            async with timers(emptied.url, "gateway-1") as next_leader:
+                found = await next_leader.load([(key, 2, 1) for key in keys])
+                assert [sorted(locks or []) for locks in found] == [restored(HELD)] * len(keys)
+            assert not await lock_timers.write(lock_write(keys[0], HELD)), "fenced as before"
+        finally:
+            lock_timers.all_locks = list
+            emptied.stop()
+
+
+async def test_a_lock_taken_while_the_others_are_written_back_is_written_too(own_redis: embedded.Redis) -> None:
+    early, late = new_key(), new_key()
+    async with timers(own_redis.url) as lock_timers:
+        own_redis.stop()
+        assert await lock_timers.write(lock_write(early, HELD))
+        assert lock_timers.degraded
+        taken: list[bool] = []
+
+        def take() -> None:
+            taken.append(lock_timers.degraded)
+            lock_timers.write(lock_write(late, HELD))
+
+        def all_locks() -> list[LockWrite]:
+            asyncio.get_running_loop().call_soon(take)
+            return [lock_write(early, HELD)]
+
+        lock_timers.all_locks = all_locks
+        own_redis.start()
+        await until(lambda: not lock_timers.degraded)
+        assert taken[-1], "it was taken before Redis was in use again"
+        assert await locks_of(lock_timers, early) == restored(HELD)
+        assert await locks_of(lock_timers, late) == restored(HELD)
+
+
+async def test_a_redis_that_hangs_is_left_out_until_it_answers(own_redis: embedded.Redis) -> None:
+    key = new_key()
+    async with timers(own_redis.url, timeout_ms=50) as lock_timers:
+        await lock_timers.write(lock_write(new_key(), HELD))
+        await until(lambda: not lock_timers.degraded)
+        lock_timers.all_locks = lambda: [lock_write(key, HELD)]
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(5):
+                assert await lock_timers.write(lock_write(key, HELD))
+            assert lock_timers.degraded
+            async with asyncio.timeout(5):
+                assert all(await asyncio.gather(*(lock_timers.write(lock_write(key, HELD)) for _ in range(100))))
+        finally:
+            os.kill(own_redis.pid, signal.SIGCONT)
+        await until(lambda: not lock_timers.degraded)
+    async with timers(own_redis.url) as next_leader:
+        assert await locks_of(next_leader, key) == restored(HELD)
+
+
+async def test_a_busy_event_loop_is_not_a_redis_that_is_away(redis_url: str) -> None:
+    key = new_key()
+    async with timers(redis_url, timeout_ms=50) as lock_timers:
+        assert await lock_timers.write(lock_write(new_key(), HELD))
+        await until(lambda: not lock_timers.degraded)
+        for _ in range(20):
+            written = lock_timers.write(lock_write(key, HELD))
+            await asyncio.sleep(0)
+            time.sleep(0.1)  # noqa: ASYNC251 - the loop is busy
+            assert await written
+            assert not lock_timers.degraded
+        assert await locks_of(lock_timers, key) == restored(HELD)
+
+
+async def test_a_load_asks_a_redis_that_was_away(own_redis: embedded.Redis) -> None:
+    key = new_key()
+    async with timers(own_redis.url) as earlier:
+        assert await earlier.write(lock_write(key, HELD))
+    own_redis.stop()
+    redis: Redis = Redis.from_url(own_redis.url, socket_connect_timeout=1)
+    next_leader = LockTimers(redis, Clock(), "gateway-0", 50)  # nothing probes whether Redis is back
+    assert await locks_of(next_leader, key, leader_epoch=2) == []
+    assert next_leader.degraded
+    own_redis.start()
+    assert await locks_of(next_leader, key, leader_epoch=2) == restored(HELD)
+    assert next_leader.degraded, "only who has written all locks back uses it again"
+    await redis.aclose()
+
+
+async def test_locks_outlive_a_restart_of_redis(own_redis: embedded.Redis) -> None:
+    key = new_key()
+    async with timers(own_redis.url) as lock_timers:
+        await lock_timers.write(lock_write(key, HELD))
+    own_redis.stop()
+    own_redis.start()
+    async with timers(own_redis.url) as lock_timers:
+        assert await locks_of(lock_timers, key) == restored(HELD)

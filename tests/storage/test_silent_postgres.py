@@ -1,0 +1,150 @@
+"""The record log on PostgreSQL when it stops answering: producers are told in time, and nothing is written twice."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable
+
+import pytest
+
+from sharequeue.protocol.errors import ApiError, RequestTimedOut
+from tests.storage.database import session, waiting_for_a_lock
+from tests.storage.lossy_proxy import LossyProxy
+from tests.storage.record_log_suite import key_of
+from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all
+
+DEADLINE_S = 2.0
+
+
+async def told_in_time(call: Awaitable[object], within_s: float = DEADLINE_S + 1) -> ApiError:
+    """The error of an append that fails; it comes within a second after the deadline."""
+    with pytest.raises(ApiError) as raised:
+        async with asyncio.timeout(within_s):
+            await call
+    assert (raised.value.status, raised.value.error.retriable) in {(503, True), (504, True)}
+    return raised.value
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_a_producer_is_told_in_time_and_later_appends_succeed(module_database: str, connected: bool) -> None:
+    topic = new_topic()
+    async with (
+        LossyProxy(module_database).running() as proxy,
+        PostgresRecordLogs(proxy.url).open(deadline_s=DEADLINE_S) as log,
+    ):
+        await append(log, topic, ["first"])
+        await append(log, topic, ["second"])
+        if not connected:
+            proxy.cut()
+        proxy.lose_answers = True
+        calls = [told_in_time(append(log, topic, [number])) for number in range(20)]
+        calls.append(told_in_time(log.append([batch_of(topic, ["b"], 0), batch_of(topic, ["c"], 1)])))
+        calls.append(told_in_time(log.append([batch_of(topic, ["d"], 0)], key_of(topic, "k", b"1"))))
+        errors = await asyncio.gather(*calls)
+        assert all(error.definite or isinstance(error, RequestTimedOut) for error in errors)
+        proxy.lose_answers = False
+        last = await append(log, topic, ["later"])
+        values = await read_all(log, topic)
+        assert (values[:2], values[last]) == (["first", "second"], "later")
+        definite = {number for number, error in enumerate(errors[:20]) if error.definite}
+        assert not definite.intersection(value for value in values if isinstance(value, int))
+        assert max(Counter(map(str, values)).values()) == 1
+
+
+async def test_who_waits_behind_a_silent_commit_is_told_in_time(module_database: str) -> None:
+    topic, other = new_topic(), new_topic()
+    async with (
+        session(module_database) as admin,
+        LossyProxy(module_database).running() as proxy,
+        PostgresRecordLogs(proxy.url).open(deadline_s=DEADLINE_S) as log,
+    ):
+        for topic_id in (topic, other):
+            await append(log, topic_id, ["first"])
+            await append(log, topic_id, ["second"])
+        async with admin.transaction():
+            await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
+            first = asyncio.create_task(told_in_time(append(log, topic, ["third"])))
+            await waiting_for_a_lock(admin, "sharequeue-gateway-append")
+            proxy.lose_answers = True
+            behind = asyncio.create_task(told_in_time(append(log, other, ["third"])))
+            await asyncio.gather(first, behind)
+        proxy.lose_answers = False
+        for topic_id in (topic, other):
+            await append(log, topic_id, ["later"])
+            values = await read_all(log, topic_id)
+            assert values in (["first", "second", "later"], ["first", "second", "third", "later"])
+
+
+async def test_who_cannot_be_served_in_time_is_refused_before_anything_is_sent(module_database: str) -> None:
+    topic = new_topic()
+    async with (
+        session(module_database) as admin,
+        PostgresRecordLogs(module_database).open(deadline_s=DEADLINE_S) as log,
+    ):
+        await append(log, topic, ["first"])
+        await append(log, topic, ["second"])
+        async with admin.transaction():
+            await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
+            errors = await asyncio.gather(*(told_in_time(append(log, topic, [number]), 15) for number in range(2500)))
+        assert "too many appends wait for the record log" in {error.detail for error in errors}
+        await append(log, topic, ["later"])
+        numbers = [value for value in await read_all(log, topic) if isinstance(value, int)]
+        assert len(numbers) == len(set(numbers))
+        assert not [number for number in numbers if errors[number].definite]
+
+
+@pytest.mark.parametrize("keyed", [None, False, True])
+async def test_a_connection_that_hangs_costs_a_retry_on_another(module_database: str, keyed: bool | None) -> None:
+    """`keyed`: None is a single append, which goes by the connection that all appends share."""
+    topic = new_topic()
+    async with (
+        LossyProxy(module_database).running() as proxy,
+        PostgresRecordLogs(proxy.url).open(deadline_s=DEADLINE_S) as log,
+    ):
+        await append(log, topic, ["first"])
+        await append(log, topic, ["second"])
+        proxy.hold_requests = True
+        if keyed is None:
+            task = asyncio.create_task(log.append([batch_of(topic, ["third"])]))
+            await proxy.held.wait()
+            proxy.hold_requests = False
+            assert (await task).base_offsets == (2,)
+        else:
+            key = key_of(topic, "k", b"1") if keyed else None
+            task = asyncio.create_task(log.append([batch_of(topic, "x", 1), batch_of(topic, ["third"])], key))
+            await proxy.held.wait()
+            error = await told_in_time(task)
+            assert error.definite, "the transaction had not begun"
+            proxy.hold_requests = False
+            assert list(
+                (await log.append([batch_of(topic, "x", 1), batch_of(topic, ["third"])], key)).base_offsets
+            ) == [
+                0,
+                2,
+            ]
+        await proxy.deliver()
+        assert await append(log, topic, ["fourth"]) == 3
+        assert await read_all(log, topic) == ["first", "second", "third", "fourth"]
+
+
+async def test_what_cannot_be_looked_up_in_time_is_told_as_unknown(module_database: str) -> None:
+    topic = new_topic()
+    async with (
+        session(module_database) as admin,
+        LossyProxy(module_database).running() as proxy,
+        PostgresRecordLogs(proxy.url).open(deadline_s=DEADLINE_S) as log,
+    ):
+        await append(log, topic, ["first"])
+        await append(log, topic, ["second"])
+        async with admin.transaction():
+            await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
+            single = asyncio.create_task(told_in_time(append(log, topic, ["a"])))
+            await waiting_for_a_lock(admin, "sharequeue-gateway-append")
+            several = asyncio.create_task(told_in_time(log.append([batch_of(topic, "b", 1), batch_of(topic, "c", 2)])))
+            await waiting_for_a_lock(admin, "sharequeue-gateway-log")
+            proxy.lose_answers = True
+            for task in (single, several):
+                assert isinstance(await task, RequestTimedOut)
+        proxy.lose_answers = False
+        await append(log, topic, ["later"])
+        assert await read_all(log, topic) in (["first", "second", "later"], ["first", "second", "a", "later"])
+        assert (await read_all(log, topic, 1), await read_all(log, topic, 2)) in (([], []), (["b"], ["c"]))

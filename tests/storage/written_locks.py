@@ -1,0 +1,71 @@
+"""Acquisition locks as tests write them to Redis and read them back, and the lock timers that do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from redis.asyncio import Redis
+from sharequeue_gateway.lock_timers import LockEntry, LockName, LockTimers, LockWrite
+from sharequeue_gateway.share_partition import RestoredLock
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service import Clock
+from tests.storage.record_logs import new_topic
+
+Entries = Mapping[LockName, tuple[str, int, int]]
+"""(member id, delivery count, deadline) by first and last offset."""
+
+
+def new_key(group_id: str = "g", partition: int = 0) -> SharePartitionKey:
+    return SharePartitionKey(group_id, new_topic(), partition)
+
+
+def lock_write(
+    key: SharePartitionKey,
+    entries: Entries,
+    *,
+    leader_epoch: int = 1,
+    state_epoch: int = 1,
+    deadline_ms: int | None = None,
+    over: Iterable[LockName] | None = (),
+    fetch: tuple[str, bytes, int] | None = None,
+) -> LockWrite:
+    locks = {name: LockEntry(*entry, state_epoch) for name, entry in entries.items()}
+    return LockWrite(key, leader_epoch, deadline_ms, locks, None if over is None else list(over), fetch)
+
+
+def restored(entries: Entries) -> list[RestoredLock]:
+    return [RestoredLock(*name, *entry) for name, entry in sorted(entries.items())]
+
+
+@asynccontextmanager
+async def timers(url: str, node_id: str = "gateway-0", timeout_ms: int = 5000) -> AsyncIterator[LockTimers]:
+    """Lock timers of one gateway, with their loops running."""
+    redis: Redis = Redis.from_url(url, socket_connect_timeout=1)
+    started = LockTimers(redis, Clock(), node_id, timeout_ms)
+    loops = [asyncio.create_task(started.run()), asyncio.create_task(started.remind())]
+    try:
+        yield started
+        assert not any(loop.done() for loop in loops), "a loop ended"
+    finally:
+        for loop in loops:
+            loop.cancel()
+        await asyncio.wait(loops)
+        await redis.aclose()
+
+
+async def locks_of(
+    lock_timers: LockTimers, key: SharePartitionKey, leader_epoch: int = 1, state_epoch: int = 1
+) -> list[RestoredLock] | None:
+    (locks,) = await lock_timers.load([(key, leader_epoch, state_epoch)])
+    return None if locks is None else sorted(locks)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while True:
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+
+
+HELD: Entries = {(0, 9): ("m1", 1, 5_000_000_000_123), (10, 10): ("m2", 3, 5_000_000_000_456)}
