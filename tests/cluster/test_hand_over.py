@@ -16,8 +16,14 @@ PARTITIONS = 6
 HAND_OVER_S = 5.0
 
 
-def wait_until(gateways: GatewayCluster, living: list[ServiceProcess]) -> None:
-    gateways.wait_until_known(living)
+def victim_of(cluster: GatewayCluster, group: str, topic_id: str) -> ServiceProcess:
+    """A gateway that leads something of a topic; never the first one, which the tests ask."""
+    leaders = [cluster.leader_of(group, topic_id, partition) for partition in range(PARTITIONS)]
+    return next(leader for leader in leaders if leader is not cluster.gateways[0])
+
+
+def others(cluster: GatewayCluster, gone: ServiceProcess) -> list[ServiceProcess]:
+    return [gateway for gateway in cluster.gateways if gateway is not gone]
 
 
 def led_by(cluster: GatewayCluster, group: str, topic_id: str, gateway: ServiceProcess) -> list[int]:
@@ -37,9 +43,8 @@ def topic_id(clients: list[httpx.Client], name: str) -> str:
 def test_holders_go_on_when_their_leader_is_gone(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str, how: signal.Signals
 ) -> None:
-    victim = cluster.gateways[2]
+    victim = victim_of(cluster, name, topic_id)
     led = led_by(cluster, name, topic_id, victim)
-    assert led, "the gateway leads nothing of this topic; take another number of partitions"
     held = fetch(clients[0], name, topics=[name], member_id="m", max_records=30, max_wait_ms=0)
     for _ in range(4):
         more = fetch(clients[0], name, topics=[name], member_id="m", max_records=30, max_wait_ms=0)
@@ -48,7 +53,7 @@ def test_holders_go_on_when_their_leader_is_gone(
     assert victim.process is not None
     victim.process.send_signal(how)
     started = time.monotonic()
-    acknowledge(clients[1], name, held)
+    acknowledge(clients[0], name, held)
     assert time.monotonic() - started < HAND_OVER_S
     victim.process.wait(20)
     assert fetch(clients[0], name, topics=[name], max_wait_ms=0)["batches"] == []
@@ -65,7 +70,7 @@ def test_holders_go_on_when_their_leader_is_gone(
 def test_a_gateway_that_dies_is_replaced_within_five_seconds(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
-    victim = cluster.gateways[1]
+    victim = victim_of(cluster, name, topic_id)
     (partition, *_) = led_by(cluster, name, topic_id, victim)
     fetch(clients[0], name, topics=[name], max_records=1, max_wait_ms=0)
     victim.kill()
@@ -83,10 +88,10 @@ def test_records_that_nobody_fetches_come_back_after_their_leader_died(
     clients[0].patch(f"/v1/share-groups/{name}/config", json={"share.record.lock.duration.ms": 3000})
     for _ in range(PARTITIONS):
         fetch(clients[0], name, topics=[name], max_wait_ms=0)
-    victim = cluster.gateways[2]
+    victim = victim_of(cluster, name, topic_id)
     led = led_by(cluster, name, topic_id, victim)
     victim.kill()
-    wait_until(cluster, cluster.gateways[:2])
+    cluster.wait_until_known(others(cluster, victim))
     deadline = time.monotonic() + 15
     while True:
         listed = clients[0].get(f"/v1/share-groups/{name}/in-flight").json()["partitions"]
@@ -94,7 +99,7 @@ def test_records_that_nobody_fetches_come_back_after_their_leader_died(
         states = {batch["delivery_state"] for entry in of_victim for batch in entry["batches"]}
         if states == {"AVAILABLE"}:
             break
-        assert time.monotonic() < deadline, listed
+        assert time.monotonic() < deadline, str(of_victim)
         time.sleep(0.1)
     assert {batch["delivery_count"] for entry in of_victim for batch in entry["batches"]} == {1}
 
@@ -102,15 +107,15 @@ def test_records_that_nobody_fetches_come_back_after_their_leader_died(
 def test_a_poll_goes_on_when_leadership_moves(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
     topic_id = make_topic(clients[0], name, PARTITIONS)
     fetch(clients[0], name, topics=[name], max_wait_ms=0)
-    victim = cluster.gateways[2]
+    victim = victim_of(cluster, name, topic_id)
     (partition, *_) = led_by(cluster, name, topic_id, victim)
     wanted = [{"topic": name, "partitions": [partition]}]
     with ThreadPoolExecutor(1) as pool:
         poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, max_wait_ms=20_000)
         time.sleep(0.3)  # the poll waits at the leader
         victim.kill()
-        wait_until(cluster, cluster.gateways[:2])
-        produce(clients[1], name, partition, 1)
+        cluster.wait_until_known(others(cluster, victim))
+        produce(clients[0], name, partition, 1)
         assert places(poll.result(20)) == {(partition, 0)}
 
 
@@ -119,7 +124,7 @@ def test_a_gateway_that_joins_takes_over_what_is_held(
 ) -> None:
     newcomer = cluster.gateways[2]
     newcomer.stop()
-    wait_until(cluster, cluster.gateways[:2])
+    cluster.wait_until_known(others(cluster, newcomer))
     held = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=0)
     while len(places(held)) < PARTITIONS * 10:
         more = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=0)
@@ -134,24 +139,26 @@ def test_a_paused_gateway_can_do_nothing_when_it_wakes(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     """It may still believe that it leads: it can neither hand out records nor settle any."""
-    zombie = cluster.gateways[1]
+    zombie = victim_of(cluster, name, topic_id)
+    of_zombie = clients[cluster.gateways.index(zombie)]
+    healthy = next(client for client in clients[1:] if client is not of_zombie)
     led = led_by(cluster, name, topic_id, zombie)
     wanted = [{"topic": name, "partitions": led}]
     assert zombie.process is not None
-    before = fetch(clients[1], name, topic_partitions=wanted, member_id="m", max_records=3, max_wait_ms=0)
+    before = fetch(of_zombie, name, topic_partitions=wanted, member_id="m", max_records=3, max_wait_ms=0)
     os.kill(zombie.process.pid, signal.SIGSTOP)
     try:
-        wait_until(cluster, [cluster.gateways[0], cluster.gateways[2]])
+        cluster.wait_until_known(others(cluster, zombie))
         taken = fetch(clients[0], name, topic_partitions=wanted, member_id="n", max_wait_ms=10_000)
         while len(places(taken)) < len(led) * 10 - 3:
             more = fetch(clients[0], name, topic_partitions=wanted, member_id="n", max_wait_ms=1000)
             taken["batches"] += more["batches"]
-        acknowledge(clients[2], name, before)
+        acknowledge(healthy, name, before)
         with ThreadPoolExecutor(2) as pool:
             body = {"topic_partitions": wanted, "member_id": "z", "max_wait_ms": 0}
-            stale_fetch = pool.submit(clients[1].post, f"/v1/share-groups/{name}/fetch", json=body)
+            stale_fetch = pool.submit(of_zombie.post, f"/v1/share-groups/{name}/fetch", json=body)
             stale = {"member_id": "n", "acknowledgements": acknowledgements_of(before, "release")}
-            stale_ack = pool.submit(clients[1].post, f"/v1/share-groups/{name}/acknowledge", json=stale)
+            stale_ack = pool.submit(of_zombie.post, f"/v1/share-groups/{name}/acknowledge", json=stale)
             time.sleep(0.2)  # both requests lie in the sockets of the paused process
             os.kill(zombie.process.pid, signal.SIGCONT)
             assert stale_fetch.result(20).json().get("batches", []) == []
@@ -161,4 +168,4 @@ def test_a_paused_gateway_can_do_nothing_when_it_wakes(
     assert {result["status"] for result in answer["results"]} <= {"failed", "ignored"}
     acknowledge(clients[0], name, taken)
     cluster.wait_until_known(cluster.gateways)
-    assert fetch(clients[1], name, topic_partitions=wanted, max_wait_ms=0)["batches"] == []
+    assert fetch(of_zombie, name, topic_partitions=wanted, max_wait_ms=0)["batches"] == []

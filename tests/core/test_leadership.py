@@ -2,8 +2,9 @@
 
 from collections import Counter
 
-from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.leadership import Generation, Node
+
+from sharequeue.protocol.types import SharePartitionKey
 
 KEYS = [SharePartitionKey(f"group-{group}", "topic", partition) for group in range(100) for partition in range(30)]
 

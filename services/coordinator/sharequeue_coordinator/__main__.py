@@ -88,7 +88,7 @@ def main() -> int:
             await ownership.close()
             await share_coordinators.close()
 
-        return Service(app, (ownership.run, coordinator.finish), stop=stop, close=close)
+        return Service(app, (ownership.run, coordinator.finish, coordinator.gateways.watch_leases), stop=stop, close=close)
 
     return run(prepare, settings.host, settings.port)
 
