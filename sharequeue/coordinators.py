@@ -72,6 +72,8 @@ class CoordinatorClient:
         self._deadline_s = deadline_s
         self._clients: dict[str, Client] = {}
         self._owners: dict[int, ShardOwner] = {}
+        self._only_url: str | None = None
+        """Where everything is, if it is all at one instance."""
         self._count = 0
         self._learning: asyncio.Task[None] | None = None
         self._turns = itertools.count()
@@ -88,6 +90,13 @@ class CoordinatorClient:
     def owner(self, key: str) -> ShardOwner | None:
         """Who owns a key, as far as is known."""
         return self._owners.get(shard_of(key, self._count)) if self._count else None
+
+    def owner_url(self, key: SharePartitionKey) -> str:
+        """Where a share-partition's owner is, as far as is known."""
+        if self._only_url is not None:
+            return self._only_url
+        owner = self.owner(share_key(key))
+        return "" if owner is None else owner.url
 
     async def find(self, key: str) -> CoordinatorLocation:
         """Who owns a key, for findCoordinator; error 15 while nobody does."""
@@ -135,6 +144,8 @@ class CoordinatorClient:
             known = self._owners.get(owner.shard)
             if known is None or known.owner_epoch <= owner.owner_epoch:
                 self._owners[owner.shard] = owner
+        urls = {owner.url for owner in self._owners.values()}
+        self._only_url = urls.pop() if len(urls) == 1 and len(self._owners) >= self._count else None
 
     def _client(self, url: str) -> Client:
         client = self._clients.get(url)
@@ -355,7 +366,7 @@ class CoordinatorClient:
         """The places of keys by their owner, each part with one of its keys. Without a map: all at any instance."""
         if not self._count or len(self._owners) < self._count:
             await self._learn_before(deadline)
-        if len({owner.url for owner in self._owners.values()}) == 1 and len(self._owners) == self._count and keys:
+        if self._only_url is not None and keys:
             return [(share_key(keys[0]), list(range(len(keys))))]
         parts: dict[str | None, tuple[str | None, list[int]]] = {}
         for place, key in enumerate(keys):

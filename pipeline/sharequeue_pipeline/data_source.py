@@ -1,6 +1,6 @@
 """The format `sharequeue` for Spark: its schema, its readers and writers."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import (
@@ -10,7 +10,9 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway import Gateway
 from sharequeue_pipeline.log_reader import LogReader, LogStreamReader
 from sharequeue_pipeline.options import sink_options, source_options
@@ -49,11 +51,14 @@ class ShareQueueDataSource(DataSource):
         return ShareReader(options, schema)
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:
-        check_columns(schema)
-        options = source_options(self.options)
-        if options.mode == "log":
-            return LogStreamReader(options, schema)
-        return ShareStreamReader(options, schema, self.report_to)
+        try:
+            check_columns(schema)
+            options = source_options(self.options)
+            if options.mode == "log":
+                return LogStreamReader(options, schema)
+            return ShareStreamReader(options, schema, self.report_to)
+        except PipelineError as fault:
+            return _Refusal(fault)
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
         from sharequeue_pipeline.sink import BatchWriter  # noqa: PLC0415 - reading does without
@@ -64,3 +69,15 @@ class ShareQueueDataSource(DataSource):
         from sharequeue_pipeline.sink import StreamWriter  # noqa: PLC0415
 
         return StreamWriter(sink_options(self.options), schema)
+
+
+class _Refusal(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says what is wrong as soon as it is used: what is raised before a reader exists, Spark hides."""
+
+    def __init__(self, fault: PipelineError) -> None:
+        self._told = str(fault)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise PipelineError(self._told)
+
+    initialOffset = latestOffset = partitions = read = prepareForTriggerAvailableNow = _refuse

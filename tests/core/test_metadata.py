@@ -6,22 +6,22 @@ import socket
 import pytest
 from sharequeue_gateway.metadata import Metadata
 
+from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import messages
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import MetadataChangesResponse
-from sharequeue.wire import Client
 
 
 def described(name: str, topic_id: str, partitions: int = 1) -> messages.Topic:
     return messages.Topic(name=name, topic_id=topic_id, partitions=partitions, config={"max.message.bytes": "1000"})
 
 
-async def without_a_coordinator() -> tuple[Client, Metadata]:
+async def without_a_coordinator() -> tuple[CoordinatorClient, Metadata]:
     """Metadata that heard of version 5 and knows the topic `orders`; nobody listens where it asks."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        client = Client(f"http://127.0.0.1:{free.getsockname()[1]}", deadline_s=0.2)
+        client = CoordinatorClient(f"http://127.0.0.1:{free.getsockname()[1]}", "group", deadline_s=0.2)
     metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
     await metadata._apply(MetadataChangesResponse(version=5))
     metadata.learn(described("orders", "id-1"))

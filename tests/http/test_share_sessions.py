@@ -81,7 +81,7 @@ def test_ss_009_partitions_come_and_go(gateway: Gateway, name: str) -> None:
 def test_ss_011_a_session_without_partitions_lives_on(gateway: Gateway, name: str) -> None:
     two_partitions(gateway, name)
     gateway.acquire(name, name, share_session_epoch=0, max_records=0)
-    assert gateway.acquire(name, share_session_epoch=1, forgotten_topics=only(name, 0, 1), max_wait_ms=300) == []
+    assert gateway.acquire(name, share_session_epoch=1, forgotten_topics=only(name, 0, 1), max_wait_ms=5000) == []
     assert gateway.acquire(name, share_session_epoch=2, topic_partitions=only(name, 1)) == ["1:0-9×1"]
 
 

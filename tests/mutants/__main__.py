@@ -11,21 +11,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.mutants import acquisition_faults, coordinator_faults, share_partition_faults, window_faults
-from tests.mutants.mutant import COORDINATOR, GATEWAY, Mutant
+from tests.mutants import acquisition_faults, coordinator_faults, group_faults, share_partition_faults, window_faults
+from tests.mutants.mutant import COORDINATOR, GATEWAY, GROUP_COORDINATOR, Mutant
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
     GATEWAY: ROOT / "services/gateway" / GATEWAY,
     COORDINATOR: ROOT / "services/share-coordinator" / COORDINATOR,
+    GROUP_COORDINATOR: ROOT / "services/coordinator" / GROUP_COORDINATOR,
 }
 CORE = ROOT / "tests/core"
-MODEL = CORE / "test_share_partition_model.py"
 SCENARIOS = {
     GATEWAY: (
         "acquiring",
@@ -38,6 +38,12 @@ SCENARIOS = {
         "restored_locks",
     ),
     COORDINATOR: ("state_batches", "shard", "shard_replay"),
+    GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
+}
+MODELS = {
+    GATEWAY: ("share_partition_model",),
+    COORDINATOR: ("share_partition_model",),
+    GROUP_COORDINATOR: ("assignor_properties", "share_group_model"),
 }
 PARALLEL = 2
 MOST_CPU_S = 100
@@ -47,6 +53,7 @@ MUTANTS = [
     *acquisition_faults.MUTANTS,
     *share_partition_faults.MUTANTS,
     *coordinator_faults.MUTANTS,
+    *group_faults.MUTANTS,
 ]
 
 
@@ -64,8 +71,8 @@ class FirstFailure:
             self.name = f"{report.nodeid} cannot be read: {report.longrepr}"
 
 
-def scenarios(package: str) -> list[Path]:
-    return [CORE / f"test_{name}.py" for name in SCENARIOS[package]]
+def tests_of(names: Iterable[str]) -> list[Path]:
+    return [CORE / f"test_{name}.py" for name in dict.fromkeys(names)]
 
 
 def misplaced(mutant: Mutant) -> str | None:
@@ -105,9 +112,11 @@ def in_child(mutant: Mutant | None, folder: Path) -> int:
     sys.path.insert(0, str(folder))
     package = importlib.import_module(GATEWAY)
     if mutant is None:
-        outcome = failing_test([*scenarios(GATEWAY), *scenarios(COORDINATOR), MODEL])
+        every = [name for names in (*SCENARIOS.values(), *MODELS.values()) for name in names]
+        outcome = failing_test(tests_of(every))
     else:
-        outcome = failing_test(scenarios(mutant.file.partition("/")[0])) or failing_test([MODEL])
+        name = mutant.file.partition("/")[0]
+        outcome = failing_test(tests_of(SCENARIOS[name])) or failing_test(tests_of(MODELS[name]))
     if not str(package.__file__).startswith(str(folder)):
         outcome = SURVIVED
     (folder / "outcome").write_text(outcome)
@@ -137,7 +146,7 @@ def import_what_tests_need() -> None:
     show = "import sys, tests.core.test_share_partition_model, _pytest.pytester; print(*sys.modules)"
     listed = subprocess.run([sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.split():
-        if not name.startswith((GATEWAY, COORDINATOR, "tests.", "__")):
+        if not name.startswith((GATEWAY, COORDINATOR, GROUP_COORDINATOR, "tests.", "__")):
             importlib.import_module(name)
 
 

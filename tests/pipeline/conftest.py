@@ -26,8 +26,8 @@ SPARK_CONFIG = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Local Spark with eight slots: tasks wait for the gateway more than they compute."""
-    spark = session("sharequeue tests", master="local[8]", config=SPARK_CONFIG)
+    """Local Spark. Each slot is a Python process that takes a second of CPU to start."""
+    spark = session("sharequeue tests", master="local[3]", config=SPARK_CONFIG)
     yield spark
     spark.stop()
 

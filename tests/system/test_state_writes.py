@@ -11,12 +11,12 @@ from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.persister import Persister
 from sharequeue_gateway.share_partition import SharePartition, StateWrite
 
+from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult, ShareStateRequest, TopicState
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.stack import Stack
-from sharequeue.wire import Client
 from tests.http.calls import wait_until
 
 
@@ -44,9 +44,11 @@ def key(own_stack: Stack) -> SharePartitionKey:
 
 
 @asynccontextmanager
-async def persisting(stack: Stack, data_dir: Path, deadline_ms: int = 5_000) -> AsyncIterator[tuple[Client, Persister]]:
+async def persisting(
+    stack: Stack, data_dir: Path, deadline_ms: int = 5_000
+) -> AsyncIterator[tuple[CoordinatorClient, Persister]]:
     token = (data_dir / "data" / "cluster.token").read_text().strip()
-    client = Client(stack.service("share coordinator").url, cluster_token=token)
+    client = CoordinatorClient(stack.service("share coordinator").url, "share", cluster_token=token)
     persister = Persister(client, deadline_ms=deadline_ms)
     loop = asyncio.create_task(persister.run())
     try:
@@ -57,11 +59,11 @@ async def persisting(stack: Stack, data_dir: Path, deadline_ms: int = 5_000) -> 
         await client.close()
 
 
-async def read(client: Client, key: SharePartitionKey, leader_epoch: int) -> PartitionStateResult:
+async def read(client: CoordinatorClient, key: SharePartitionKey, leader_epoch: int) -> PartitionStateResult:
     """The persisted state; from now on lower leader epochs are fenced."""
     partition = PartitionState(partition=key.partition, leader_epoch=leader_epoch)
     topic = TopicState(topic_id=key.topic_id, partitions=[partition])
-    response = await client.call(apis.READ_STATE, ShareStateRequest(group_id=key.group_id, topics=[topic]))
+    response = await client.state(apis.READ_STATE, ShareStateRequest(group_id=key.group_id, topics=[topic]))
     result: PartitionStateResult = response.results[0].partitions[0]
     assert result.error_code == 0
     return result

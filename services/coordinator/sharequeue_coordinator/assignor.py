@@ -180,25 +180,18 @@ def _exchange(
     partition: int,
     short: deque[int],
 ) -> None:
-    """Give a partition to a member that lacks it, which passes another one on to a member that is short.
+    """Give a partition that all who are short hold to another member, which passes one on to the first who is short.
 
     One that is short has fewer partitions than a member that is not, and this one besides: so the other has one to pass
     on. Best is one that it has only just been given.
     """
     member = short[0]
-    taker = next((other for other in short if partition not in held[other]), None)
-    if taker is not None:
-        member = taker
-        held[member].add(partition)
-    else:
-        others = [other for other in range(len(held)) if partition not in held[other]]
-        fresh = ((other, held[other] - held[member] - kept[other]) for other in others)
-        other, some = next(
-            ((other, some) for other, some in fresh if some), (others[0], held[others[0]] - held[member])
-        )
-        passed_on = min(some)
-        held[other].remove(passed_on)
-        held[other].add(partition)
-        held[member].add(passed_on)
+    others = [other for other in range(len(held)) if partition not in held[other]]
+    fresh = ((other, held[other] - held[member] - kept[other]) for other in others)
+    other, some = next(((other, some) for other, some in fresh if some), (others[0], held[others[0]] - held[member]))
+    passed_on = min(some)
+    held[other].remove(passed_on)
+    held[other].add(partition)
+    held[member].add(passed_on)
     if len(held[member]) == desired[member]:
-        short.remove(member)
+        short.popleft()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
+from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
@@ -23,6 +24,7 @@ from sharequeue.protocol.internal import (
     RenewGatewayRequest,
     RenewGatewayResponse,
 )
+from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.wire import Client
 from sharequeue_gateway.leadership import Generation, Node
@@ -44,7 +46,7 @@ class Change(NamedTuple):
 class Cluster:
     """What this gateway knows of all gateways."""
 
-    def __init__(self, coordinator: Client, node_id: str, url: str, *, cluster_token: str) -> None:
+    def __init__(self, coordinator: CoordinatorClient, node_id: str, url: str, *, cluster_token: str) -> None:
         self._coordinator = coordinator
         self._cluster_token = cluster_token
         self._renew_now = asyncio.Event()
@@ -112,7 +114,7 @@ class Cluster:
         """Tell the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
         asked_s = time.monotonic()
         request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
-        response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request)
+        response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
         self._keep_lease(asked_s, response.lease_ms)
         self.generation = self._generation(response.generation)
         return response.leader_epoch
@@ -121,7 +123,7 @@ class Cluster:
         """A higher leader epoch. Raises: NotLeaderOrFollower: another generation leads, which is asked for now."""
         request = NextLeaderEpochRequest(node_id=self.me.node_id, generation=self.generation.number)
         try:
-            response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH, request)
+            response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH, request, key=CLUSTER)
         except ApiError:
             self._renew_now.set()
             raise
@@ -165,7 +167,7 @@ class Cluster:
         asked_s = time.monotonic()
         request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
         response: RenewGatewayResponse = await self._coordinator.call(
-            apis.RENEW_GATEWAY, request, deadline_s=self._lease_s / 2, retry=False
+            apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
         )
         if not self._leaving:
             self._keep_lease(asked_s, response.lease_ms)

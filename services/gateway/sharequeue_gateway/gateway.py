@@ -6,12 +6,12 @@ import logging
 from redis.asyncio import Redis
 from redis.asyncio.connection import BlockingConnectionPool
 
+from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service import Clock, Service
-from sharequeue.wire import Client
 from sharequeue_gateway import metrics
 from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.app import create_gateway_app
@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 async def prepare(settings: Settings) -> Service:
     """Connect to everything and register with the group coordinator. Raises: whatever cannot be reached."""
     clock = Clock()
-    coordinator = Client(settings.coordinator_url, cluster_token=settings.cluster_token)
-    share_coordinator = Client(settings.share_coordinator_url, cluster_token=settings.cluster_token)
+    coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
+    share_coordinator = CoordinatorClient(settings.share_coordinator_url, "share", cluster_token=settings.cluster_token)
     record_log = await PostgresRecordLog.open(settings.database_url, cache_bytes=settings.record_cache_bytes)
     redis: Redis = Redis(
         connection_pool=BlockingConnectionPool.from_url(settings.redis_url, max_connections=8, socket_connect_timeout=1)
@@ -193,7 +193,7 @@ async def readiness(
     record_log: PostgresRecordLog,
     lock_timers: LockTimers,
     metadata: Metadata,
-    share_coordinator: Client,
+    share_coordinator: CoordinatorClient,
     dead_letters: DeadLetterQueue,
     cluster: Cluster,
 ) -> Readiness:

@@ -155,9 +155,15 @@ class LedSharePartition:
 
 
 def may_acquire(led: LedSharePartition, record_log: RecordLog, now_ms: int) -> bool:
-    """Whether another fetch would find something, as far as can be told without asking the database."""
+    """Whether another fetch would find something, as far as can be told without asking the database.
+
+    Where only the limits are in the way, those who wait count as turned away.
+    """
     machine = led.machine
-    if led.fenced or not machine.can_acquire(now_ms):
+    if led.fenced:
+        return False
+    if not machine.can_acquire(now_ms):
+        led.turned_away = True
         return False
     next_fetch_offset = machine.next_fetch_offset()
     if next_fetch_offset <= machine.end_offset and not machine.window_empty:

@@ -7,6 +7,7 @@ write), then the lock script raises it in Redis (no earlier leader can acquire).
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, NotLeaderOrFollower, error_of
@@ -19,7 +20,6 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue.service import Clock
-from sharequeue.wire import Client
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.lock_timers import LockTimers
 from sharequeue_gateway.metadata import Metadata, Topic
@@ -41,7 +41,7 @@ class Loader:
         *,
         clock: Clock,
         metadata: Metadata,
-        share_coordinator: Client,
+        share_coordinator: CoordinatorClient,
         record_log: RecordLog,
         lock_timers: LockTimers,
         take_from_former: Callable[[Sequence[SharePartitionKey]], Awaitable[None]],
@@ -132,7 +132,7 @@ class Loader:
             group_id=group_id,
             topics=[TopicState(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
         )
-        response: ShareStateResponse = await self._share_coordinator.call(apis.READ_STATE, request)
+        response: ShareStateResponse = await self._share_coordinator.state(apis.READ_STATE, request)
         return {
             SharePartitionKey(group_id, topic.topic_id or "", partition.partition): partition
             for topic in response.results
@@ -197,7 +197,7 @@ class Loader:
         request = ShareStateRequest(
             group_id=key.group_id, topics=[TopicState(topic_id=key.topic_id, partitions=[partition])]
         )
-        response: ShareStateResponse = await self._share_coordinator.call(apis.WRITE_STATE, request)
+        response: ShareStateResponse = await self._share_coordinator.state(apis.WRITE_STATE, request)
         result = response.results[0].partitions[0]
         if result.error_code:
             raise persist_error(result.error_code, result.error_message)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol import apis, messages
 from sharequeue.protocol.configs import ShareGroupConfig, share_group_config
@@ -23,8 +24,8 @@ from sharequeue.protocol.internal import (
     MetadataChangesResponse,
     TopicIdPartitions,
 )
+from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
-from sharequeue.wire import Client
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Topic:
 class Metadata:
     """Topics by name and id, and group settings, asked for once and then followed by the change feed."""
 
-    def __init__(self, coordinator: Client, *, kafka_defaults: bool, auto_create_topics: bool) -> None:
+    def __init__(self, coordinator: CoordinatorClient, *, kafka_defaults: bool, auto_create_topics: bool) -> None:
         self._coordinator = coordinator
         self._kafka_defaults = kafka_defaults
         self._auto_create_topics = auto_create_topics
@@ -113,7 +114,7 @@ class Metadata:
         """Learn of every topic there is."""
         query = apis.ListTopicsQuery()
         while True:
-            page: messages.ListTopicsResponse = await self._coordinator.call(apis.LIST_TOPICS, query)
+            page: messages.ListTopicsResponse = await self._coordinator.call(apis.LIST_TOPICS, query, key=CLUSTER)
             await self.topics_by_id([topic.topic_id for topic in page.topics])
             if page.next_page_token is None:
                 return
@@ -157,13 +158,15 @@ class Metadata:
                 for topic_id, partitions in partitions_by_topic_id.items()
             ],
         )
-        response: InitializeSharePartitionsResponse = await self._call(apis.INITIALIZE_SHARE_PARTITIONS, request)
+        response: InitializeSharePartitionsResponse = await self._call(
+            apis.INITIALIZE_SHARE_PARTITIONS, request, key=group_id
+        )
         self._configs[group_id] = share_group_config(group_id, response.config, self._kafka_defaults)
         return response
 
     async def learn_config(self, group_id: str) -> ShareGroupConfig:
         """Ask for a group's settings."""
-        values = await self._call(apis.GET_SHARE_GROUP_CONFIG, path={"group": group_id})
+        values = await self._call(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
         config = self._configs[group_id] = share_group_config(group_id, values, self._kafka_defaults)
         return config
 
@@ -173,10 +176,13 @@ class Metadata:
         """Whether the group coordinator answered lately."""
         return time.monotonic() - self._heard_at < FEED_WAIT_MS / 1000 + 10
 
-    async def _call(self, api: apis.Api, request: Any = None, *, path: Mapping[str, Any] | None = None) -> Any:
+    async def _call(
+        self, api: apis.Api, request: Any = None, *, key: str = CLUSTER, path: Mapping[str, Any] | None = None
+    ) -> Any:
         """Ask the group coordinator; while it is known to be away not for long: a client waits for the answer."""
         away = self._version >= 0 and not self.reachable()
-        return await self._coordinator.call(api, request, path=path, deadline_s=AWAY_DEADLINE_S if away else None)
+        deadline_s = AWAY_DEADLINE_S if away else None
+        return await self._coordinator.call(api, request, key=key, path=path, deadline_s=deadline_s)
 
     async def follow(self) -> None:
         """Follow the change feed for ever."""
@@ -186,7 +192,7 @@ class Metadata:
             )
             try:
                 changes: MetadataChangesResponse = await self._coordinator.call(
-                    apis.METADATA_CHANGES, query, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False
+                    apis.METADATA_CHANGES, query, key=CLUSTER, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False
                 )
                 self._heard_at = time.monotonic()
                 self.on_generation(changes.generation)
@@ -231,4 +237,7 @@ class Metadata:
         **path: str,
     ) -> bytes:
         """Pass a client's call on and return the answer's body as it came."""
-        return await self._coordinator.exchange(api, request, path=path, headers=headers, deadline_s=deadline_s)
+        key = path.get("group", CLUSTER)
+        return await self._coordinator.exchange(
+            api, request, key=key, path=path, headers=headers, deadline_s=deadline_s
+        )

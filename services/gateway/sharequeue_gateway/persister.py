@@ -1,4 +1,5 @@
-"""Writes of share-partition state to the share coordinator: what gathers while one request is under way goes as the next.
+"""Writes of share-partition state to their share coordinators: what gathers while one request is under way goes as the
+next, at each of them by itself: one that is away holds up no other's writes.
 
 Every outcome is told: durable, refused with its error, or not known. Source: KIP-932, the persister.
 """
@@ -9,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
-from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorNotAvailable,
@@ -27,7 +28,6 @@ from sharequeue.protocol.internal import (
     WriteBatchResponse,
 )
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
-from sharequeue.wire import Client
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition import StateWrite
 
@@ -67,11 +67,11 @@ def persist_error(kafka_code: int, detail: str | None) -> ApiError:
 
 
 class Persister:
-    """Gathers writes of all share-partitions and sends them as one request at a time."""
+    """Gathers writes of all share-partitions and sends them as one request at a time to each share coordinator."""
 
     def __init__(
         self,
-        share_coordinator: Client,
+        share_coordinator: CoordinatorClient,
         *,
         deadline_ms: int,
         on_outcome: Callable[[Pending, ApiError | None], None] | None = None,
@@ -79,6 +79,8 @@ class Persister:
         self._share_coordinator = share_coordinator
         self._deadline_s = deadline_ms / 1000
         self._gathered: list[Pending] = []
+        self._busy: set[str] = set()
+        self._on_their_way: set[SharePartitionKey] = set()
         self._wake = asyncio.Event()
         self._retries: set[asyncio.TimerHandle] = set()
         self.on_outcome = on_outcome
@@ -95,13 +97,38 @@ class Persister:
 
     async def run(self) -> None:
         """Send what was gathered, for ever."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._gathered:
-                count = _within(self._gathered, MOST_BYTES)
-                gathered, self._gathered = self._gathered[:count], self._gathered[count:]
-                await self._send(gathered)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                for url, gathered in self._next().items():
+                    self._busy.add(url)
+                    self._on_their_way.update(pending.led.key for pending in gathered)
+                    tasks.create_task(self._send_to(url, gathered))
+
+    def _next(self) -> dict[str, list[Pending]]:
+        """What can go now, by share coordinator; writes of a share-partition never pass each other."""
+        ready: dict[str, list[Pending]] = {}
+        left: list[Pending] = []
+        for pending in self._gathered:
+            url = self._share_coordinator.owner_url(pending.led.key)
+            waits = url in self._busy or pending.led.key in self._on_their_way
+            (left if waits else ready.setdefault(url, [])).append(pending)
+        for url, gathered in ready.items():
+            count = _within(gathered, MOST_BYTES)
+            ready[url], rest = gathered[:count], gathered[count:]
+            left += rest
+        self._gathered = left
+        return ready
+
+    async def _send_to(self, url: str, gathered: list[Pending]) -> None:
+        try:
+            await self._send(gathered)
+        finally:
+            self._busy.discard(url)
+            self._on_their_way.difference_update(pending.led.key for pending in gathered)
+            if self._gathered:
+                self._wake.set()
 
     async def _send(self, gathered: list[Pending]) -> None:
         by_led: dict[LedSharePartition, list[Pending]] = {}  # a retry of one that leads no more keeps its own epochs
@@ -109,8 +136,7 @@ class Persister:
             by_led.setdefault(pending.led, []).append(pending)
         remaining_s = max(pending.deadline for pending in gathered) - time.monotonic()
         try:
-            response: WriteBatchResponse = await self._share_coordinator.call(
-                apis.WRITE_STATE_BATCH,
+            response: WriteBatchResponse = await self._share_coordinator.write_batch(
                 WriteBatchRequest(groups=[_group_state(led.key, writes) for led, writes in by_led.items()]),
                 deadline_s=max(remaining_s, 0.05),
             )

@@ -120,9 +120,6 @@ class RecordsApi:
         await asyncio.sleep(0)  # acknowledgements are applied first, so that what they free can be acquired
         try:
             found = await self._routed.fetch(waiting, asked, partitions) if fetching else Found()
-            busy = partitions or faults or closing or request.acknowledgements or request.is_renew_ack
-            if session is not None and not busy:
-                await self._wait_for_nothing(waiting, asked)
             if found.results is None and request.acknowledgements:
                 found.results = await (acknowledging or self._acknowledge(group_id, member_id, request))
             if closing and session is not None:
@@ -196,12 +193,6 @@ class RecordsApi:
         if gone and not session.closing:
             self._sessions.forget(session, gone)
         return partitions
-
-    async def _wait_for_nothing(self, waiting: WaitingFetch, asked: Asked) -> None:
-        """A session without partitions is not answered at once either: nobody is to ask in a tight loop."""
-        remaining_ms = asked.limits.deadline_ms - self._clock.now_ms()
-        if asked.limits.max_records and asked.limits.max_bytes and remaining_ms > 0:
-            await self._fetcher.wait(waiting, asked.group_id, (), remaining_ms / 1000)
 
     async def _acknowledged(self, acknowledgements: Sequence[Acknowledgement]) -> Partitions | None:
         """The partitions that acknowledgements name; None if one of them is not known."""

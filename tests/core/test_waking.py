@@ -1,0 +1,64 @@
+"""Whom a led share-partition wakes: the first that sleeps, the next behind one that leaves it, who was turned away."""
+
+from typing import Any
+
+from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquire
+
+from sharequeue.protocol.types import SharePartitionKey
+from tests.core.share_partition_driver import Driver
+
+NO_LOG: Any = None  # not asked while the limits are used up
+
+
+class Sleeper:
+    """A fetch that waits."""
+
+    def __init__(self) -> None:
+        self.woken = False
+
+    def wake(self) -> None:
+        self.woken = True
+
+
+def waiting(driver: Driver, sleepers: int = 3) -> tuple[LedSharePartition, list[Sleeper]]:
+    led = LedSharePartition(SharePartitionKey("g", "t", 0), "orders", driver.machine, driver.now_ms)
+    waiters = [Sleeper() for _ in range(sleepers)]
+    for waiter in waiters:
+        led.add_waiter(waiter)
+    return led, waiters
+
+
+def woken(waiters: list[Sleeper]) -> list[int]:
+    return [index for index, waiter in enumerate(waiters) if waiter.woken]
+
+
+def test_the_one_that_has_waited_longest_is_woken_first() -> None:
+    led, waiters = waiting(Driver())
+    led.wake()
+    assert woken(waiters) == [0]
+    led.wake()
+    assert woken(waiters) == [0, 1]
+
+
+def test_what_one_leaves_goes_to_those_behind_it() -> None:
+    led, waiters = waiting(Driver())
+    led.wake_after(waiters[1])
+    assert woken(waiters) == [2]
+    led.wake_after(waiters[1])
+    led.wake_after(waiters[2])
+    assert woken(waiters) == [2]
+
+
+def test_room_wakes_who_was_turned_away_and_nobody_else() -> None:
+    driver = Driver(partition_max_record_locks=10)
+    led, waiters = waiting(driver)
+    driver.fetch("[0-9]")
+    led.wake_turned_away(driver.now_ms)
+    assert not may_acquire(led, NO_LOG, driver.now_ms)
+    led.wake_turned_away(driver.now_ms)
+    assert woken(waiters) == []
+    driver.ack("5-9 Acc")
+    led.wake_turned_away(driver.now_ms)
+    assert woken(waiters) == [0]
+    led.wake_turned_away(driver.now_ms)
+    assert woken(waiters) == [0]

@@ -1,0 +1,178 @@
+"""Faults of share groups: protocol 2.2 heartbeat, 2.7 to 2.9 offsets, 3 membership, 4.3 assignor, 5 initialisation."""
+
+from tests.mutants.mutant import group_coordinator
+
+MUTANTS = [
+    *group_coordinator(
+        "assignor",
+        (
+            "4.3 who has too much gives some back",
+            "        if len(some) > count:",
+            "        if False:",
+        ),
+        (
+            "4.3 what others hold too is given back first",
+            "key=lambda number: (shared[number], number)",
+            "key=lambda number: (-shared[number], number)",
+        ),
+        (
+            "4.3 a partition is held by no more members than share it",
+            "    if max(shared) > sharing:",
+            "    if False:",
+        ),
+        (
+            "4.3 nobody is given a partition twice",
+            "            if partition in held[member]:\n",
+            "            if False:\n",
+        ),
+        (
+            "4.3 what nobody short may take is exchanged",
+            "        _exchange(held, desired, kept, partition, short)",
+            "        pass",
+        ),
+        (
+            "4.3 who holds the larger number keeps it",
+            "key=lambda member: (counts[member] <= small, -spread[member])",
+            "key=lambda member: -spread[member]",
+        ),
+        (
+            "4.3 the order of the members does not matter",
+            "for member_id in sorted(subscriptions)}",
+            "for member_id in subscriptions}",
+        ),
+    ),
+    *group_coordinator(
+        "share_group_membership",
+        (
+            "2.2 a full group says so before a member is unknown",
+            "if member is None and len(self.members) >= settings.max_size:",
+            "if member is None and epoch == JOIN_EPOCH and len(self.members) >= settings.max_size:",
+        ),
+        (
+            "2.2 the previous epoch is accepted",
+            "(JOIN_EPOCH, member.member_epoch, member.previous_member_epoch):",
+            "(JOIN_EPOCH, member.member_epoch):",
+        ),
+        (
+            "2.2 a full request is told the assignment",
+            "            or request.subscribed_topic_names is not None\n",
+            "",
+        ),
+        (
+            "2.2 a changed assignment is told",
+            "            or updated.assignment != member.assignment\n",
+            "",
+        ),
+        (
+            "3.3 initialised partitions that nobody has raise the epoch",
+            "            or (assigned_all and not subscribed_topics.all_assigned(view, self._assigned()))\n",
+            "",
+        ),
+        (
+            "3.3 who waits for an assignment does not raise the epoch again",
+            "(assigned_all and not subscribed_topics.all_assigned",
+            "(not subscribed_topics.all_assigned",
+        ),
+        (
+            "3.3 changed topics raise the epoch",
+            "            or seen != epochs.metadata_hash\n",
+            "",
+        ),
+        (
+            "3.3 a topic that nobody else wants counts no more",
+            "if self._subscribed[name] == 1}",
+            "if False}",
+        ),
+        (
+            "3.3 a topic that another wants counts",
+            "if self._subscribed[name] == 1}",
+            "if self._subscribed[name] >= 1}",
+        ),
+        (
+            "3.3 a member is told nothing it does not want",
+            "subscribed_topics.of_topics(own, updated.subscribed_topic_names, topics),",
+            "own,",
+        ),
+        (
+            "3.3 another subscription is obeyed before the next target",
+            "        elif resubscribed:\n",
+            "        elif False:\n",
+        ),
+        (
+            "3.3 a clock set back does not stop assignments",
+            "not (assigned_at_ms and 0 <= now_ms - assigned_at_ms <",
+            "not (assigned_at_ms and now_ms - assigned_at_ms <",
+        ),
+        (
+            "3.4 after the last member the next is assigned at once",
+            "assignment_epoch=epochs.group_epoch, assigned_at_ms=0)",
+            "assignment_epoch=epochs.group_epoch)",
+        ),
+        (
+            "3.4 a departure counts the topics anew",
+            "group_epoch=self.epochs.group_epoch + 1, metadata_hash=subscribed_topics.metadata_hash(view)",
+            "group_epoch=self.epochs.group_epoch + 1",
+        ),
+        (
+            "3.4 who is gone has no target",
+            "            target={member_id: {} for member_id in member_ids if member_id in self.target},\n",
+            "",
+        ),
+        (
+            "5 an initialisation asked for again fences the earlier one",
+            "            or self._repeats(initializations)\n",
+            "",
+        ),
+        (
+            "5 an initialisation may be answered for a while",
+            "            self._asked_at.setdefault(topic_id, {}).update(dict.fromkeys(partitions, now_ms))",
+            "            pass",
+        ),
+        (
+            "5 a late answer changes nothing",
+            "            still = partitions & self.topics.get(topic_id, GroupTopic()).initializing",
+            "            still = partitions",
+        ),
+    ),
+    *group_coordinator(
+        "subscribed_topics",
+        (
+            "3.1 a topic made anew is another topic",
+            "{name}\\0{topic.topic_id}\\0{topic.partitions}",
+            "{name}\\0{topic.partitions}",
+        ),
+        (
+            "3.1 a topic that grows is noticed",
+            "{name}\\0{topic.topic_id}\\0{topic.partitions}",
+            "{name}\\0{topic.topic_id}",
+        ),
+    ),
+    *group_coordinator(
+        "share_group_offsets",
+        (
+            "2.7 an alteration fences the gateway that holds the old state",
+            "_replace(group_epoch=group.epochs.group_epoch + 1)",
+            "_replace()",
+        ),
+        (
+            "2.7 what is initialised stays so while it is altered",
+            "(altered - group.topics.get(topic_id, GroupTopic()).initialized)",
+            "(altered)",
+        ),
+        (
+            "2.8 a deletion that failed is begun again",
+            "        elif topic.topic_id in group.deleting:",
+            "        elif False:",
+        ),
+        (
+            "2.9 a group is deleted with what is being initialised",
+            "known.initialized | known.initializing",
+            "known.initialized",
+        ),
+        (
+            "2.9 a group that somebody joined meanwhile is not deleted",
+            "    _check_empty(group)\n    return Changes(topics",
+            "    return Changes(topics",
+        ),
+    ),
+]

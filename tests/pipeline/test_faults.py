@@ -1,0 +1,101 @@
+"""What a user who got something wrong is told: one line, whatever Spark wraps around it."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.http.calls import Gateway
+from tests.pipeline.conftest import Pipeline, wait_for
+from tests.pipeline.proxy import Instead, Proxy
+from tests.pipeline.test_source import produce
+
+
+def told(action: Callable[[], Any]) -> str:
+    """The one line that an action fails with, without Spark's own words around it."""
+    with pytest.raises(PySparkException) as refused:
+        action()
+    text = str(refused.value)
+    assert "Traceback" not in text
+    assert "\tat " not in text
+    (line,) = re.findall(r"sharequeue\.PipelineError: (.*)", text)
+    return line.strip()
+
+
+def test_an_option_that_does_not_exist(pipeline: Pipeline) -> None:
+    assert told(lambda: pipeline.read(topics="t", grup="g")).startswith("there is no option 'grup'; known are accept,")
+
+
+def test_a_topic_that_does_not_exist(pipeline: Pipeline, name: str) -> None:
+    expected = f"there is no topic '{name}' at {pipeline.url}"
+    assert told(lambda: pipeline.read(topics=name)) == expected
+    assert told(lambda: pipeline.stream(topics=name, group="g")) == expected
+    assert told(lambda: pipeline.write(pipeline.spark.range(1).selectExpr("id AS value"), topic=name)) == expected
+
+
+def test_a_gateway_out_of_reach(pipeline: Pipeline) -> None:
+    pipeline.url = "http://127.0.0.1:9"
+    assert told(lambda: pipeline.read(topics="t", timeoutMs=500)).startswith(
+        "COORDINATOR_NOT_AVAILABLE: cannot reach http://127.0.0.1:9"
+    )
+
+
+def test_a_wrong_token(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """A proxy asks for it: what is read and written with the right one is refused with another."""
+    produce(gateway, name, 5)
+
+    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
+        return None if headers.get("authorization") == "Bearer right" else Instead(401, {}, b"who are you?")
+
+    with Proxy(pipeline.url).running() as proxy:
+        proxy.rule = rule
+        pipeline.url = proxy.url
+        expected = f"the gateway at {proxy.url} refuses the token: 401: who are you?"
+        assert told(lambda: pipeline.read(topics=name, token="wrong")) == expected
+        assert told(lambda: pipeline.stream(topics=name, group=name)) == expected
+        frame = pipeline.spark.range(3).selectExpr("id AS value")
+        assert told(lambda: pipeline.write(frame, topic=name, token="wrong")) == expected
+        pipeline.write(frame, topic=name, token="right")
+        pipeline.drain(pipeline.stream(topics=name, group=name, token="right"))
+        assert pipeline.out().count() == 8
+        assert all(headers.get("authorization") != "Bearer None" for _, _, headers in proxy.requests)
+
+
+def test_what_batch_and_stream_cannot_do(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 1)
+    assert told(lambda: pipeline.read(topics=name, group="g").count()).startswith(
+        "spark.read cannot tell a group when the job is done: set accept=read"
+    )
+    query = pipeline.start(pipeline.stream(topics=name))
+    assert told(query.awaitTermination).startswith("the option group is missing")
+    frame = pipeline.spark.range(1).selectExpr("id AS value")
+    overwriting = frame.write.format("sharequeue").options(url=pipeline.url, topic=name).mode("overwrite")
+    assert told(overwriting.save) == 'a topic cannot be overwritten: write with mode("append")'
+    assert (
+        told(lambda: pipeline.write(frame.selectExpr("value AS id"), topic=name))
+        == "the column value is missing: there are id"
+    )
+
+
+def test_a_topic_that_goes_while_it_is_read(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 1)
+    query = pipeline.start(pipeline.stream(topics=name, group=name))
+    wait_for(lambda: query.recentProgress, "the first batch")
+    gateway.http.delete(f"/v1/topics/{name}")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in told(lambda: query.awaitTermination(60))
+
+
+def test_a_checkpoint_of_another_source(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 1)
+    pipeline.drain(pipeline.stream(topics=name, mode="log"))
+    produce(gateway, name, 1, first=1)
+    query = pipeline.start(pipeline.stream(topics=name, group=name))
+    assert told(lambda: query.awaitTermination(60)).startswith("the checkpoint is of another source (mode=log?)")
+
+
+def test_a_schema_of_ones_own(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 1)
+    reader = pipeline.spark.read.format("sharequeue").options(url=pipeline.url, topics=name).schema("id INT")
+    assert told(lambda: reader.load().count()).startswith("the columns are topic, partition, offset,")

@@ -1,0 +1,43 @@
+"""Reading the log by offsets, `mode=log`: batches and streams, from where to where, without a group."""
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.http.calls import Gateway
+from tests.pipeline.conftest import Pipeline
+from tests.pipeline.test_source import numbers, produce
+
+
+def test_the_whole_log_or_a_part_of_it(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 100, partitions=2)
+    frame = pipeline.read(topics=name, parallelism=5)
+    assert frame.rdd.getNumPartitions() == 5
+    assert numbers(frame) == list(range(100))
+    assert {row.delivery_count for row in frame.select("delivery_count").distinct().collect()} == {None}
+    part = pipeline.read(
+        topics=name,
+        mode="log",
+        startingOffsets=f'{{"{name}":{{"1":45}}}}',
+        endingOffsets=f'{{"{name}":{{"0":5,"1":1000}}}}',
+    )
+    assert numbers(part) == sorted([*range(0, 10, 2), *range(91, 100, 2)])
+    assert pipeline.read(topics=name, startingOffsets="latest").count() == 0
+    assert gateway.http.get(f"/v1/share-groups/{name}/offsets").status_code == 404
+
+
+def test_a_stream_goes_on_where_its_checkpoint_says(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 90, partitions=3)
+    stream = pipeline.stream(topics=name, mode="log", maxRecordsPerTrigger=40)
+    pipeline.drain(stream)
+    sizes = [entry["numInputRows"] for entry in pipeline.queries[0].recentProgress if entry["numInputRows"]]
+    assert sum(sizes) == 90
+    assert max(sizes) <= 42  # a share of each partition, rounded up
+    produce(gateway, name, 30, partitions=3, first=90)
+    pipeline.drain(stream)
+    assert numbers(pipeline.out()) == list(range(120))
+
+
+def test_offsets_of_a_topic_that_is_not_read_are_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 1)
+    with pytest.raises(PySparkException, match="startingOffsets names other-0, which is not among the topics read"):
+        pipeline.read(topics=name, startingOffsets='{"other":{"0":1}}').count()

@@ -1,0 +1,217 @@
+"""Streaming from a share group on the real stack: what is read, accepted, released, and what others get."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from tests.http.calls import Gateway
+from tests.pipeline.conftest import Pipeline, wait_for
+
+
+def produce(gateway: Gateway, topic: str, count: int, partitions: int = 1, first: int = 0) -> None:
+    """Append numbers to a topic, in turn to its partitions."""
+    if first == 0:
+        gateway.create_topic(topic, partitions)
+    for partition in range(partitions):
+        values = range(first + partition, first + count, partitions)
+        for start in range(0, len(values), 2000):
+            gateway.produce(topic, *values[start : start + 2000], partition=partition)
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return sorted(int(row.value) for row in frame.select("value").collect())
+
+
+def settled(gateway: Gateway, group: str, topic: str) -> bool:
+    """Whether every record of the topic is settled for the group."""
+    topics = gateway.http.get(f"/v1/share-groups/{group}/offsets").json().get("topics", [])
+    partitions = [partition for entry in topics if entry["topic"] == topic for partition in entry["partitions"]]
+    return bool(partitions) and all(partition["lag"] == 0 for partition in partitions)
+
+
+def held(gateway: Gateway, group: str, topic: str) -> list[dict[str, Any]]:
+    """What is acquired by anybody."""
+    return [
+        batch
+        for partition in gateway.in_flight(group, topic=topic)
+        for batch in partition["batches"]
+        if batch["delivery_state"] == "ACQUIRED"
+    ]
+
+
+def test_available_now_reads_everything_once_and_leaves_nothing_unaccepted(
+    pipeline: Pipeline, gateway: Gateway, name: str
+) -> None:
+    """More than the window of a share-partition holds, so batches depend on what was accepted before them."""
+    gateway.configure(name, share_partition_max_record_locks=400)
+    produce(gateway, name, 3000, partitions=3)
+    pipeline.drain(pipeline.stream(group=name, topics=name, maxRecordsPerTrigger=1000, parallelism=4))
+    out = pipeline.out()
+    assert numbers(out) == list(range(3000))
+    assert {row.delivery_count for row in out.select("delivery_count").distinct().collect()} == {1}
+    assert {row.partition for row in out.select("partition").distinct().collect()} == {0, 1, 2}
+    assert settled(gateway, name, name)
+    progress = pipeline.queries[0].recentProgress
+    batches = [entry["numInputRows"] for entry in progress if entry["numInputRows"]]
+    assert max(batches) <= 1000
+    assert len(batches) >= 3
+    assert json.loads(progress[-1]["sources"][0]["endOffset"])["lost"] == 0
+
+
+def test_an_idle_stream_accepts_its_last_batch_and_goes_on(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 10)
+    query = pipeline.start(pipeline.stream(group=name, topics=name))
+    wait_for(lambda: settled(gateway, name, name) and query.recentProgress, "the last batch is accepted")
+    produce(gateway, name, 5, first=10)
+    wait_for(lambda: settled(gateway, name, name) and gateway.log_ends(name) == [5 + 10], "so is the next one")
+    assert numbers(pipeline.out()) == [*range(10), *range(10, 15)]
+
+
+def test_a_stopped_query_accepts_what_it_has_finished(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """Between two triggers Spark asks the source nothing: only the end of the query tells."""
+    produce(gateway, name, 10)
+    query = pipeline.start(pipeline.stream(group=name, topics=name), processingTime="1 hour")
+    wait_for(lambda: query.recentProgress, "the batch is done")
+    assert held(gateway, name, name)
+    query.stop()
+    wait_for(lambda: settled(gateway, name, name), "what it held is accepted")
+
+
+def test_a_restart_goes_on_with_the_batch_that_was_under_way(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 40)
+    first, second = threading.Event(), threading.Event()
+    seen: list[list[tuple[int, int]]] = []
+
+    def stuck(frame: DataFrame, batch: int) -> None:
+        seen.append(sorted((row.offset, row.delivery_count) for row in frame.collect()))
+        first.set()
+        second.wait(60)
+
+    def run(function: Any) -> Any:
+        stream = pipeline.stream(group=name, topics=name, maxRecordsPerTrigger=30).writeStream.foreachBatch(function)
+        return pipeline.started(stream.option("checkpointLocation", str(pipeline.directory / "c")).start())
+
+    query = run(stuck)
+    assert first.wait(60)
+    stopping = ThreadPoolExecutor(1).submit(query.stop)
+    second.set()
+    stopping.result(60)
+    again: dict[int, list[tuple[int, int]]] = {}
+    query = run(
+        lambda frame, batch: again.update({batch: sorted((r.offset, r.delivery_count) for r in frame.collect())})
+    )
+    wait_for(lambda: settled(gateway, name, name), "all is accepted")
+    everything = [entry for batch in sorted(again) for entry in again[batch]]
+    finished = seen[0] if 0 not in again else []
+    assert sorted(finished + everything) == [(offset, 1) for offset in range(40)]
+    assert seen[0] == [(offset, 1) for offset in range(30)]
+
+
+def test_a_failed_batch_is_released_at_once(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 20)
+    stream = pipeline.stream(group=name, topics=name).selectExpr("raise_error('no use') AS value")
+    query = pipeline.start(stream)
+    wait_for(lambda: not query.isActive, "the query fails")
+    wait_for(lambda: gateway.in_flight(name, topic=name)[0]["batches"], "the release")
+    wait_for(lambda: not held(gateway, name, name), "nothing is held any more")
+    (batch,) = gateway.fetch(name, name, with_records=False)["batches"]
+    assert (batch["first_offset"], batch["last_offset"], batch["delivery_count"]) == (0, 19, 2)
+
+
+def test_a_failed_batch_is_rejected_with_its_cause(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 3)
+    stream = pipeline.stream(group=name, topics=name, onError="reject").selectExpr("raise_error('no use') AS value")
+    query = pipeline.start(stream)
+    wait_for(lambda: not query.isActive, "the query fails")
+    wait_for(lambda: settled(gateway, name, name), "the records are dead letters")
+    letters = gateway.read(f"dlq.{name}")["records"]
+    assert len(letters) == 3
+    assert any("no use" in text for text in letters[0]["headers"].values())
+
+
+def test_locks_are_renewed_while_a_batch_runs(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=1500)
+    produce(gateway, name, 10)
+    stream = pipeline.stream(group=name, topics=name, parallelism=1)
+    pipeline.drain(stream.selectExpr("value", "delivery_count", "java_method('java.lang.Thread', 'sleep', 500L)"))
+    assert numbers(pipeline.out()) == list(range(10))
+    assert settled(gateway, name, name)
+    assert {row.delivery_count for row in pipeline.out().collect()} == {1}
+    assert len(gateway.in_flight(name, topic=name)[0]["batches"]) == 0
+
+
+def test_two_queries_and_two_http_consumers_share_a_group(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 3000, partitions=2)
+    streams = [pipeline.stream(group=name, topics=name, maxRecordsPerTrigger=100) for _ in range(2)]
+    done = threading.Event()
+
+    def consume(member: str) -> list[int]:
+        taken: list[int] = []
+        while not done.is_set():
+            fetched = gateway.fetch(name, name, member=member, max_records=50, max_wait_ms=200)
+            for batch in fetched["batches"]:
+                taken += [record["value"] for record in batch.pop("records")]
+            answers = [{**batch, "type": "accept"} for batch in fetched["batches"]]
+            if answers:
+                gateway.try_acknowledge(name, answers, member=member)
+        return taken
+
+    def write(number: int) -> Any:
+        writer = streams[number].writeStream.format("parquet").option("path", str(pipeline.directory / f"out{number}"))
+        return pipeline.started(writer.option("checkpointLocation", str(pipeline.directory / f"c{number}")).start())
+
+    queries = [write(number) for number in range(2)]
+    for query in queries:
+        wait_for(lambda query=query: query.recentProgress, "both queries take part")
+    with ThreadPoolExecutor(2) as executor:
+        taking = [executor.submit(consume, f"http-{number}") for number in range(2)]
+        try:
+            produce(gateway, name, 1000, partitions=2, first=2000)
+            wait_for(lambda: settled(gateway, name, name), "all are settled")
+        finally:
+            done.set()
+        by_http = [one.result() for one in taking]
+    for query in queries:
+        query.stop()
+    by_spark = [numbers(pipeline.spark.read.parquet(str(pipeline.directory / f"out{number}"))) for number in range(2)]
+    assert all(by_spark)
+    assert any(by_http)
+    assert sorted(number for taken in (*by_http, *by_spark) for number in taken) == list(range(3000))
+
+
+def test_records_deleted_meanwhile_are_left_out(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 30)
+    seen: list[int] = []
+
+    def later(frame: DataFrame, batch: int) -> None:
+        if not seen:
+            gateway.delete_records(name, 10)
+        seen.extend(numbers(frame))
+
+    stream = pipeline.stream(group=name, topics=name).writeStream.foreachBatch(later)
+    stream = stream.option("checkpointLocation", str(pipeline.directory / "c")).trigger(availableNow=True)
+    assert pipeline.started(stream.start()).awaitTermination(60)
+    assert seen == list(range(10, 30))
+
+
+def test_typed_columns(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    gateway.produce(name, {"id": 1, "at": "2026-11-21T08:00:00Z"}, {"id": "x"}, key="k", headers={"h": "1"})
+    stream = pipeline.stream(
+        group=name, topics=name, valueFormat="json", valueSchema="id INT, at TIMESTAMP", keyFormat="string"
+    )
+    pipeline.drain(stream.selectExpr("topic", "offset", "key", "headers['h'] AS h", "value.*"))
+    rows = [(row.offset, row.key, row.h, row.id, str(row.at)) for row in pipeline.out().orderBy("offset").collect()]
+    assert [row[:4] for row in rows] == [(0, "k", "1", 1), (1, "k", "1", None)]
+    assert rows[0][4].startswith("2026-11-21")
+
+
+def test_a_batch_read_accepts_what_it_hands_over(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 300, partitions=2)
+    frame = pipeline.read(group=name, topics=name, accept="read", parallelism=3)
+    assert numbers(frame) == list(range(300))
+    assert settled(gateway, name, name)
+    assert frame.count() == 0
