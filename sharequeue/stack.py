@@ -47,7 +47,7 @@ class ServiceProcess:
         self.name = name
         self.url = f"http://127.0.0.1:{port}"
         self._module = module
-        self.environment = environment
+        self._environment = environment
         self._log_file = log_file
         self._inherited = tuple(inherited)
         self.process: subprocess.Popen[bytes] | None = None
@@ -56,7 +56,7 @@ class ServiceProcess:
         with self._log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", self._module],  # -P: nothing is imported from the current directory
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

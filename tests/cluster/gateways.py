@@ -30,7 +30,7 @@ class GatewayCluster:
             index = len(self.gateways)
             port = _free_port()
             environment = {
-                **self._first.environment,
+                **self._first._environment,
                 "SHAREQUEUE_GATEWAY_PORT": str(port),
                 "SHAREQUEUE_GATEWAY_NODE_ID": f"gateway-{index}",
             }
