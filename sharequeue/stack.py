@@ -1,4 +1,4 @@
-"""The stack of one machine: the stores, the migrations and the three services as processes, as compose runs them."""
+"""The stack of one machine: the stores, the migrations and the services as processes, as compose runs them."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from sharequeue.embedded import EmbeddedError, Postgres, Redis, die_with_parent
 
@@ -97,6 +97,22 @@ class ServiceProcess:
         return StackError(f"the {self.name} died (exit code {code}); the end of {self._log_file}:\n{tail}")
 
 
+class Kind(NamedTuple):
+    """One of the three services: what its variables begin with, its package, and the option for its first port."""
+
+    prefix: str
+    module: str
+    port_option: str
+
+
+KINDS: Final = {
+    "share coordinator": Kind("SHARE_COORDINATOR", "sharequeue_share_coordinator", "--share-coordinator-port"),
+    "group coordinator": Kind("COORDINATOR", "sharequeue_coordinator", "--coordinator-port"),
+    "gateway": Kind("GATEWAY", "sharequeue_gateway", "--gateway-port"),
+}
+"""In the order of their starts."""
+
+
 class Stack:
     """Everything `sharequeue up` runs. Start it, poll it, stop it."""
 
@@ -107,20 +123,24 @@ class Stack:
         gateway_port: int = 0,
         coordinator_port: int = 0,
         share_coordinator_port: int = 0,
+        gateways: int = 1,
+        coordinators: int = 1,
+        share_coordinators: int = 1,
         postgres_url: str | None = None,
         redis_url: str | None = None,
         settings: dict[str, str] | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`settings`: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
+        """The ports are those of the first instance of each service; further ones take free ports.
 
+        `settings`: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
         `tell`: is given sentences for the user while a start takes long.
         """
         self._data_dir = data_dir.absolute()
         self._ports = {
-            "--gateway-port": gateway_port,
-            "--coordinator-port": coordinator_port,
-            "--share-coordinator-port": share_coordinator_port,
+            "gateway": [gateway_port] + [0] * (gateways - 1),
+            "group coordinator": [coordinator_port] + [0] * (coordinators - 1),
+            "share coordinator": [share_coordinator_port] + [0] * (share_coordinators - 1),
         }
         self._postgres_url = postgres_url
         self._redis_url = redis_url
@@ -131,6 +151,8 @@ class Stack:
         self.redis: Redis | None = None
         self.services: list[ServiceProcess] = []
         self.url = ""
+        self.urls: list[str] = []
+        """Of all gateways; `url` is the first."""
 
     def start(self) -> str:
         """Start everything and wait until it is ready. Returns: the gateway's URL. Raises: StackError."""
@@ -179,9 +201,13 @@ class Stack:
 
     def _choose_ports(self) -> None:
         """Check the ports that were asked for, and find free ones for the others. Raises: StackError."""
+        asked = [(name, place) for name, ports in self._ports.items() for place in range(len(ports))]
+        asked.sort(key=lambda entry: self._ports[entry[0]][entry[1]] == 0)
+        given = [port for ports in self._ports.values() for port in ports if port]
         with contextlib.ExitStack() as probes:
-            for option, port in sorted(self._ports.items(), key=lambda entry: entry[1] == 0):
-                if port and port in [other for name, other in self._ports.items() if name != option]:
+            for name, place in asked:
+                port, option = self._ports[name][place], KINDS[name].port_option
+                if port and given.count(port) > 1:
                     raise StackError(f"port {port} is asked for twice; give another {option} (0 takes a free one)")
                 probe = probes.enter_context(socket.socket())
                 if port:
@@ -191,7 +217,7 @@ class Stack:
                 except OSError as fault:
                     why = "taken" if fault.errno == errno.EADDRINUSE else f"out of reach ({fault.strerror})"
                     raise StackError(f"port {port} is {why}; give another {option} (0 takes a free one)") from None
-                self._ports[option] = probe.getsockname()[1]
+                self._ports[name][place] = probe.getsockname()[1]
 
     def _start_stores(self, inherited: Sequence[int]) -> tuple[str, str]:
         """Start the stores that were not given, and bring the schemas up to date. Returns: both URLs."""
@@ -228,44 +254,32 @@ class Stack:
         return file.read_text().strip()
 
     def _make_services(self, postgres_url: str, redis_url: str, inherited: Sequence[int]) -> None:
-        gateway, coordinator, share_coordinator = self._ports.values()
-        token = self._secret("cluster.token")
-        coordinator_url = f"http://127.0.0.1:{coordinator}"
-        share_coordinator_url = f"http://127.0.0.1:{share_coordinator}"
+        urls = {name: [f"http://127.0.0.1:{port}" for port in ports] for name, ports in self._ports.items()}
+        common = {"DATABASE_URL": postgres_url, "CLUSTER_TOKEN": self._secret("cluster.token")}
+        group = {"COORDINATOR_URL": ",".join(urls["group coordinator"])}
+        share = {"SHARE_COORDINATOR_URL": ",".join(urls["share coordinator"])}
+        needs = {
+            "share coordinator": group,
+            "group coordinator": share,
+            "gateway": {**group, **share, "REDIS_URL": redis_url},
+        }
         logs = self._data_dir / "logs"
         logs.mkdir(exist_ok=True)
-        values = {
-            "SHARE_COORDINATOR": (
-                "share coordinator",
-                "sharequeue_share_coordinator",
-                share_coordinator,
-                {"COORDINATOR_URL": coordinator_url},
-            ),
-            "COORDINATOR": (
-                "group coordinator",
-                "sharequeue_coordinator",
-                coordinator,
-                {"SHARE_COORDINATOR_URL": share_coordinator_url},
-            ),
-            "GATEWAY": (
-                "gateway",
-                "sharequeue_gateway",
-                gateway,
-                {
-                    "COORDINATOR_URL": coordinator_url,
-                    "SHARE_COORDINATOR_URL": share_coordinator_url,
-                    "REDIS_URL": redis_url,
-                },
-            ),
-        }
         self.services = []
-        for prefix, (name, module, port, particular) in values.items():
-            settings = {"DATABASE_URL": postgres_url, "CLUSTER_TOKEN": token, "PORT": str(port), **particular}
-            environment = {f"SHAREQUEUE_{prefix}_{setting}": value for setting, value in settings.items()}
-            own = {key: value for key, value in self._settings.items() if key.startswith(f"SHAREQUEUE_{prefix}_")}
-            log_file = logs / f"{name.replace(' ', '-')}.log"
-            self.services.append(ServiceProcess(name, module, port, {**environment, **own}, log_file, inherited))
-        self.url = f"http://127.0.0.1:{gateway}"
+        for name, kind in KINDS.items():
+            variables = f"SHAREQUEUE_{kind.prefix}_"
+            own = {key: value for key, value in self._settings.items() if key.startswith(variables)}
+            for place, port in enumerate(self._ports[name]):
+                node_id = f"{kind.prefix.lower().replace('_', '-')}-{place}"
+                settings = {**common, **needs[name], "PORT": str(port), "NODE_ID": node_id}
+                environment = {variables + setting: value for setting, value in settings.items()}
+                called = f"{name} {place + 1}" if place else name
+                log_file = logs / f"{called.replace(' ', '-')}.log"
+                self.services.append(
+                    ServiceProcess(called, kind.module, port, {**environment, **own}, log_file, inherited)
+                )
+        self.urls = urls["gateway"]
+        self.url = self.urls[0]
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
@@ -288,11 +302,11 @@ class Stack:
                 raise service.died()
 
     def service(self, name: str) -> ServiceProcess:
-        """The service called `gateway`, `group coordinator` or `share coordinator`."""
+        """The service called `gateway`, `group coordinator` or `share coordinator`; `gateway 2` is the second."""
         return next(service for service in self.services if service.name == name)
 
     def stop(self) -> None:
-        """Stop in order: gateway, group coordinator, share coordinator, Redis, PostgreSQL."""
+        """Stop in order: gateways, group coordinators, share coordinators, Redis, PostgreSQL."""
         for service in reversed(self.services):
             service.stop()
         for store in (self.redis, self.postgres):

@@ -14,6 +14,7 @@ import click
 from sharequeue.stack import Stack, StackError, open_url
 
 PORT: Final = click.IntRange(0, 65535)
+COUNT: Final = click.IntRange(1, 64)
 
 
 @click.command()
@@ -21,6 +22,10 @@ PORT: Final = click.IntRange(0, 65535)
 @click.option("--gateway-port", type=PORT, default=8080, show_default=True, help="0 takes a free port")
 @click.option("--coordinator-port", type=PORT, default=8081, show_default=True, help="0 takes a free port")
 @click.option("--share-coordinator-port", type=PORT, default=8082, show_default=True, help="0 takes a free port")
+@click.option(
+    "--coordinators", type=COUNT, default=1, show_default=True, help="group coordinators; further ones take free ports"
+)
+@click.option("--share-coordinators", type=COUNT, default=1, show_default=True, help="likewise")
 @click.option("--postgres-url", help="your PostgreSQL in the place of the embedded one: postgresql://…")
 @click.option("--redis-url", help="your Redis in the place of the embedded one: redis://…")
 def up(
@@ -28,6 +33,8 @@ def up(
     gateway_port: int,
     coordinator_port: int,
     share_coordinator_port: int,
+    coordinators: int,
+    share_coordinators: int,
     postgres_url: str | None,
     redis_url: str | None,
 ) -> None:
@@ -40,6 +47,8 @@ def up(
         gateway_port=gateway_port,
         coordinator_port=coordinator_port,
         share_coordinator_port=share_coordinator_port,
+        coordinators=coordinators,
+        share_coordinators=share_coordinators,
         postgres_url=postgres_url,
         redis_url=redis_url,
         tell=lambda sentence: click.echo(sentence, err=True),
