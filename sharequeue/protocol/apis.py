@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from sharequeue.protocol import internal, messages
+from sharequeue.protocol import group_messages, internal, messages
 from sharequeue.protocol.messages import Request
 
 NO_BODY: Final = None
@@ -233,6 +233,79 @@ LIST_SHARE_GROUP_OFFSETS = Api(
     idempotent=True,
 )
 
+SHARE_GROUP_HEARTBEAT = Api(
+    "shareGroupHeartbeat",
+    "POST",
+    "/v1/share-groups/{group}/heartbeat",
+    "Join a group, stay in it, learn what is assigned, or leave.",
+    group_messages.ShareGroupHeartbeatRequest,
+    group_messages.ShareGroupHeartbeatResponse,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_MAX_SIZE_REACHED"),
+    idempotent=True,
+    headers=(("Client-Id", "who this is, for describeShareGroup; User-Agent stands in for it"),),
+)
+LEAVE_SHARE_GROUP = Api(
+    "leaveShareGroup",
+    "DELETE",
+    "/v1/share-groups/{group}/members/{member_id}",
+    "Leave a group: the member's share session is closed, and all it holds is released.",
+    status=204,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID"),
+    idempotent=True,
+)
+LIST_SHARE_GROUPS = Api(
+    "listShareGroups",
+    "GET",
+    "/v1/share-groups",
+    "List groups by id, a page at a time.",
+    group_messages.ListShareGroupsQuery,
+    group_messages.ListShareGroupsResponse,
+    tag="Groups",
+    idempotent=True,
+)
+DESCRIBE_SHARE_GROUP = Api(
+    "describeShareGroup",
+    "GET",
+    "/v1/share-groups/{group}",
+    "Describe a group: its state, its epochs, its members and what each is assigned.",
+    group_messages.DescribeShareGroupQuery,
+    group_messages.DescribeShareGroupResponse,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
+    idempotent=True,
+)
+DELETE_SHARE_GROUP = Api(
+    "deleteShareGroup",
+    "DELETE",
+    "/v1/share-groups/{group}",
+    "Delete a group that is not in use, and where it stands in every topic.",
+    group_messages.InUseQuery,
+    status=204,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP"),
+)
+RESET_SHARE_GROUP_OFFSETS = Api(
+    "resetShareGroupOffsets",
+    "POST",
+    "/v1/share-groups/{group}/offsets/reset",
+    "Have a group that is not in use start elsewhere; a group that is not there comes to be.",
+    group_messages.ResetShareGroupOffsetsRequest,
+    group_messages.ResetShareGroupOffsetsResponse,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, "NON_EMPTY_GROUP", *_TOPIC_ERRORS),
+)
+DELETE_SHARE_GROUP_OFFSETS = Api(
+    "deleteShareGroupOffsets",
+    "DELETE",
+    "/v1/share-groups/{group}/offsets/{topic}",
+    "Forget where a group that is not in use stands in a topic.",
+    group_messages.InUseQuery,
+    status=204,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *_TOPIC_ERRORS),
+)
 
 # Every service
 
@@ -400,6 +473,24 @@ GROUP_SUMMARY = Api(
     idempotent=True,
 )
 
+
+ALTER_SHARE_GROUP_OFFSETS = Api(
+    "alterShareGroupOffsets",
+    "POST",
+    "/v1/metadata/groups/{group}/offsets",
+    "Have a group start at these offsets, under a new state epoch; every gateway has unloaded what it led before.",
+    internal.AlterShareGroupOffsetsRequest,
+    internal.AlterShareGroupOffsetsResponse,
+    errors=("NON_EMPTY_GROUP",),
+)
+LEAVE_GROUP = Api(
+    "removeShareGroupMember",
+    "DELETE",
+    "/v1/metadata/groups/{group}/members/{member_id}",
+    "Take a member out of a group.",
+    response=internal.LeaveShareGroupResponse,
+    idempotent=True,
+)
 
 # Gateway, for the group coordinator
 

@@ -1,5 +1,7 @@
 """The messages between the services. Errors of one partition are data: `error_code` 0 is success. Source: KIP-932."""
 
+from typing import Final
+
 from msgspec import Raw, Struct
 
 from sharequeue.protocol.messages import (
@@ -131,6 +133,10 @@ class FindCoordinatorResponse(Response):
 
 
 # Group coordinator: what gateways and the share coordinator ask of it.
+
+CLIENT_ID: Final = "sharequeue-client-id"
+CLIENT_HOST: Final = "sharequeue-client-host"
+"""Headers of a heartbeat that a gateway passes on: who sent it, percent-encoded, and from where."""
 
 
 class Gateway(Struct, frozen=True, kw_only=True):
@@ -401,10 +407,10 @@ class ReleaseMemberResponse(Response):
 
 
 class UnloadGroupRequest(Request):
-    """Lead nothing of these topics for the group with what was loaded before now; no topics: nothing at all.
+    """Lead nothing of these topics for the group with what was loaded before now; without them: nothing at all.
 
     `end`: the group's share sessions and waiting fetches are ended too.
     """
 
-    topic_ids: list[str] = []
+    topic_ids: list[str] | None = None
     end: bool = False

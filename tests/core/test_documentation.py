@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 import sharequeue_coordinator.app
+import sharequeue_coordinator.group_metrics
 import sharequeue_coordinator.settings
 import sharequeue_gateway.metrics
 import sharequeue_gateway.settings
@@ -33,6 +34,7 @@ SETTINGS = {
 METRIC_MODULES = (
     sharequeue_gateway.metrics,
     sharequeue_coordinator.app,
+    sharequeue_coordinator.group_metrics,
     sharequeue_share_coordinator.metrics,
     sharequeue.serving,
 )

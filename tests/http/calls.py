@@ -91,6 +91,35 @@ class Gateway:
     def configure(self, group: str, **settings: Any) -> Json:
         return good(self.http.patch(f"/v1/share-groups/{group}/config", json=dotted(settings)))
 
+    def offsets(self, group: str) -> Json:
+        """Start offset and lag by (topic, partition)."""
+        listed = good(self.http.get(f"/v1/share-groups/{group}/offsets"))["topics"]
+        return {
+            (topic["topic"], partition["partition"]): (partition["start_offset"], partition["lag"])
+            for topic in listed
+            for partition in topic["partitions"]
+        }
+
+    def try_reset(self, group: str, to: str, *topics: str, **fields: Any) -> httpx.Response:
+        body = {"to": to, **({"topics": [{"topic": topic} for topic in topics]} if topics else {}), **fields}
+        return self.http.post(f"/v1/share-groups/{group}/offsets/reset", json=body)
+
+    def reset(self, group: str, to: str, *topics: str, **fields: Any) -> Json:
+        """Reset offsets. Returns: the new ones by (topic, partition)."""
+        answer = good(self.try_reset(group, to, *topics, **fields))
+        assert answer["failed_count"] == len(answer["errors"]) == 0
+        return {
+            (topic["topic"], partition["partition"]): partition["start_offset"]
+            for topic in answer["topics"]
+            for partition in topic["partitions"]
+        }
+
+    def try_delete_group(self, group: str, **query: Any) -> httpx.Response:
+        return self.http.delete(f"/v1/share-groups/{group}", params=query)
+
+    def try_delete_offsets(self, group: str, topic: str, **query: Any) -> httpx.Response:
+        return self.http.delete(f"/v1/share-groups/{group}/offsets/{topic}", params=query)
+
     def in_flight(self, group: str, **query: Any) -> list[Json]:
         return good(self.http.get(f"/v1/share-groups/{group}/in-flight", params=query))["partitions"]
 

@@ -218,6 +218,20 @@ def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json
     assert any(batch.get("available_at_ms") for partition in in_flight for batch in partition["batches"])
     call(apis.LIST_SHARE_GROUP_OFFSETS, 200, **group)
     call(apis.DELETE_RECORDS, 200, **topic, body={"partitions": [{"partition": 0, "before_offset": 1}]})
+    heartbeat = {"member_id": "m3", "subscribed_topic_names": [name], "rack_id": "r"}
+    call(apis.SHARE_GROUP_HEARTBEAT, 200, **group, body=heartbeat)
+    call(apis.SHARE_GROUP_HEARTBEAT, 404, **group, body={"member_id": "m4", "member_epoch": 3})
+    assert call(apis.DESCRIBE_SHARE_GROUP, 200, **group)["members"]
+    assert call(apis.LIST_SHARE_GROUPS, 200, query={"state": "stable", "page_size": 1})["groups"]
+    call(apis.LEAVE_SHARE_GROUP, 204, **group, member_id="m3")
+    call(apis.LEAVE_SHARE_GROUP, 404, **group, member_id="m3")
+    call(apis.RESET_SHARE_GROUP_OFFSETS, 409, **group, body={"to": "latest"})
+    topics = [{"topic": name, "partitions": [0, 9]}]
+    reset = {"to": "offset", "offset": 1, "topics": topics, "force": True}
+    assert call(apis.RESET_SHARE_GROUP_OFFSETS, 200, **group, body=reset)["failed_count"] == 1
+    call(apis.DELETE_SHARE_GROUP_OFFSETS, 204, **group, **topic, query={"force": True})
+    call(apis.DELETE_SHARE_GROUP_OFFSETS, 404, **group, **topic)
+    call(apis.DELETE_SHARE_GROUP, 204, **group, query={"force": True})
     call(apis.DELETE_TOPIC, 204, **topic)
     call(apis.DELETE_TOPIC, 404, **topic)
     for api in (apis.LIVEZ, apis.READYZ, apis.METRICS):

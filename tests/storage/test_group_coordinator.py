@@ -46,6 +46,8 @@ async def running(database_url: str) -> AsyncIterator[GroupCoordinator]:
         deletion_retry_ms=10,
         clock=Clock(),
         gateway_lease_ms=3000,
+        group_max_size=200,
+        initialize_retry_interval_ms=30_000,
     )
     try:
         await coordinator.load()

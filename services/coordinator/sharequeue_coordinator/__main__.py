@@ -68,6 +68,8 @@ def main() -> int:
             max_partitions=settings.max_partitions_per_topic,
             deletion_retry_ms=settings.deletion_retry_ms,
             clock=Clock(),
+            group_max_size=settings.group_max_size,
+            initialize_retry_interval_ms=settings.initialize_retry_interval_ms,
             gateway_lease_ms=settings.gateway_lease_ms,
         )
         ownership.drain = database.drain
@@ -88,7 +90,13 @@ def main() -> int:
             await ownership.close()
             await share_coordinators.close()
 
-        return Service(app, (ownership.run, coordinator.finish, coordinator.gateways.watch_leases), stop=stop, close=close)
+        loops = (
+            ownership.run,
+            coordinator.finish,
+            coordinator.gateways.watch_leases,
+            coordinator.groups.watch_sessions,
+        )
+        return Service(app, loops, stop=stop, close=close)
 
     return run(prepare, settings.host, settings.port)
 

@@ -7,7 +7,7 @@ from sharequeue.coordinators import CoordinatorClient
 from sharequeue.finding import serve_ownership
 from sharequeue.ownership import Ownership
 from sharequeue.protocol import apis, messages
-from sharequeue.protocol.errors import ApiError, InvalidGroupId, InvalidRequest
+from sharequeue.protocol.errors import ApiError, InvalidGroupId
 from sharequeue.protocol.internal import (
     DescribeTopicsRequest,
     DescribeTopicsResponse,
@@ -28,13 +28,11 @@ from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
 from sharequeue.service import serve_operations
 from sharequeue.serving import Call, create_app, serve
-from sharequeue_coordinator import store
+from sharequeue_coordinator import group_metrics, groups_store, store
 from sharequeue_coordinator.coordinator import GroupCoordinator
-
-MAX_PAGE_SIZE = 10_000
+from sharequeue_coordinator.groups_api import GroupsApi, check_page_size, group_of
 
 TOPICS = Gauge("sharequeue_coordinator_topics", "Topics.")
-GROUPS = Gauge("sharequeue_coordinator_group_count", "Share groups (group-count).")
 METADATA_VERSION = Gauge("sharequeue_coordinator_metadata_version", "Version of the metadata change feed.")
 
 
@@ -52,8 +50,7 @@ def create_group_coordinator_app(
 
     async def list_topics(call: Call) -> messages.ListTopicsResponse:
         query: apis.ListTopicsQuery = call.request
-        if not 1 <= query.page_size <= MAX_PAGE_SIZE:
-            raise InvalidRequest(f"page_size must be in the range 1 to {MAX_PAGE_SIZE}", limit=MAX_PAGE_SIZE)
+        check_page_size(query.page_size)
         page, following = coordinator.page(query.page_size, query.page_token)
         listed = [
             messages.TopicListing(name=topic.name, topic_id=topic.topic_id, partitions=topic.partitions)
@@ -95,10 +92,10 @@ def create_group_coordinator_app(
         )
 
     async def get_group_config(call: Call) -> dict[str, str]:
-        return await coordinator.group_config(_group_of(call))
+        return await coordinator.group_config(group_of(call))
 
     async def update_group_config(call: Call) -> dict[str, str]:
-        return await coordinator.update_group_config(_group_of(call), call.request)
+        return await coordinator.update_group_config(group_of(call), call.request)
 
     async def initialize(call: Call) -> InitializeSharePartitionsResponse:
         request: InitializeSharePartitionsRequest = call.request
@@ -111,7 +108,7 @@ def create_group_coordinator_app(
         return InitializeSharePartitionsResponse(config=config, topics=initialized)
 
     async def group_summary(call: Call) -> GroupSummaryResponse:
-        return GroupSummaryResponse(topics=await coordinator.groups.summary(_group_of(call)))
+        return GroupSummaryResponse(topics=await coordinator.groups.summary(group_of(call)))
 
     async def register_gateway(call: Call) -> RegisterGatewayResponse:
         request: RegisterGatewayRequest = call.request
@@ -136,7 +133,7 @@ def create_group_coordinator_app(
             dependencies["share coordinator"] = error.detail
             status = "degraded"
         try:
-            GROUPS.set(await coordinator.query(store.group_count))
+            group_metrics.show(*await coordinator.query(groups_store.counts))
         except ApiError as error:
             dependencies["postgresql"] = error.detail
             status = "unavailable"
@@ -156,16 +153,10 @@ def create_group_coordinator_app(
         (apis.REGISTER_GATEWAY, register_gateway),
         (apis.RENEW_GATEWAY, renew_gateway),
         (apis.NEXT_LEADER_EPOCH, next_leader_epoch),
+        *GroupsApi(coordinator).calls(),
     ):
         serve(app, api, handler, cluster_token=cluster_token, protect=True)
     serve_ownership(app, ownership, "group", share_coordinators, cluster_token=cluster_token)
     serve_operations(app, ready)
     return app
 
-
-def _group_of(call: Call) -> str:
-    group_id = call.path["group"]
-    fault = group_id_fault(group_id)
-    if fault:
-        raise InvalidGroupId(fault)
-    return group_id

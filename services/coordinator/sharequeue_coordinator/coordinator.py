@@ -23,7 +23,7 @@ from sharequeue.protocol.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.internal import DeleteTopicRecordsRequest
+from sharequeue.protocol.internal import DeleteTopicRecordsRequest, Gateway
 from sharequeue.protocol.messages import ConfigValue, Topic
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
@@ -32,6 +32,7 @@ from sharequeue.wire import Client
 from sharequeue_coordinator import group_configs, store, topics
 from sharequeue_coordinator.changes import KEPT, Changes
 from sharequeue_coordinator.gateways import Gateways
+from sharequeue_coordinator.group_admin import GroupAdmin
 from sharequeue_coordinator.groups import Groups
 from sharequeue_coordinator.store import Fence, TopicRow
 from sharequeue_coordinator.writing import Database
@@ -56,6 +57,8 @@ class GroupCoordinator:
         deletion_retry_ms: int,
         clock: Clock,
         gateway_lease_ms: int,
+        group_max_size: int,
+        initialize_retry_interval_ms: int,
     ) -> None:
         self._database = database
         self._share_coordinator = share_coordinator
@@ -73,8 +76,21 @@ class GroupCoordinator:
         self._to_do = asyncio.Event()
         self.query = database.query
         self.changes = Changes()
-        self.groups = Groups(database, self._by_id.get, self.catch_up, share_coordinator)
+        self.groups = Groups(
+            database,
+            self._by_name,
+            self._by_id.get,
+            self.catch_up,
+            share_coordinator,
+            clock,
+            kafka_defaults=kafka_defaults,
+            max_size=group_max_size,
+            initialize_retry_interval_ms=initialize_retry_interval_ms,
+        )
         self.gateways = Gateways(self.query, self.lead, database.leads, clock, lease_ms=gateway_lease_ms)
+        self.group_admin = GroupAdmin(
+            self.groups, self._by_name, self._by_id.get, self._live_gateways, cluster_token=cluster_token
+        )
 
     async def load(self) -> None:
         """Read all topics and which gateways lead. Called before anything is served."""
@@ -86,6 +102,10 @@ class GroupCoordinator:
         await self.gateways.refresh()
         self.changes.begin(version, [change for change in kept if change.version <= version])
         self._to_do.set()
+
+    async def _live_gateways(self) -> Sequence[Gateway]:
+        await self.gateways.refresh()
+        return self.gateways.generation.gateways
 
     # Shards
 
@@ -200,6 +220,9 @@ class GroupCoordinator:
             await self._change(name, None, store.mark_topic_deleting, fence, topic.topic_id)
         self._to_do.set()
 
+    def topic_by_id(self, topic_id: str) -> TopicRow | None:
+        return self._by_id.get(topic_id)
+
     def topic(self, name: str) -> TopicRow:
         """Raises: UnknownTopicOrPartition, InvalidTopic."""
         found = self._by_name.get(name)
@@ -295,5 +318,6 @@ class GroupCoordinator:
             config = group_configs.changed_config(stored, changes, self._kafka_defaults)
             if config != stored:
                 await self.query(store.save_group_config, fence, group_id, config)
+                self.groups.configure(group_id, config)
                 await self.catch_up()
         return group_config_values(group_id, config, self._kafka_defaults)

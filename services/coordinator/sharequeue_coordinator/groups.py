@@ -1,18 +1,25 @@
-"""The groups: which share-partitions each has, initialised in two stages. What it answers is durable.
+"""The groups: each a pure machine, with what it decided persisted before anybody is told. What it answers is durable.
 
-The owner of a group's shard is the only writer of its rows, so what it has read once it keeps in memory.
+The owner of a group's shard is the only writer of its rows, so what it has read once it keeps in memory. A failure of
+the database leaves open what is stored: then the group is forgotten, and read again with its next use.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 from sharequeue.coordinators import CoordinatorClient
+from sharequeue.log import fields
 from sharequeue.protocol import apis
+from sharequeue.protocol.configs import share_group_config
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorNotAvailable,
     GroupIdNotFound,
+    NotCoordinator,
+    StorageError,
     UnknownTopicOrPartition,
     error_of,
 )
@@ -26,60 +33,84 @@ from sharequeue.protocol.internal import (
     ShareStateResponse,
     TopicState,
 )
-from sharequeue_coordinator import share_group, store
-from sharequeue_coordinator.share_group import GroupTopic, Initialization
-from sharequeue_coordinator.store import Fence, GroupTopicRow, TopicRow
+from sharequeue.service import Clock
+from sharequeue_coordinator import group_metrics, groups_store, share_group, store
+from sharequeue_coordinator.share_group_data import Changes, GroupSettings, Heartbeat, HeartbeatAnswer
+from sharequeue_coordinator.share_group_membership import ShareGroupMembership
+from sharequeue_coordinator.store import Fence, TopicRow
+from sharequeue_coordinator.subscribed_topics import Topics
 from sharequeue_coordinator.writing import Database
 
+log = logging.getLogger(__name__)
+
 STATE_DEADLINE_S: Final = 8.0
+SESSIONS_LOOKED_AT_S: Final = 0.25
+GROUPS_LOOKED_FOR_S: Final = 5.0
+"""How often groups with members are looked for that this instance owns and has not read: it took over their shards."""
 
 
 class Group:
-    """One group: its share-partitions by topic id. `fence`: what it was read under. `lock`: one initialisation at a time."""
+    """One group. `fence`: what it was read under. `revision`: of what the machine holds, as it is stored.
 
-    __slots__ = ("epoch", "fence", "lock", "topics")
+    `lock`: one initialisation or administration at a time; `deciding`: one event of the machine at a time, taken last.
+    """
 
-    def __init__(self, fence: Fence, epoch: int, known: dict[str, GroupTopic]) -> None:
+    __slots__ = ("deciding", "fence", "group_id", "lock", "machine", "revision", "settings")
+
+    def __init__(
+        self, group_id: str, fence: Fence, revision: int, machine: ShareGroupMembership, settings: GroupSettings
+    ) -> None:
+        self.group_id = group_id
         self.fence = fence
-        self.epoch = epoch
-        self.topics = known
+        self.revision = revision
+        self.machine = machine
+        self.settings = settings
         self.lock = asyncio.Lock()
+        self.deciding = asyncio.Lock()
 
 
 class Groups:
     """All groups that were asked for, by id.
 
     Args:
-        topic: the topic of an id, if there is one as far as is known. catch_up: makes that what is known everywhere.
+        topics: all that are known, by name. topic: the topic of an id, if there is one as far as is known.
+        catch_up: makes that what is known everywhere.
     """
 
     def __init__(
         self,
         database: Database,
+        topics: Topics,
         topic: Callable[[str], TopicRow | None],
         catch_up: Callable[[], Awaitable[None]],
         share_coordinator: CoordinatorClient,
+        clock: Clock,
+        *,
+        kafka_defaults: bool,
+        max_size: int,
+        initialize_retry_interval_ms: int,
     ) -> None:
         self._database = database
         self._query = database.query
+        self._topics = topics
         self._topic = topic
         self._catch_up = catch_up
         self._share_coordinator = share_coordinator
+        self._clock = clock
+        self._kafka_defaults = kafka_defaults
+        self._max_size = max_size
+        self._initialize_retry_interval_ms = initialize_retry_interval_ms
         self._groups: dict[str, Group] = {}
         self._loading: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
 
-    def forget_topic(self, topic_id: str) -> None:
-        """A topic is gone for good."""
-        for group in self._groups.values():
-            group.topics.pop(topic_id, None)
+    # Which groups there are
 
-    def forget(self, shards: frozenset[int]) -> None:
-        """These shards are another's now."""
-        self._groups = {group_id: group for group_id, group in self._groups.items() if group.fence.shard not in shards}
+    async def find(self, group_id: str) -> Group:
+        """The group as it is stored; one that nobody made yet does not exist (`machine.exists`).
 
-    # Initialisation
-
-    async def _group(self, group_id: str) -> Group | None:
+        Raises: NotCoordinator and the like: its shard is another's.
+        """
         fence = self._database.fence(group_id)
         known = self._groups.get(group_id)
         if known is not None:
@@ -87,93 +118,279 @@ class Groups:
         async with self._loading.setdefault(group_id, asyncio.Lock()):
             known = self._groups.get(group_id)
             if known is None:
-                found = await self._query(store.group, group_id)
-                if found is not None:
-                    epoch, rows = found
-                    of_topics = {row.topic_id: GroupTopic(row.initializing, row.initialized) for row in rows}
-                    known = Group(fence, epoch, of_topics)
-                    if self._database.fence(group_id) == fence:  # or else what was read may be out of date
-                        self._groups[group_id] = known
+                known = await self._read(group_id, fence)
+                if self._database.fence(group_id) == fence and known.machine.exists:
+                    self._groups[group_id] = known
         self._loading.pop(group_id, None)
         return known
+
+    async def _read(self, group_id: str, fence: Fence) -> Group:
+        settings = self._settings(group_id, await self._query(store.group_config, group_id))
+        stored: groups_store.StoredGroup | None = await self._query(groups_store.load, group_id)
+        if stored is None:
+            return Group(group_id, fence, groups_store.NO_REVISION, ShareGroupMembership(group_id), settings)
+        if stored.exists:
+            machine = ShareGroupMembership.restore(
+                group_id,
+                stored.epochs,
+                stored.members,
+                stored.target,
+                stored.topics,
+                stored.deleting,
+                settings,
+                self._clock.now_ms(),
+            )
+        else:
+            machine = ShareGroupMembership(group_id, stored.epochs)
+        return Group(group_id, fence, stored.revision, machine, settings)
+
+    def _settings(self, group_id: str, config: Mapping[str, str]) -> GroupSettings:
+        values = share_group_config(group_id, config, self._kafka_defaults)
+        return GroupSettings(
+            max_size=self._max_size,
+            session_timeout_ms=values.session_timeout_ms,
+            heartbeat_interval_ms=values.heartbeat_interval_ms,
+            assignment_interval_ms=values.assignment_interval_ms,
+            initialize_retry_interval_ms=self._initialize_retry_interval_ms,
+        )
+
+    def configure(self, group_id: str, config: Mapping[str, str]) -> None:
+        """A group's stored settings changed."""
+        group = self._groups.get(group_id)
+        if group is not None:
+            group.settings = self._settings(group_id, config)
+
+    def _current(self, group: Group) -> bool:
+        return self._groups.get(group.group_id) is group
+
+    async def _found(self, group_id: str, *, create: bool) -> Group:
+        """The group, with `create` kept from now on also if it does not exist. Raises: GroupIdNotFound."""
+        group = await self.find(group_id)
+        if not group.machine.exists:
+            if not create:
+                raise GroupIdNotFound(f"there is no group {group_id!r}")
+            group = self._groups.setdefault(group_id, group)
+        return group
+
+    @asynccontextmanager
+    async def locked(self, group_id: str, *, create: bool = False) -> AsyncIterator[Group]:
+        """The group, its shard kept and nothing else initialised or administered in it meanwhile.
+
+        Raises: GroupIdNotFound: there is none, and `create` is not given; NotCoordinator and the like.
+        """
+        with self._database.fenced(group_id):
+            while True:
+                group = await self._found(group_id, create=create)
+                async with group.lock:
+                    if self._current(group):
+                        try:
+                            yield group
+                        finally:
+                            if not group.machine.exists:
+                                self.drop(group)
+                        return
+
+    def forget(self, shards: frozenset[int]) -> None:
+        """These shards are another's now."""
+        self._groups = {group_id: group for group_id, group in self._groups.items() if group.fence.shard not in shards}
+
+    def drop(self, group: Group) -> None:
+        """Read a group again with its next use."""
+        if self._current(group):
+            del self._groups[group.group_id]
+
+    def forget_topic(self, topic_id: str) -> None:
+        """A topic is gone for good; its rows go by themselves."""
+        for group in list(self._groups.values()):
+            if topic_id in group.machine.topics or topic_id in group.machine.deleting:
+                self._spawn(self._forget_topic(group, topic_id))
+
+    async def _forget_topic(self, group: Group, topic_id: str) -> None:
+        async with group.deciding:
+            group.machine.apply(group.machine.topics_deleted([topic_id]), self._clock.now_ms())
+
+    # Events
+
+    async def decide(self, group: Group, event: Callable[[ShareGroupMembership], Changes]) -> Changes:
+        """Have the machine decide, persist what changes, then apply it.
+
+        Raises: what `event` does; StorageError, NotCoordinator: it may be stored, and the group is read again;
+            CoordinatorNotAvailable: the group was deleted, or read again, meanwhile; UnknownTopicOrPartition: a topic
+            is being deleted, and nothing is stored.
+        """
+        async with group.deciding:
+            if not self._current(group):
+                raise CoordinatorNotAvailable(f"group {group.group_id!r} changes just now; try again")
+            try:
+                changes = event(group.machine)
+                if changes.durable:
+                    await self._persist(group, changes)
+            except (StorageError, NotCoordinator, asyncio.CancelledError):
+                self.drop(group)
+                raise
+            except groups_store.Outdated:
+                self.drop(group)
+                raise CoordinatorNotAvailable(f"group {group.group_id!r} is read again; try again") from None
+            except ApiError:
+                if not group.machine.exists:
+                    self.drop(group)
+                raise
+            if changes.epochs is not None and changes.epochs.group_epoch > group.machine.epochs.group_epoch:
+                group_metrics.REBALANCES.inc()
+            group.machine.apply(changes, self._clock.now_ms())
+            return changes
+
+    async def _persist(self, group: Group, changes: Changes) -> None:
+        if not await self._query(groups_store.save, group.fence, group.group_id, group.revision, changes):
+            await self._catch_up()
+            raise UnknownTopicOrPartition("a topic was deleted just now")
+        group.revision += 1
+
+    async def heartbeat(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
+        """A member joins, goes on or leaves. What is not initialised yet of its topics will be, behind the answer.
+
+        Raises: as ShareGroupMembership.heartbeat.
+        """
+        if not all(name in self._topics for name in request.subscribed_topic_names or ()):
+            await self._catch_up()
+        answers: list[HeartbeatAnswer] = []
+
+        def event(machine: ShareGroupMembership) -> Changes:
+            decision = machine.heartbeat(request, self._topics, group.settings, self._clock.now_ms())
+            answers.append(decision.answer)
+            return decision.changes
+
+        with self._database.fenced(group_id):
+            group = await self._found(group_id, create=True)
+            changes = await self.decide(group, event)
+            if changes.initializations:
+                self._spawn(self._initialize_for_members(group, changes, locked=await _taken_if_free(group.lock)))
+        return answers[-1]
+
+    async def leave(self, group_id: str, member_id: str) -> None:
+        """A member is taken out. Raises: GroupIdNotFound, UnknownMemberId."""
+        with self._database.fenced(group_id):
+            group = await self._found(group_id, create=False)
+            await self.decide(group, lambda machine: machine.leave(member_id, self._topics))
+
+    async def has(self, group_id: str) -> dict[str, list[int]]:
+        """What a group has initialised: partitions by topic id; nothing of a group that is not there."""
+        machine = (await self.find(group_id)).machine
+        return {topic_id: sorted(topic.initialized) for topic_id, topic in machine.topics.items() if topic.initialized}
+
+    async def watch_sessions(self) -> None:
+        """Take out members whose session ended; read groups with members when their shards come. For ever."""
+        loop = asyncio.get_running_loop()
+        look_at = 0.0
+        while True:
+            try:
+                if loop.time() >= look_at:
+                    look_at = loop.time() + GROUPS_LOOKED_FOR_S
+                    group_metrics.show(*await self._query(groups_store.counts))
+                    await self._read_groups_with_members()
+                await self._expire_members()
+            except ApiError as error:
+                log.warning("sessions of members are looked at later", extra=fields(cause=error.detail))
+            await asyncio.sleep(SESSIONS_LOOKED_AT_S)
+
+    async def _read_groups_with_members(self) -> None:
+        for group_id in await self._query(groups_store.with_members):
+            if group_id not in self._groups and self._database.owns(group_id):
+                await self.find(group_id)
+
+    async def _expire_members(self) -> None:
+        now_ms = self._clock.now_ms()
+        for group in list(self._groups.values()):
+            deadline_ms = group.machine.next_deadline_ms() if group.machine.members else None
+            if deadline_ms is None or deadline_ms > now_ms or not self._database.owns(group.group_id):
+                continue
+            try:
+                changes = await self.decide(group, lambda machine: machine.expire_members(self._topics, now_ms))
+            except ApiError as error:
+                log.warning("members are taken out later", extra=fields(group_id=group.group_id, cause=error.detail))
+            else:
+                gone = sorted(member_id for member_id, member in changes.members.items() if member is None)
+                log.info("members sent no heartbeats", extra=fields(group_id=group.group_id, members=gone[:10]))
+
+    # Initialisation
 
     async def initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> list[InitializedTopic]:
         """Make sure that share-partitions are initialised; the group comes to be with the first."""
         faults: dict[tuple[str, int], ApiError] = {}
         valid: dict[str, list[int]] = {}
-        if not all(self._there(topic_id, max(partitions, default=0)) for topic_id, partitions in asked.items()):
+        if not all(self.there(topic_id, max(partitions, default=0)) for topic_id, partitions in asked.items()):
             await self._catch_up()
         for topic_id, partitions in asked.items():
             for partition in partitions:
-                if self._there(topic_id, partition):
+                if self.there(topic_id, partition):
                     valid.setdefault(topic_id, []).append(partition)
                 else:
                     detail = f"there is no partition {partition} of topic id {topic_id}"
                     faults[topic_id, partition] = UnknownTopicOrPartition(detail)
-        group = await self._group(group_id)
-        if valid and (group is None or share_group.missing(group.topics, valid)):
+        group = await self.find(group_id)
+        if valid and share_group.missing(group.machine.topics, valid):
             try:
-                with self._database.fenced(group_id):
-                    failure = await self._initialize(group_id, valid)
+                failure = await self._initialize(group_id, valid)
             except UnknownTopicOrPartition as error:
                 failure = error
             if failure is not None:
                 faults.update({(topic_id, p): failure for topic_id, partitions in valid.items() for p in partitions})
-        return [
-            InitializedTopic(
-                topic_id=topic_id,
-                partitions=[
-                    InitializedPartition(
-                        partition=partition,
-                        error_code=fault.error.kafka_code if fault else 0,
-                        error_message=fault.detail if fault else None,
-                    )
-                    for partition in partitions
-                    for fault in (faults.get((topic_id, partition)),)
-                ],
-            )
-            for topic_id, partitions in asked.items()
-        ]
+        return outcomes(asked, faults)
 
-    def _there(self, topic_id: str, partition: int) -> bool:
+    def there(self, topic_id: str, partition: int) -> bool:
+        """Whether there is such a partition, as far as is known."""
         topic = self._topic(topic_id)
         return topic is not None and 0 <= partition < topic.partitions
 
     async def _initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> ApiError | None:
-        group = await self._group(group_id)
-        if group is None:
-            group = self._groups.setdefault(group_id, Group(self._database.fence(group_id), 0, {}))
-        async with group.lock:
-            initializations = share_group.missing(group.topics, asked)
-            if not initializations:
+        async with self.locked(group_id, create=True) as group:
+            changes = await self.decide(group, lambda machine: machine.initialize(asked))
+            if not changes.initializations:
                 return None
-            group.epoch = await self._query(store.bump_group, group.fence, group_id)
-            await self._save(group_id, group, share_group.begin(group.topics, initializations))
-            try:
-                failure = await self._initialize_state(group_id, group.epoch, initializations)
-            except ApiError as error:
-                return error  # whether it happened is not known: the next call asks again, from offset 0
-            if failure is None:
-                await self._save(group_id, group, share_group.succeed(group.topics, initializations))
-                return None
-            changed, forgotten = share_group.fail(group.topics, initializations)
-            await self._save(group_id, group, changed)
-            await self._query(store.remove_group_topics, group.fence, group_id, forgotten)
-            for topic_id in forgotten:
-                del group.topics[topic_id]
-            return failure
+            return await self._initialize_begun(group, changes)
 
-    async def _save(self, group_id: str, group: Group, changed: Mapping[str, GroupTopic]) -> None:
-        """Raises: UnknownTopicOrPartition: a topic went meanwhile."""
-        rows = [GroupTopicRow(topic_id, *topic) for topic_id, topic in changed.items()]
-        if not await self._query(store.save_group_topics, group.fence, group_id, rows):
-            await self._catch_up()
-            raise UnknownTopicOrPartition("a topic was deleted just now")
-        group.topics.update(changed)
+    async def _initialize_begun(self, group: Group, changes: Changes) -> ApiError | None:
+        """The second stage, under the group's lock. Returns: why it failed, or may have."""
+        begun = changes.initializations
+        wanted: dict[str, dict[int, int]] = {}
+        for topic_id, partitions, start_offset in begun:
+            wanted.setdefault(topic_id, {}).update(dict.fromkeys(sorted(partitions), start_offset))
+        try:
+            faults = await self.initialize_state(group.group_id, changes.state_epoch, wanted)
+        except ApiError as error:
+            return error  # whether it happened is not known: a later call asks again, from offset 0
+        failure = next(iter(faults.values()), None)
+        if failure is None:
+            await self.decide(group, lambda machine: machine.initialized(begun))
+        else:
+            await self.decide(group, lambda machine: machine.initialization_refused(begun))
+        return failure
 
-    async def _initialize_state(
-        self, group_id: str, state_epoch: int, initializations: Sequence[Initialization]
-    ) -> ApiError | None:
+    async def _initialize_for_members(self, group: Group, changes: Changes, *, locked: bool) -> None:
+        """What a heartbeat began. `locked`: the group's lock was taken for this."""
+        try:
+            with self._database.fenced(group.group_id):
+                if not locked:
+                    await group.lock.acquire()
+                    locked = True
+                failure = await self._initialize_begun(group, changes) if self._current(group) else None
+        except ApiError as error:
+            failure = error
+        finally:
+            if locked:
+                group.lock.release()
+        if failure is not None:
+            log.warning(
+                "share-partitions are initialised later", extra=fields(group_id=group.group_id, cause=failure.detail)
+            )
+
+    async def initialize_state(
+        self, group_id: str, state_epoch: int, wanted: Mapping[str, Mapping[int, int]]
+    ) -> dict[tuple[str, int], ApiError]:
+        """Have the share coordinator initialise partitions at start offsets.
+
+        Returns: those it refused. Raises: ApiError: it may have done some.
+        """
         request = ShareStateRequest(
             group_id=group_id,
             topics=[
@@ -181,33 +398,38 @@ class Groups:
                     topic_id=topic_id,
                     partitions=[
                         PartitionState(partition=partition, state_epoch=state_epoch, start_offset=start_offset)
-                        for partition in sorted(partitions)
+                        for partition, start_offset in partitions.items()
                     ],
                 )
-                for topic_id, partitions, start_offset in initializations
+                for topic_id, partitions in wanted.items()
             ],
         )
-        response: ShareStateResponse = await self._share_coordinator.state(
-            apis.INITIALIZE_STATE, request, deadline_s=STATE_DEADLINE_S
-        )
-        for topic in response.results:
-            for partition in topic.partitions:
-                if partition.error_code in (14, 15, 16):
-                    raise CoordinatorNotAvailable(partition.error_message or "", definite=False)
-                if partition.error_code:
-                    return error_of(partition.error_code, partition.error_message)
-        return None
+        return await self.state_call(apis.INITIALIZE_STATE, request)
+
+    async def state_call(self, api: apis.Api, request: ShareStateRequest) -> dict[tuple[str, int], ApiError]:
+        """Have the share coordinator do something. Returns: what it refused. Raises: ApiError: it may have done some."""
+        response: ShareStateResponse = await self._share_coordinator.state(api, request, deadline_s=STATE_DEADLINE_S)
+        faults = {
+            (topic.topic_id or "", partition.partition): error_of(partition.error_code, partition.error_message)
+            for topic in response.results
+            for partition in topic.partitions
+            if partition.error_code
+        }
+        for fault in faults.values():
+            if fault.error.kafka_code in (14, 15, 16):
+                raise CoordinatorNotAvailable(fault.detail, definite=False)
+        return faults
 
     # Summaries
 
     async def summary(self, group_id: str) -> list[GroupTopicSummary]:
         """Start offset, leader epoch and count of a group's initialised share-partitions. Raises: GroupIdNotFound."""
-        group = await self._group(group_id)
-        if group is None or not group.epoch:
+        group = await self.find(group_id)
+        if not group.machine.exists:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
         wanted = {
             topic_id: sorted(topic.initialized)
-            for topic_id, topic in group.topics.items()
+            for topic_id, topic in group.machine.topics.items()
             if topic.initialized and self._topic(topic_id) is not None
         }
         request = ShareStateRequest(
@@ -234,6 +456,38 @@ class Groups:
             ]
             summaries.append(GroupTopicSummary(topic=row.name, topic_id=row.topic_id, partitions=partitions))
         return sorted(summaries, key=lambda summary: summary.topic)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def outcomes(asked: Mapping[str, Iterable[int]], faults: Mapping[tuple[str, int], ApiError]) -> list[InitializedTopic]:
+    """What became of each partition, as answers tell it."""
+    return [
+        InitializedTopic(
+            topic_id=topic_id,
+            partitions=[
+                InitializedPartition(
+                    partition=partition,
+                    error_code=fault.error.kafka_code if fault else 0,
+                    error_message=fault.detail if fault else None,
+                )
+                for partition in partitions
+                for fault in (faults.get((topic_id, partition)),)
+            ],
+        )
+        for topic_id, partitions in asked.items()
+    ]
+
+
+async def _taken_if_free(lock: asyncio.Lock) -> bool:
+    """Take the lock unless somebody has it; nobody else comes in between."""
+    if lock.locked():
+        return False
+    await lock.acquire()
+    return True
 
 
 def _known(value: int | None, error_code: int) -> int:

@@ -28,6 +28,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Kafka's defaults and bounds of group settings instead of ours."""
     max_partitions_per_topic: int = 10_000
     deletion_retry_ms: int = 1000
+    group_max_size: int = 200
+    """Members of a group; Kafka's group.share.max.size."""
+    initialize_retry_interval_ms: int = 30_000
+    """When an initialisation that was not answered is asked for again."""
     gateway_lease_ms: int = 3000
     """A gateway that is not heard of for that long leads no more."""
 
@@ -35,6 +39,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Raises: ValueError: a limit out of bounds, a lease too short to be kept."""
         if self.max_partitions_per_topic < 1 or self.deletion_retry_ms < 1:
             raise ValueError("limits must be at least 1")
+        if not 1 <= self.group_max_size <= 1000:
+            raise ValueError("group_max_size must be in the range 1 to 1000")
         if self.gateway_lease_ms < 300 or self.lease_ms < 300:
             raise ValueError("a lease must be at least 300 ms")
         if not 1 <= self.shards <= 1024:

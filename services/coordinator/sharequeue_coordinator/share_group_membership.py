@@ -184,12 +184,12 @@ class ShareGroupMembership:
             raise GroupIdNotFound(f"there is no group {self.group_id!r}")
         if member_id not in self.members:
             raise UnknownMemberId(f"group {self.group_id!r} has no member {member_id!r}")
-        return self._remove([member_id], topics)
+        return self.remove([member_id], topics)
 
     def expire_members(self, topics: Topics, now_ms: int) -> Changes:
         """Remove the members whose session has ended; nothing changes if there is none."""
         gone = [member_id for member_id, deadline in self._deadlines.items() if deadline <= now_ms]
-        return self._remove(gone, topics) if gone else Changes()
+        return self.remove(gone, topics) if gone else Changes()
 
     # Events of share-partitions
 
@@ -368,7 +368,7 @@ class ShareGroupMembership:
                 changed[member_id] = assignment
         return changed
 
-    def _remove(self, member_ids: Collection[str], topics: Topics) -> Changes:
+    def remove(self, member_ids: Collection[str], topics: Topics) -> Changes:
         left = {member_id: member for member_id, member in self.members.items() if member_id not in member_ids}
         names = frozenset[str]().union(*(member.subscribed_topic_names for member in left.values()))
         view = subscribed_topics.look(names, topics, self.topics)

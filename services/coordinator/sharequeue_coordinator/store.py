@@ -4,7 +4,7 @@ Each write names its shard's epoch: once another instance took the shard over it
 the other instances must learn of notes that in the same statement.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -40,14 +40,6 @@ class TopicRow(NamedTuple):
     name: str
     partitions: int
     config: dict[str, str]
-
-
-class GroupTopicRow(NamedTuple):
-    """A group's share-partitions of one topic: being initialised, and initialised."""
-
-    topic_id: str
-    initializing: frozenset[int]
-    initialized: frozenset[int]
 
 
 def _topic(row: Any) -> TopicRow:
@@ -121,68 +113,6 @@ async def remove_topic(connection: Connection, fence: Fence, topic_id: str) -> N
         await connection.execute("SELECT groups.held($1, $2)", *fence)
         await connection.execute("DELETE FROM groups.share_group_topics WHERE topic_id = $1", topic_id)
         await connection.execute("DELETE FROM groups.topics WHERE topic_id = $1", topic_id)
-
-
-async def group(connection: Connection, group_id: str) -> tuple[int, list[GroupTopicRow]] | None:
-    """A group's epoch and share-partitions, or None if there is no such group."""
-    epoch = await connection.fetchval(
-        "SELECT group_epoch FROM groups.share_groups WHERE group_id = $1 AND NOT deleted", group_id
-    )
-    if epoch is None:
-        return None
-    rows = await connection.fetch(
-        "SELECT topic_id, initializing, initialized FROM groups.share_group_topics WHERE group_id = $1", group_id
-    )
-    return epoch, [GroupTopicRow(str(row[0]), frozenset(row[1]), frozenset(row[2])) for row in rows]
-
-
-async def group_count(connection: Connection) -> int:
-    count: int = await connection.fetchval("SELECT count(*) FROM groups.share_groups WHERE NOT deleted")
-    return count
-
-
-async def bump_group(connection: Connection, fence: Fence, group_id: str) -> int:
-    """Make the group, or raise its epoch; a deleted group's epoch goes on. Returns: the new epoch."""
-    epoch: int = await connection.fetchval(
-        """INSERT INTO groups.share_groups (group_id, group_epoch) SELECT $3, 2 FROM groups.held($1, $2)
-           ON CONFLICT (group_id) DO UPDATE SET group_epoch = groups.share_groups.group_epoch + 1, deleted = false
-           RETURNING group_epoch""",
-        *fence,
-        group_id,
-    )
-    return epoch
-
-
-async def save_group_topics(connection: Connection, fence: Fence, group_id: str, rows: Sequence[GroupTopicRow]) -> bool:
-    """Returns: False if one of the topics is gone, or goes; the others are saved."""
-    status: str = await connection.execute(
-        """INSERT INTO groups.share_group_topics (group_id, topic_id, initializing, initialized)
-           SELECT $3, t.topic_id, t.initializing::int[], t.initialized::int[]
-           FROM groups.held($1, $2), unnest($4::uuid[], $5::text[], $6::text[]) AS t(topic_id, initializing, initialized)
-           JOIN groups.topics USING (topic_id) WHERE NOT topics.deleting FOR SHARE OF topics
-           ON CONFLICT (group_id, topic_id) DO UPDATE
-           SET initializing = EXCLUDED.initializing, initialized = EXCLUDED.initialized, deleting = false""",
-        *fence,
-        group_id,
-        [row.topic_id for row in rows],
-        [_array(row.initializing) for row in rows],
-        [_array(row.initialized) for row in rows],
-    )
-    return status == f"INSERT 0 {len(rows)}"
-
-
-def _array(numbers: Iterable[int]) -> str:
-    return "{" + ",".join(map(str, sorted(numbers))) + "}"
-
-
-async def remove_group_topics(connection: Connection, fence: Fence, group_id: str, topic_ids: Sequence[str]) -> None:
-    await connection.execute(
-        """DELETE FROM groups.share_group_topics USING groups.held($1, $2)
-           WHERE group_id = $3 AND topic_id = ANY($4::uuid[])""",
-        *fence,
-        group_id,
-        topic_ids,
-    )
 
 
 async def group_config(connection: Connection, group_id: str) -> dict[str, str]:

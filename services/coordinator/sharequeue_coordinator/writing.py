@@ -52,6 +52,10 @@ class Database:
             self._under_way[fence.shard] -= 1
             self._ended.set()
 
+    def owns(self, group_id: str) -> bool:
+        """Whether this instance owns a group's shard."""
+        return shard_of(group_id, self._ownership.count) in self._ownership.owned
+
     def leads(self) -> bool:
         """Whether this instance owns what belongs to the whole cluster."""
         return shard_of(CLUSTER, self._ownership.count) in self._ownership.owned

@@ -9,8 +9,10 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
 from sharequeue.serving import create_app, serve
+from sharequeue_gateway.group_admin import GroupAdminApi
 from sharequeue_gateway.group_use import GroupUse
 from sharequeue_gateway.leader_api import LeaderApi
+from sharequeue_gateway.membership_api import MembershipApi
 from sharequeue_gateway.produce_api import ProduceApi
 from sharequeue_gateway.records_api import RecordsApi
 from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
@@ -24,6 +26,8 @@ def create_gateway_app(
     leader: LeaderApi,
     topics: TopicsApi,
     groups: GroupsApi,
+    membership: MembershipApi,
+    group_admin: GroupAdminApi,
     group_use: GroupUse,
     ready: Callable[[], Awaitable[Readiness]],
     *,
@@ -57,6 +61,13 @@ def create_gateway_app(
         (apis.RELEASE_AT_LEADER, leader.release),
         (apis.IN_FLIGHT_AT_LEADER, groups.in_flight_here),
         (apis.YIELD_SHARE_PARTITIONS, leader.yield_share_partitions),
+        (apis.SHARE_GROUP_HEARTBEAT, membership.heartbeat),
+        (apis.LEAVE_SHARE_GROUP, membership.leave),
+        (apis.LIST_SHARE_GROUPS, membership.list_groups),
+        (apis.DESCRIBE_SHARE_GROUP, membership.describe),
+        (apis.DELETE_SHARE_GROUP, group_admin.delete),
+        (apis.DELETE_SHARE_GROUP_OFFSETS, group_admin.delete_offsets),
+        (apis.RESET_SHARE_GROUP_OFFSETS, group_admin.reset_offsets),
         (apis.GROUP_USAGE, group_use.usage),
         (apis.UNLOAD_GROUP, group_use.unload),
         (apis.RELEASE_MEMBER, group_use.release_member),

@@ -19,12 +19,14 @@ from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.fetch import Fetcher
+from sharequeue_gateway.group_admin import GroupAdminApi
 from sharequeue_gateway.group_use import GroupUse
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.leader_api import LeaderApi
 from sharequeue_gateway.loading import Loader
 from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.lock_timers import LockTimers
+from sharequeue_gateway.membership_api import MembershipApi
 from sharequeue_gateway.metadata import Metadata
 from sharequeue_gateway.persister import Persister
 from sharequeue_gateway.produce_api import ProduceApi
@@ -118,6 +120,7 @@ async def prepare(settings: Settings) -> Service:
         await coordinator.close()
         await share_coordinator.close()
 
+    group_use = GroupUse(metadata, leader, fetcher, sessions, lock_timers)
     app = create_gateway_app(
         RecordsApi(
             clock=clock,
@@ -142,7 +145,9 @@ async def prepare(settings: Settings) -> Service:
         ),
         TopicsApi(metadata, record_log),
         GroupsApi(metadata, record_log, leader, dead_letters, routing),
-        GroupUse(metadata, leader, fetcher, sessions, lock_timers),
+        MembershipApi(metadata, cluster, group_use),
+        GroupAdminApi(metadata, record_log, leader),
+        group_use,
         ready,
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,

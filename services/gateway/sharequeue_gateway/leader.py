@@ -236,15 +236,15 @@ class Leader:
             await asyncio.wait(quiet, timeout=LET_GO_S)
         await self._lock_timers.hand_over(due)
 
-    def unload_group(self, group_id: str, topic_ids: Collection[str] = ()) -> None:
+    def unload_group(self, group_id: str, topic_ids: Collection[str] | None = None) -> None:
         """The state of a group's share-partitions was set anew: lead nothing that was loaded before.
 
-        `topic_ids`: only of these topics; none: of all.
+        `topic_ids`: only of these topics; None: of all.
         """
 
         def concerned(keys: Iterable[SharePartitionKey]) -> list[SharePartitionKey]:
             of_group = [key for key in keys if key.group_id == group_id]
-            return [key for key in of_group if not topic_ids or key.topic_id in topic_ids]
+            return [key for key in of_group if topic_ids is None or key.topic_id in topic_ids]
 
         for key in concerned(self._led):
             self.unload(self._led[key])

@@ -1,0 +1,265 @@
+"""The SQL of groups: epochs, members, target assignments, what is initialised. Schema `groups`.
+
+A group's changes are one transaction, under the epoch of its shard and on top of the revision that was read: a commit
+whose answer was lost may still come, and nothing is ever decided without it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from sharequeue_coordinator.assignor import Assignment
+from sharequeue_coordinator.share_group import GroupTopic
+from sharequeue_coordinator.share_group_data import Changes, Epochs, Member
+from sharequeue_coordinator.store import Connection, Fence
+
+NO_REVISION: Final = -1
+"""Of a group that never was."""
+
+
+class Outdated(Exception):
+    """The group was changed since it was read; nothing is stored."""
+
+
+class StoredGroup(NamedTuple):
+    """A group as it is stored. Of a deleted one (`exists` is false) only the epochs are left."""
+
+    revision: int
+    exists: bool
+    epochs: Epochs
+    members: list[Member]
+    target: dict[str, Assignment]
+    topics: dict[str, GroupTopic]
+    deleting: frozenset[str]
+
+
+def _json(assignment: Assignment) -> str:
+    ordered = {topic_id: sorted(partitions) for topic_id, partitions in sorted(assignment.items())}
+    return msgspec.json.encode(ordered).decode()
+
+
+def _member(row: Any) -> Member:
+    member_id, rack_id, client_id, client_host, names, epoch, previous_epoch, assignment = row
+    return Member(
+        member_id, rack_id, client_id, client_host, frozenset(names), epoch, previous_epoch, _assignment(assignment)
+    )
+
+
+def _assignment(text: str) -> dict[str, frozenset[int]]:
+    return msgspec.json.decode(text, type=dict[str, frozenset[int]])
+
+
+async def load(connection: Connection, group_id: str) -> StoredGroup | None:
+    """A group, or None if there never was one of that name."""
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        row = await connection.fetchrow(
+            """SELECT deleted, revision, group_epoch, assignment_epoch, assigned_at_ms, metadata_hash
+               FROM groups.share_groups WHERE group_id = $1""",
+            group_id,
+        )
+        if row is None:
+            return None
+        topics = await connection.fetch(
+            "SELECT topic_id, initializing, initialized, deleting FROM groups.share_group_topics WHERE group_id = $1",
+            group_id,
+        )
+        members = await connection.fetch(
+            """SELECT member_id, rack_id, client_id, client_host, subscribed_topic_names, member_epoch,
+                 previous_member_epoch, assignment
+               FROM groups.share_group_members WHERE group_id = $1""",
+            group_id,
+        )
+        targets = await connection.fetch(
+            "SELECT member_id, assignment FROM groups.share_group_targets WHERE group_id = $1", group_id
+        )
+    return StoredGroup(
+        row[1],
+        not row[0],
+        Epochs(*row[2:]),
+        [_member(member) for member in members],
+        {member_id: _assignment(text) for member_id, text in targets},
+        {str(topic[0]): GroupTopic(frozenset(topic[1]), frozenset(topic[2])) for topic in topics if not topic[3]},
+        frozenset(str(topic[0]) for topic in topics if topic[3]),
+    )
+
+
+async def save(connection: Connection, fence: Fence, group_id: str, revision: int, changes: Changes) -> bool:
+    """Store what changed of a group, all or nothing, under the next revision.
+
+    Returns: False, and nothing is stored, if a topic goes just now. Raises: Outdated.
+    """
+    async with connection.transaction():
+        await connection.execute("SELECT groups.held($1, $2)", *fence)
+        kept = {topic_id: topic for topic_id, topic in changes.topics.items() if topic is not None}
+        if kept and not await _topics_stay(connection, kept):
+            return False
+        if changes.epochs is None:
+            await _raise_revision(connection, group_id, revision)
+        else:
+            await _save_epochs(connection, group_id, revision, changes.epochs)
+        if changes.members:
+            await _save_members(connection, group_id, changes.members)
+        if changes.target:
+            await _save_targets(connection, group_id, changes.target)
+        gone = [topic_id for topic_id in changes.topics if topic_id not in kept]
+        if gone:
+            await connection.execute(
+                "DELETE FROM groups.share_group_topics WHERE group_id = $1 AND topic_id = ANY($2::uuid[])",
+                group_id,
+                gone,
+            )
+        if changes.deleting is not None:
+            await _save_deleting(connection, group_id, changes.deleting)
+        if kept:
+            await _save_topics(connection, group_id, kept)
+        if changes.deleted:
+            await connection.execute("UPDATE groups.share_groups SET deleted = true WHERE group_id = $1", group_id)
+    return True
+
+
+async def _topics_stay(connection: Connection, topic_ids: Collection[str]) -> bool:
+    rows = await connection.fetch(
+        "SELECT 1 FROM groups.topics WHERE topic_id = ANY($1::uuid[]) AND NOT deleting FOR SHARE", list(topic_ids)
+    )
+    return len(rows) == len(topic_ids)
+
+
+async def _save_epochs(connection: Connection, group_id: str, revision: int, epochs: Epochs) -> None:
+    """Makes the group, or brings a deleted one back."""
+    status = await connection.execute(
+        """INSERT INTO groups.share_groups AS g
+             (group_id, revision, group_epoch, assignment_epoch, assigned_at_ms, metadata_hash)
+           VALUES ($1, $2 + 1, $3, $4, $5, $6)
+           ON CONFLICT (group_id) DO UPDATE
+           SET revision = $2 + 1, group_epoch = $3, assignment_epoch = $4, assigned_at_ms = $5, metadata_hash = $6,
+             deleted = false
+           WHERE g.revision = $2""",
+        group_id,
+        revision,
+        *epochs,
+    )
+    _check_one(status)
+
+
+async def _raise_revision(connection: Connection, group_id: str, revision: int) -> None:
+    status = await connection.execute(
+        "UPDATE groups.share_groups SET revision = $2 + 1 WHERE group_id = $1 AND revision = $2", group_id, revision
+    )
+    _check_one(status)
+
+
+def _check_one(status: str) -> None:
+    if not status.endswith(" 1"):
+        raise Outdated
+
+
+async def _save_members(connection: Connection, group_id: str, members: Mapping[str, Member | None]) -> None:
+    gone = [member_id for member_id, member in members.items() if member is None]
+    if gone:
+        await connection.execute(
+            "DELETE FROM groups.share_group_members WHERE group_id = $1 AND member_id = ANY($2::text[])", group_id, gone
+        )
+    kept = [member for member in members.values() if member is not None]
+    if kept:
+        await connection.executemany(
+            """INSERT INTO groups.share_group_members (group_id, member_id, rack_id, client_id, client_host,
+                 subscribed_topic_names, member_epoch, previous_member_epoch, assignment)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::jsonb)
+               ON CONFLICT (group_id, member_id) DO UPDATE
+               SET rack_id = $3, client_id = $4, client_host = $5, subscribed_topic_names = $6, member_epoch = $7,
+                 previous_member_epoch = $8, assignment = $9::jsonb""",
+            [
+                (
+                    group_id,
+                    member.member_id,
+                    member.rack_id,
+                    member.client_id,
+                    member.client_host,
+                    sorted(member.subscribed_topic_names),
+                    member.member_epoch,
+                    member.previous_member_epoch,
+                    _json(member.assignment),
+                )
+                for member in kept
+            ],
+        )
+
+
+async def _save_targets(connection: Connection, group_id: str, target: Mapping[str, Assignment]) -> None:
+    gone = [member_id for member_id, assignment in target.items() if not assignment]
+    if gone:
+        await connection.execute(
+            "DELETE FROM groups.share_group_targets WHERE group_id = $1 AND member_id = ANY($2::text[])", group_id, gone
+        )
+    kept = {member_id: assignment for member_id, assignment in target.items() if assignment}
+    if kept:
+        await connection.execute(
+            """INSERT INTO groups.share_group_targets (group_id, member_id, assignment)
+               SELECT $1, t.member_id, t.assignment::jsonb
+               FROM unnest($2::text[], $3::text[]) AS t(member_id, assignment)
+               ON CONFLICT (group_id, member_id) DO UPDATE SET assignment = EXCLUDED.assignment""",
+            group_id,
+            list(kept),
+            [_json(assignment) for assignment in kept.values()],
+        )
+
+
+async def _save_topics(connection: Connection, group_id: str, topics: Mapping[str, GroupTopic]) -> None:
+    await connection.executemany(
+        """INSERT INTO groups.share_group_topics (group_id, topic_id, initializing, initialized)
+           VALUES ($1, $2, $3, $4)
+           ON CONFLICT (group_id, topic_id) DO UPDATE SET initializing = $3, initialized = $4, deleting = false""",
+        [
+            (group_id, topic_id, sorted(topic.initializing), sorted(topic.initialized))
+            for topic_id, topic in topics.items()
+        ],
+    )
+
+
+async def _save_deleting(connection: Connection, group_id: str, topic_ids: Collection[str]) -> None:
+    """`topic_ids` are all of the group's that are being deleted."""
+    await connection.execute(
+        "DELETE FROM groups.share_group_topics WHERE group_id = $1 AND deleting AND NOT topic_id = ANY($2::uuid[])",
+        group_id,
+        list(topic_ids),
+    )
+    await connection.execute(
+        """INSERT INTO groups.share_group_topics (group_id, topic_id, deleting)
+           SELECT $1, topic_id, true FROM unnest($2::uuid[]) AS t(topic_id)
+           ON CONFLICT (group_id, topic_id) DO UPDATE SET deleting = true, initializing = '{}', initialized = '{}'""",
+        group_id,
+        list(topic_ids),
+    )
+
+
+async def with_members(connection: Connection) -> list[str]:
+    """The ids of groups that have members."""
+    rows = await connection.fetch("SELECT DISTINCT group_id FROM groups.share_group_members")
+    return [row[0] for row in rows]
+
+
+async def counts(connection: Connection) -> tuple[int, int]:
+    """How many groups there are, and how many of them have members."""
+    row = await connection.fetchrow(
+        """SELECT (SELECT count(*) FROM groups.share_groups WHERE NOT deleted),
+             (SELECT count(DISTINCT group_id) FROM groups.share_group_members)"""
+    )
+    return row[0], row[1]
+
+
+async def page(
+    connection: Connection, after: str | None, limit: int, with_members: Sequence[bool]
+) -> list[tuple[str, bool]]:
+    """Groups by id behind `after`, and whether each has members: only those for which that is in `with_members`."""
+    rows = await connection.fetch(
+        """SELECT group_id, has_members FROM (
+             SELECT g.group_id,
+               EXISTS (SELECT 1 FROM groups.share_group_members m WHERE m.group_id = g.group_id) AS has_members
+             FROM groups.share_groups g WHERE NOT g.deleted AND ($1::text IS NULL OR g.group_id > $1)) listed
+           WHERE has_members = ANY($3::boolean[]) ORDER BY group_id LIMIT $2""",
+        after,
+        limit,
+        list(with_members),
+    )
+    return [(row[0], row[1]) for row in rows]

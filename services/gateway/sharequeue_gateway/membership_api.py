@@ -1,0 +1,78 @@
+"""The calls about who is in a group: passed on to the group coordinator, with who asks and from where."""
+
+import asyncio
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError, InvalidRequest, error_of
+from sharequeue.protocol.internal import (
+    CLIENT_HOST,
+    CLIENT_ID,
+    GroupTopicsRequest,
+    LeaveShareGroupResponse,
+    ReleaseMemberResponse,
+)
+from sharequeue.protocol.messages import Empty
+from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH
+from sharequeue.serving import Answer, Call
+from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.group_use import GroupUse
+from sharequeue_gateway.metadata import Metadata
+from sharequeue_gateway.records_api import group_of
+
+MAX_CLIENT_ID_LENGTH: Final = 200
+GROUP_ID_NOT_FOUND: Final = 69
+_left: Final = msgspec.json.Decoder(LeaveShareGroupResponse)
+
+
+class MembershipApi:
+    """The handlers of heartbeat, leave, list and describe."""
+
+    def __init__(self, metadata: Metadata, cluster: Cluster, group_use: GroupUse) -> None:
+        self._metadata = metadata
+        self._cluster = cluster
+        self._group_use = group_use
+
+    async def heartbeat(self, call: Call) -> Answer:
+        client_id = (call.header("client-id") or call.header("user-agent") or "")[:MAX_CLIENT_ID_LENGTH]
+        client = call.scope.get("client")
+        headers = {
+            CLIENT_ID: quote(client_id.encode("latin-1").decode("utf-8", "replace"), safe=""),
+            CLIENT_HOST: client[0] if client else "",
+        }
+        body = await self._metadata.forward(apis.SHARE_GROUP_HEARTBEAT, call.raw, headers=headers, group=group_of(call))
+        return Answer(body)
+
+    async def leave(self, call: Call) -> Empty:
+        """A member leaves; one that only fetched, without joining, has its session closed and its records released."""
+        group_id, member_id = group_of(call), call.path["member_id"]
+        if not 1 <= len(member_id) <= MAX_MEMBER_ID_LENGTH:
+            raise InvalidRequest(f"a member id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
+        left = _left.decode(await self._metadata.forward(apis.LEAVE_GROUP, group=group_id, member_id=member_id))
+        request = GroupTopicsRequest(topics=left.topics)
+        path = {"group": group_id, "member_id": member_id}
+        released: list[ReleaseMemberResponse] = await asyncio.gather(
+            self._group_use.release(group_id, member_id, left.topics),
+            *(
+                self._cluster.client(node).call(apis.RELEASE_MEMBER, request, path=path)
+                for node in self._cluster.others()
+            ),
+        )
+        if left.error_code and not any(answer.share_session or answer.released_records for answer in released):
+            raise _unknown(left.error_code, group_id, member_id)
+        return Empty()
+
+    async def list_groups(self, call: Call) -> Answer:
+        return Answer(await self._metadata.forward(apis.LIST_SHARE_GROUPS, call.request))
+
+    async def describe(self, call: Call) -> Answer:
+        return Answer(await self._metadata.forward(apis.DESCRIBE_SHARE_GROUP, call.request, group=group_of(call)))
+
+
+def _unknown(error_code: int, group_id: str, member_id: str) -> ApiError:
+    if error_code == GROUP_ID_NOT_FOUND:
+        return error_of(error_code, f"there is no group {group_id!r}")
+    return error_of(error_code, f"group {group_id!r} has no member {member_id!r}, and nobody of that id holds anything")

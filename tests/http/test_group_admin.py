@@ -1,0 +1,251 @@
+"""Groups set anew over HTTP: deleted, reset, forgotten in a topic (GI), and what holds that back."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.calls import Gateway, good, problem, wait_until
+
+IN_USE = (409, "NON_EMPTY_GROUP", 68)
+
+
+def used(gateway: Gateway, name: str, records: int = 10) -> None:
+    """A group of that name that accepted all but the last of the records of a topic of that name."""
+    gateway.produce_batches(name, records)
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 0, records - 2, "accept")
+    gateway.settle(name, name, records - 1, records - 1, "release")
+
+
+# Reset
+
+
+def test_gi_011_a_reset_starts_the_group_elsewhere_at_once(gateway: Gateway, name: str) -> None:
+    used(gateway, name)
+    assert gateway.offsets(name) == {(name, 0): (0, 1)} or gateway.offsets(name) == {(name, 0): (9, 1)}
+    assert gateway.reset(name, "offset", name, offset=4) == {(name, 0): 4}
+    assert gateway.offsets(name) == {(name, 0): (4, 6)}
+    assert gateway.acquire(name, name) == ["4-9×1"]
+
+
+def test_gi_019_what_an_earlier_member_held_is_the_new_states(gateway: Gateway, name: str) -> None:
+    """The gateway has 0-9 loaded and held: the reset ends that, and the earlier holder can settle nothing."""
+    gateway.produce_batches(name, 10)
+    assert gateway.acquire(name, name, member="m1") == ["0-9×1"]
+    problem(gateway.try_reset(name, "offset", name, offset=5), *IN_USE)
+    assert gateway.reset(name, "offset", name, offset=5, force=True) == {(name, 0): 5}
+    assert gateway.settle(name, name, 5, 9, "accept", member="m1") == 121
+    assert gateway.acquire(name, name, member="m2") == ["5-9×1"]
+    assert gateway.settle(name, name, 5, 9, "accept", member="m2") == "applied"
+
+
+def test_a_reset_reaches_a_gateway_that_is_idle(gateway: Gateway, name: str) -> None:
+    """In Kafka an idle leader serves from the old start until its first write (8.16); here never."""
+    gateway.produce_batches(name, 3)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 2, "accept") == "applied"
+    gateway.reset(name, "earliest")
+    assert gateway.acquire(name, name) == ["0-2×1"]
+
+
+@pytest.mark.parametrize(
+    ("to", "fields", "expected"),
+    [
+        ("earliest", {}, 2),
+        ("latest", {}, 6),
+        ("current", {}, 4),
+        ("offset", {"offset": 5}, 5),
+        ("offset", {"offset": 0}, 2),
+        ("offset", {"offset": 99}, 6),
+        ("datetime", {"datetime": "2001-01-01T00:00:03"}, 3),
+        ("datetime", {"datetime": "2001-01-01T01:00:03.500+01:00"}, 4),
+        ("datetime", {"datetime": "2031-01-01T00:00:00Z"}, 6),
+    ],
+)
+def test_where_a_reset_can_go(gateway: Gateway, name: str, to: str, fields: dict[str, Any], expected: int) -> None:
+    """Records 0-5 of one second each from 2001 on; the log begins at 2, the group stands at 4."""
+    for second in range(6):
+        gateway.produce(name, second, timestamp_ms=978_307_200_000 + 1000 * second)
+    gateway.delete_records(name, 2)
+    gateway.acquire(name, name, max_records=2)
+    gateway.settle(name, name, 2, 3, "accept")
+    assert gateway.reset(name, to, name, dry_run=True, **fields) == {(name, 0): expected}
+    assert gateway.window(name, name)[0] == 4
+    assert gateway.reset(name, to, name, **fields) == {(name, 0): expected}
+    assert gateway.window(name, name)[0] == expected
+    assert gateway.offsets(name) == {(name, 0): (expected, 6 - expected)}
+
+
+def test_gi_015_partitions_fail_on_their_own(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    gateway.produce_batches(name, 9)
+    topics = [{"topic": name, "partitions": [0, 7]}]
+    answer = good(gateway.try_reset(name, "offset", topics=topics, offset=5))
+    assert answer["topics"][0]["partitions"] == [{"partition": 0, "start_offset": 5}]
+    (error,) = answer["errors"]
+    assert (error["topic"], error["partition"], error["kafka_code"]) == (name, 7, 3)
+    assert answer["failed_count"] == 1
+    assert gateway.acquire(name, name) == ["5-8×1"]
+
+
+def test_gi_013_an_unknown_topic_changes_nothing(gateway: Gateway, name: str) -> None:
+    """Kafka raises the group epoch and makes the group all the same; here nothing comes to be."""
+    problem(gateway.try_reset(name, "earliest", name), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    problem(gateway.http.get(f"/v1/share-groups/{name}/offsets"), 404, "GROUP_ID_NOT_FOUND", 69)
+
+
+def test_cl_009_a_reset_makes_a_group_that_was_not_there(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_auto_offset_reset="latest")
+    gateway.create_topic(name, partitions=2)
+    gateway.produce_batches(name, 4, partition=0)
+    gateway.produce_batches(name, 4, partition=1)
+    entries = [{"topic": name, "partitions": [0], "offset": 1}, {"topic": name, "partitions": [1], "offset": 3}]
+    assert gateway.reset(name, "offset", topics=entries) == {(name, 0): 1, (name, 1): 3}
+    assert gateway.offsets(name) == {(name, 0): (1, 3), (name, 1): (3, 1)}
+    assert sorted(gateway.acquire(name, name)) == ["1-3×1", "1:3-3×1"]
+
+
+def test_a_reset_without_topics_is_of_all_the_group_has(gateway: Gateway, name: str) -> None:
+    topics = [f"{name}-a", f"{name}-b", f"{name}-c"]
+    for topic in topics:
+        gateway.produce_batches(topic, 3)
+    gateway.acquire(name, topics=topics[:2])
+    assert gateway.reset(name, "latest", force=True) == {(topics[0], 0): 3, (topics[1], 0): 3}
+    assert gateway.acquire(name, topics=topics) == ["0-2×1"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"to": "offset"},
+        {"to": "earliest", "offset": 3},
+        {"to": "latest", "topics": [{"topic": "t", "offset": 3}]},
+        {"to": "offset", "topics": [{"topic": "t", "offset": 3}, {"topic": "u"}]},
+        {"to": "datetime"},
+        {"to": "earliest", "datetime": "2001-01-01"},
+        {"to": "datetime", "datetime": "yesterday"},
+    ],
+)
+def test_a_reset_that_contradicts_itself(gateway: Gateway, name: str, fields: dict[str, Any]) -> None:
+    problem(gateway.http.post(f"/v1/share-groups/{name}/offsets/reset", json=fields), 400, "INVALID_REQUEST", 42)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"to": "tomorrow"}, {}, {"to": "offset", "offset": -1}, {"to": "earliest", "topics": []}, {"too": 1}]
+)
+def test_a_reset_that_does_not_fit_the_schema(gateway: Gateway, name: str, fields: dict[str, Any]) -> None:
+    problem(gateway.http.post(f"/v1/share-groups/{name}/offsets/reset", json=fields), 422, "INVALID_REQUEST", 42)
+
+
+def test_a_partition_cannot_be_reset_twice_at_once(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    problem(gateway.try_reset(name, "earliest", name, name), 400, "INVALID_REQUEST", 42)
+
+
+# In use
+
+
+def open_session(gateway: Gateway, name: str) -> None:
+    gateway.fetch(name, name, share_session_epoch=0)
+
+
+def hold(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1)
+    assert gateway.acquire(name, name) == ["0-0×1"]
+
+
+@pytest.mark.parametrize("use", [open_session, hold])
+def test_gi_027_a_group_in_use_is_left_alone(gateway: Gateway, name: str, use: Any) -> None:
+    gateway.create_topic(name)
+    use(gateway, name)
+    for refused in (
+        gateway.try_delete_group(name),
+        gateway.try_delete_offsets(name, name),
+        gateway.try_reset(name, "earliest", name),
+    ):
+        assert "force=true" in problem(refused, *IN_USE)["detail"]
+    assert gateway.offsets(name) == {(name, 0): (0, 1 if use is hold else 0)}
+    assert gateway.reset(name, "latest", name, dry_run=True)
+    assert gateway.try_delete_group(name, force=True).status_code == 204
+    problem(gateway.http.get(f"/v1/share-groups/{name}/offsets"), 404, "GROUP_ID_NOT_FOUND", 69)
+    if use is open_session:
+        refused = gateway.try_fetch(name, share_session_epoch=1)
+        problem(refused, 404, "SHARE_SESSION_NOT_FOUND", 122)
+
+
+def test_a_waiting_fetch_is_use_and_force_ends_it(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
+    gateway.create_topic(name)
+    waiting = background.submit(gateway.acquire, name, name, max_wait_ms=30_000)
+    wait_until(lambda: name in gateway.http.get("/metrics").text)
+    wait_until(lambda: gateway.try_delete_group(name).status_code == 409)
+    began = time.monotonic()
+    assert gateway.try_delete_group(name, force=True).status_code == 204
+    assert waiting.result() == []
+    assert time.monotonic() - began < 15
+    problem(gateway.http.get(f"/v1/share-groups/{name}/offsets"), 404, "GROUP_ID_NOT_FOUND", 69)
+
+
+# Delete
+
+
+def test_gi_025_a_deleted_group_is_unknown_and_begins_again(gateway: Gateway, name: str) -> None:
+    used(gateway, name)
+    assert gateway.try_delete_group(name).status_code == 204
+    for path in ("offsets", "in-flight"):
+        problem(gateway.http.get(f"/v1/share-groups/{name}/{path}"), 404, "GROUP_ID_NOT_FOUND", 69)
+    problem(gateway.try_delete_group(name), 404, "GROUP_ID_NOT_FOUND", 69)
+    assert gateway.acquire(name, name) == ["0-9×1"]
+    assert gateway.settle(name, name, 0, 9, "accept") == "applied"
+
+
+def test_a_group_is_deleted_from_the_share_coordinator_too(gateway: Gateway, name: str) -> None:
+    """A group of the same name that begins at the end does not find where the first one stood."""
+    used(gateway, name)
+    assert gateway.try_delete_group(name).status_code == 204
+    gateway.configure(name, share_auto_offset_reset="latest")
+    assert gateway.acquire(name, name) == []
+    assert gateway.offsets(name) == {(name, 0): (10, 0)}
+
+
+def test_gi_021_offsets_of_a_topic_are_forgotten(gateway: Gateway, name: str) -> None:
+    topics = [f"{name}-a", f"{name}-b"]
+    for topic in topics:
+        gateway.produce_batches(topic, 2)
+        gateway.acquire(name, topic)
+        gateway.settle(name, topic, 0, 1, "accept")
+    assert gateway.try_delete_offsets(name, topics[0]).status_code == 204
+    assert list(gateway.offsets(name)) == [(topics[1], 0)]
+    document = problem(gateway.try_delete_offsets(name, topics[0]), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert document["detail"] == "There is no offset information to delete."
+    assert gateway.acquire(name, topics=topics) == ["0-1×1"]
+
+
+def test_offsets_of_what_is_not_there(gateway: Gateway, name: str) -> None:
+    problem(gateway.try_delete_offsets(name, name), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    gateway.create_topic(name)
+    problem(gateway.try_delete_offsets(name, name), 404, "GROUP_ID_NOT_FOUND", 69)
+
+
+def test_gi_035_group_ids_are_checked(gateway: Gateway) -> None:
+    for response in (
+        gateway.try_delete_group("%01"),
+        gateway.try_reset("%01", "earliest"),
+        gateway.try_delete_offsets("%01", "t"),
+    ):
+        problem(response, 400, "INVALID_GROUP_ID", 24)
+
+
+def test_a_flag_that_is_none(gateway: Gateway, name: str) -> None:
+    refused: httpx.Response = gateway.try_delete_group(name, force="perhaps")
+    problem(refused, 422, "INVALID_REQUEST", 42)
+
+
+def test_gi_029_a_partition_that_was_never_loaded_has_no_lag(gateway: Gateway, name: str) -> None:
+    """A new partition is initialised at 0 with its first fetch; until then the group has nothing there."""
+    gateway.create_topic(name)
+    gateway.acquire(name, name)
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"partitions": 2}))
+    assert gateway.offsets(name) == {(name, 0): (0, 0)}

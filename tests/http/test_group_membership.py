@@ -1,0 +1,422 @@
+"""Membership over HTTP: heartbeats (HB), how share-partitions come to be assigned (GI, AS), what describe and list tell."""
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.calls import Gateway, Json, good, problem, wait_until
+
+NO_ASSIGNMENT: Json = {"topic_partitions": []}
+
+
+class Member:
+    """One member of a group: sends heartbeats as a client does, and keeps what it was told."""
+
+    def __init__(self, gateway: Gateway, group: str, member_id: str, *topics: str) -> None:
+        self._gateway = gateway
+        self._group = group
+        self.member_id = member_id
+        self.topics = list(topics)
+        self.epoch = 0
+        self.assigned: dict[str, list[int]] = {}
+
+    def try_beat(self, **fields: Any) -> httpx.Response:
+        body: Json = {"member_id": self.member_id, "member_epoch": self.epoch}
+        if self.epoch == 0:
+            body["subscribed_topic_names"] = self.topics
+        return self._gateway.http.post(f"/v1/share-groups/{self._group}/heartbeat", json={**body, **fields})
+
+    def beat(self, **fields: Any) -> Json:
+        answer: Json = good(self.try_beat(**fields))
+        self.epoch = answer["member_epoch"]
+        if "assignment" in answer:
+            self.assigned = {entry["topic"]: entry["partitions"] for entry in answer["assignment"]["topic_partitions"]}
+        return answer
+
+    def beat_until_assigned(self, **assigned: list[int]) -> None:
+        def told() -> bool:
+            self.beat()
+            return self.assigned == assigned
+
+        wait_until(told)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.assigned.values()))
+
+
+def settle(*members: Member, partitions: int) -> None:
+    """Heartbeats until every member is at one epoch and all the partitions are somebody's."""
+
+    def settled() -> bool:
+        for member in members:
+            member.beat()
+        shared = {(topic, p) for member in members for topic, some in member.assigned.items() for p in some}
+        return len({member.epoch for member in members}) == 1 and len(shared) == partitions
+
+    wait_until(settled)
+
+
+def describe(gateway: Gateway, group: str, **query: Any) -> Json:
+    return dict(good(gateway.http.get(f"/v1/share-groups/{group}", params=query)))
+
+
+# Joining and leaving
+
+
+def test_hb_001_who_joins_for_a_topic_that_is_not_there_has_nothing(gateway: Gateway, name: str) -> None:
+    assert Member(gateway, name, "m1", name).beat() == {
+        "member_id": "m1",
+        "member_epoch": 2,
+        "heartbeat_interval_ms": 5000,
+        "assignment": NO_ASSIGNMENT,
+    }
+
+
+def test_gi_001_gi_007_hb_003_a_first_member_is_assigned_everything_once_it_is_initialised(
+    gateway: Gateway, name: str
+) -> None:
+    topics = [f"{name}-a", f"{name}-b"]
+    for topic in topics:
+        gateway.create_topic(topic, partitions=2)
+    member = Member(gateway, name, "m1", *topics)
+    assert member.beat()["assignment"] == NO_ASSIGNMENT
+    assert member.epoch == 2
+    member.beat_until_assigned(**{topic: [0, 1] for topic in topics})
+    assert member.epoch == 3
+    assert member.beat() == {"member_id": "m1", "member_epoch": 3, "heartbeat_interval_ms": 5000}
+    assert gateway.offsets(name) == {(topic, p): (-1, -1) for topic in topics for p in (0, 1)}
+
+
+def test_gi_029_what_nobody_fetched_from_yet_has_no_lag(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 3)
+    Member(gateway, name, "m1", name).beat_until_assigned(**{name: [0]})
+    assert gateway.offsets(name) == {(name, 0): (-1, -1)}
+    assert gateway.acquire(name, topic_partitions=[{"topic": name, "partitions": [0]}]) == ["0-2×1"]
+    assert gateway.offsets(name) == {(name, 0): (0, 3)}
+
+
+def test_hb_005_who_left_joins_again_under_its_id(gateway: Gateway, name: str) -> None:
+    member = Member(gateway, name, "m1", name)
+    joined = member.beat()["member_epoch"]
+    left = good(member.try_beat(member_epoch=-1))
+    assert left == {"member_id": "m1", "member_epoch": -1, "heartbeat_interval_ms": 0}
+    member.epoch = 0
+    again = member.beat()
+    assert again["member_epoch"] == joined + 2
+    assert again["assignment"] == NO_ASSIGNMENT
+
+
+def test_hb_007_hb_027_members_share_the_partitions_and_get_those_of_who_leaves(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_assignment_interval_ms=0)
+    gateway.create_topic(name, partitions=3)
+    one, two = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)
+    settle(one, two, partitions=3)
+    assert sorted((one.count, two.count)) == [1, 2]
+    before = describe(gateway, name)["group_epoch"]
+    good(two.try_beat(member_epoch=-1))
+    after = describe(gateway, name)
+    assert after["group_epoch"] == before + 1
+    assert [member["member_id"] for member in after["members"]] == ["m1"]
+    kept = one.assigned[name]
+    one.beat_until_assigned(**{name: [0, 1, 2]})
+    assert set(kept) <= {0, 1, 2}
+
+
+def test_as_017_who_joins_takes_no_more_than_its_share(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_assignment_interval_ms=0)
+    gateway.create_topic(name, partitions=6)
+    members = [Member(gateway, name, f"m{number}", name) for number in range(3)]
+    settle(*members, partitions=6)
+    before = [set(member.assigned[name]) for member in members]
+    members.append(Member(gateway, name, "m9", name))
+    settle(*members, partitions=6)
+    assert sorted(member.count for member in members) == [1, 1, 2, 2]
+    assert all(set(member.assigned[name]) <= earlier for member, earlier in zip(members, before, strict=False))
+
+
+def test_as_015_more_members_than_partitions_share_one(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_assignment_interval_ms=0)
+    gateway.create_topic(name)
+    members = [Member(gateway, name, f"m{number}", name) for number in range(3)]
+    settle(*members, partitions=1)
+    assert [member.assigned for member in members] == [{name: [0]}] * 3
+
+
+# Refusals
+
+
+def test_hb_013_unknown_members_and_groups(gateway: Gateway, name: str) -> None:
+    stranger = Member(gateway, name, "m9", name)
+    for epoch in (3, -1):
+        problem(stranger.try_beat(member_epoch=epoch), 404, "GROUP_ID_NOT_FOUND", 69)
+    Member(gateway, name, "m1", name).beat()
+    for epoch in (3, -1):
+        problem(stranger.try_beat(member_epoch=epoch), 404, "UNKNOWN_MEMBER_ID", 25)
+    problem(gateway.http.get(f"/v1/share-groups/{name}-no"), 404, "GROUP_ID_NOT_FOUND", 69)
+
+
+def test_a_wrong_epoch_is_fenced_and_the_one_before_is_a_lost_answer(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    member = Member(gateway, name, "m1", name)
+    member.beat_until_assigned(**{name: [0]})
+    problem(member.try_beat(member_epoch=member.epoch + 1), 409, "FENCED_MEMBER_EPOCH", 110)
+    answer = good(member.try_beat(member_epoch=member.epoch - 1))
+    assert answer["member_epoch"] == member.epoch
+    assert answer["assignment"]["topic_partitions"][0]["partitions"] == [0]
+    assert good(member.try_beat(member_epoch=0, subscribed_topic_names=[name]))["assignment"]["topic_partitions"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"member_epoch": 0, "subscribed_topic_names": None},
+        {"member_epoch": 0, "subscribed_topic_names": []},
+        {"member_epoch": -2},
+        {"rack_id": ""},
+    ],
+)
+def test_heartbeats_that_are_refused(gateway: Gateway, name: str, fields: Json) -> None:
+    problem(Member(gateway, name, "m1", name).try_beat(**fields), 400, "INVALID_REQUEST", 42)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"member_id": "x" * 37},
+        {"member_id": ""},
+        {"member_id": None},
+        {"member_epoch": "0"},
+        {"subscribed_topic_names": "t"},
+        {"topics": ["t"]},
+    ],
+)
+def test_hb_017_heartbeats_that_do_not_fit_the_schema(gateway: Gateway, name: str, fields: Json) -> None:
+    problem(Member(gateway, name, "m1", name).try_beat(**fields), 422, "INVALID_REQUEST", 42)
+
+
+def test_hb_023_who_names_its_topics_is_told_its_assignment(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    member = Member(gateway, name, "m1", name)
+    member.beat_until_assigned(**{name: [0]})
+    epoch = member.epoch
+    answer = member.beat(subscribed_topic_names=[name])
+    assert answer["member_epoch"] == epoch
+    assert answer["assignment"]["topic_partitions"][0]["partitions"] == [0]
+
+
+# Topics that come, grow and go
+
+
+def test_gi_003_topics_that_appear_grow_and_go(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_assignment_interval_ms=0)
+    topics = [f"{name}-a", f"{name}-b"]
+    member = Member(gateway, name, "m1", *topics)
+    gateway.create_topic(topics[0])
+    member.beat_until_assigned(**{topics[0]: [0]})
+    gateway.create_topic(topics[1])
+    member.beat_until_assigned(**{topics[0]: [0], topics[1]: [0]})
+    good(gateway.http.patch(f"/v1/topics/{topics[1]}", json={"partitions": 3}))
+    member.beat_until_assigned(**{topics[0]: [0], topics[1]: [0, 1, 2]})
+    assert gateway.http.delete(f"/v1/topics/{topics[0]}").status_code == 204
+    member.beat_until_assigned(**{topics[1]: [0, 1, 2]})
+    member.beat(subscribed_topic_names=[topics[0]])
+    assert member.assigned == {}
+
+
+def test_rs_007_a_partition_added_later_begins_at_0(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_assignment_interval_ms=0, share_auto_offset_reset="latest")
+    gateway.create_topic(name)
+    member = Member(gateway, name, "m1", name)
+    member.beat_until_assigned(**{name: [0]})
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"partitions": 2}))
+    gateway.produce_batches(name, 2, partition=1)
+    member.beat_until_assigned(**{name: [0, 1]})
+    assert gateway.acquire(name, topic_partitions=[{"topic": name, "partitions": [0, 1]}]) == ["1:0-1×1"]
+
+
+# Describe and list
+
+
+def test_describe_tells_who_is_in_a_group_and_from_where(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    member = Member(gateway, name, "m1", name)
+    path = f"/v1/share-groups/{name}/heartbeat"
+    body = {"member_id": "m1", "rack_id": "r1", "subscribed_topic_names": [name]}
+    good(gateway.http.post(path, json=body))
+    member.epoch = 2
+    wait_until(lambda: member.beat() and member.assigned)
+    told = describe(gateway, name)
+    (entry,) = told.pop("members")
+    assert told == {
+        "group_id": name,
+        "state": "Stable",
+        "group_epoch": 3,
+        "assignment_epoch": 3,
+        "assignor_name": "simple",
+        "member_count": 1,
+    }
+    topic_id = gateway.describe_topic(name)["topic_id"]
+    assert entry == {
+        "member_id": "m1",
+        "member_epoch": 3,
+        "client_id": entry["client_id"],
+        "client_host": "127.0.0.1",
+        "subscribed_topic_names": [name],
+        "assignment": {"topic_partitions": [{"topic": name, "topic_id": topic_id, "partitions": [0]}]},
+        "rack_id": "r1",
+    }
+    assert entry["client_id"].startswith("python-httpx/")  # of the last heartbeat, which brought no Client-Id
+    good(
+        gateway.http.post(
+            path, json={"member_id": "m1", "member_epoch": 3}, headers={"Client-Id": b"billing %\xc3\xbc 7"}
+        )
+    )
+    assert describe(gateway, name)["members"][0]["client_id"] == "billing %ü 7"
+
+
+def test_members_come_in_pages(gateway: Gateway, name: str) -> None:
+    for number in range(5):
+        Member(gateway, name, f"m{number}", name).beat()
+    pages: list[list[str]] = []
+    query: Json = {"page_size": 2}
+    while True:
+        page = describe(gateway, name, **query)
+        assert page["member_count"] == 5
+        pages.append([member["member_id"] for member in page["members"]])
+        if "next_page_token" not in page:
+            break
+        query["page_token"] = page["next_page_token"]
+    assert pages == [["m0", "m1"], ["m2", "m3"], ["m4"]]
+    for size in (0, 10_001):
+        problem(gateway.http.get(f"/v1/share-groups/{name}?page_size={size}"), 400, "INVALID_REQUEST", 42)
+
+
+def test_gi_037_cl_001_groups_are_listed_by_state(gateway: Gateway, name: str) -> None:
+    empty, stable, fetched = f"{name}-1", f"{name}-2", f"{name}-3"
+
+    def listed(**query: Any) -> dict[str, str]:
+        found: dict[str, str] = {}
+        while True:
+            page = good(gateway.http.get("/v1/share-groups", params={"page_size": 3, **query}))
+            assert all(group["type"] == "share" for group in page["groups"])
+            assert len(page["groups"]) <= 3
+            found |= {group["group_id"]: group["state"] for group in page["groups"]}
+            if "next_page_token" not in page:
+                return {group_id: state for group_id, state in found.items() if group_id.startswith(f"{name}-")}
+            query["page_token"] = page["next_page_token"]
+
+    assert listed() == {}
+    Member(gateway, stable, "m1", name).beat()
+    gone = Member(gateway, empty, "m1", name)
+    gone.beat()
+    gone.try_beat(member_epoch=-1)
+    gateway.create_topic(name)
+    gateway.acquire(fetched, name)
+    everything = {empty: "Empty", stable: "Stable", fetched: "Empty"}
+    assert listed() == listed(state="Empty,Stable") == listed(state="stable, EMPTY,dead") == everything
+    assert listed(state="Empty") == {empty: "Empty", fetched: "Empty"}
+    assert listed(state="Stable") == {stable: "Stable"}
+    assert listed(state="Dead") == {}
+    problem(gateway.http.get("/v1/share-groups?state=Bogus"), 400, "INVALID_REQUEST", 42)
+
+
+# Taking a member out
+
+
+def test_a_member_that_is_taken_out_holds_nothing_any_more(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 4)
+    member = Member(gateway, name, "m1", name)
+    member.beat_until_assigned(**{name: [0]})
+    assert gateway.acquire(name, name, max_records=3, share_session_epoch=0) == ["0-2×1"]
+    assert gateway.http.delete(f"/v1/share-groups/{name}/members/m1").status_code == 204
+    assert gateway.window(name, name) == (0, ["0-2 AVAILABLE×1", "3-3 AVAILABLE×0"])
+    assert describe(gateway, name)["state"] == "Empty"
+    problem(gateway.try_fetch(name, share_session_epoch=1), 404, "SHARE_SESSION_NOT_FOUND", 122)
+    problem(member.try_beat(), 404, "UNKNOWN_MEMBER_ID", 25)
+    problem(gateway.http.delete(f"/v1/share-groups/{name}/members/m1"), 404, "UNKNOWN_MEMBER_ID", 25)
+
+
+def test_who_only_fetched_can_be_taken_out_too(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 2)
+    assert gateway.acquire(name, name, member="m7") == ["0-1×1"]
+    assert gateway.http.delete(f"/v1/share-groups/{name}/members/m7").status_code == 204
+    assert gateway.acquire(name, name, member="m8") == ["0-1×2"]
+    problem(gateway.http.delete(f"/v1/share-groups/{name}-no/members/m7"), 404, "GROUP_ID_NOT_FOUND", 69)
+    problem(gateway.http.delete(f"/v1/share-groups/{name}/members/{'x' * 37}"), 400, "INVALID_REQUEST", 42)
+
+
+def test_gi_027_members_keep_a_group_from_being_set_anew(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    member = Member(gateway, name, "m1", name)
+    member.beat_until_assigned(**{name: [0]})
+    for refused in (
+        gateway.try_delete_group(name),
+        gateway.try_reset(name, "latest", name),
+        gateway.try_delete_offsets(name, name),
+    ):
+        assert "members: 1" in problem(refused, 409, "NON_EMPTY_GROUP", 68)["detail"]
+    member.beat()
+    gateway.reset(name, "latest", name, force=True)
+    problem(member.try_beat(), 404, "UNKNOWN_MEMBER_ID", 25)
+    assert gateway.try_delete_group(name, force=True).status_code == 204
+    problem(member.try_beat(), 404, "GROUP_ID_NOT_FOUND", 69)
+    member.epoch = 0
+    epoch = member.beat()["member_epoch"]
+    assert epoch > 4, "the epochs of a deleted group go on"
+
+
+# Time
+
+
+def test_hb_015_who_sends_no_heartbeat_is_out_after_the_session_timeout(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_session_timeout_ms=1000, share_heartbeat_interval_ms=500)
+    lost, kept = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)
+    assert lost.beat()["heartbeat_interval_ms"] == 500
+    kept.beat()
+    before = describe(gateway, name)["group_epoch"]
+
+    def gone() -> bool:
+        kept.beat()
+        time.sleep(0.2)
+        return [member["member_id"] for member in describe(gateway, name)["members"]] == ["m2"]
+
+    wait_until(gone)
+    assert describe(gateway, name)["group_epoch"] == before + 1
+    problem(lost.try_beat(), 404, "UNKNOWN_MEMBER_ID", 25)
+
+
+def test_hb_025_assignments_keep_their_distance(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_assignment_interval_ms=3000)
+    gateway.create_topic(name, partitions=2)
+    one, two = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)
+    one.beat_until_assigned(**{name: [0, 1]})
+    assigned_at = time.monotonic()
+    joined = two.beat()
+    assert (joined["member_epoch"], joined["assignment"]) == (one.epoch, NO_ASSIGNMENT)
+    wait_until(lambda: two.beat() and two.assigned)
+    assert time.monotonic() - assigned_at > 2
+    assert (two.count, two.epoch) == (1, one.epoch + 1)
+
+
+def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any, name: str) -> None:
+    url = shared_stack.service("group coordinator").url
+
+    def sample(metric: str) -> float:
+        lines = httpx.get(f"{url}/metrics").text.splitlines()
+        return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric + " "))
+
+    stable = 'sharequeue_coordinator_share_group_count{state="Stable"}'
+    rebalances = "sharequeue_coordinator_share_group_rebalances_total"
+    bumps = sample(rebalances)
+    Member(gateway, name, "m1", name).beat()
+    assert sample(rebalances) > bumps
+
+    def told() -> bool:
+        good(httpx.get(f"{url}/readyz"))
+        listed = good(gateway.http.get("/v1/share-groups?state=Stable&page_size=10000"))["groups"]
+        return sample(stable) == len(listed) > 0
+
+    wait_until(told)
