@@ -11,7 +11,7 @@ from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import Readiness
-from sharequeue.service import Clock, Service
+from sharequeue.service import Clock, Service, node_name, own_url
 from sharequeue_gateway import metrics
 from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.app import create_gateway_app
@@ -57,14 +57,15 @@ async def prepare(settings: Settings) -> Service:
     metadata = Metadata(
         coordinator, kafka_defaults=settings.kafka_defaults, auto_create_topics=settings.auto_create_topics
     )
+    node_id = node_name(settings.node_id, settings.port)
     cluster = Cluster(
         coordinator,
-        settings.node_id,
-        settings.url or f"http://{settings.host}:{settings.port}",
+        node_id,
+        own_url(settings.url, settings.host, settings.port),
         cluster_token=settings.cluster_token,
     )
     routing = Routing(cluster)
-    lock_timers = LockTimers(redis, clock, settings.node_id, settings.redis_timeout_ms)
+    lock_timers = LockTimers(redis, clock, node_id, settings.redis_timeout_ms)
     loader = Loader(
         clock=clock,
         metadata=metadata,
@@ -103,7 +104,7 @@ async def prepare(settings: Settings) -> Service:
     metadata.on_generation = cluster.hear_of
     cluster.on_change = leader.hand_over
     loader.leader_epoch = await cluster.register()
-    log.info("registered", extra=fields(node_id=settings.node_id, leader_epoch=loader.leader_epoch))
+    log.info("registered", extra=fields(node_id=node_id, leader_epoch=loader.leader_epoch))
 
     async def retain() -> None:
         while True:

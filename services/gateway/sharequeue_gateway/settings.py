@@ -16,9 +16,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 8080
-    node_id: str = "gateway-0"
+    node_id: str = ""
+    """This gateway's name; made of the host's name and the port when empty."""
     url: str = ""
-    """Where other services reach this gateway; made of host and port when empty."""
+    """Where other services reach this gateway; made of host (the host's name if it binds all) and port when empty."""
     log_level: str = "info"
     allow_unauthenticated: bool = False
     """Serve a public address although no caller has to say who it is."""
