@@ -38,6 +38,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     state_write_deadline_ms: int = 10_000
     redis_timeout_ms: int = 50
     dead_letter_retry_max_ms: int = 30_000
+    activity_flush_ms: int = 5000
+    """How often what went through the queue is written down; a crash loses what was counted since."""
+    activity_retention_ms: int = 2_592_000_000
     retention_interval_ms: int = 60_000
     """How often log starts are moved up as retention.ms and retention.bytes ask."""
 
@@ -47,3 +50,5 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
         if self.max_share_sessions < 1 or self.max_waiting_fetches < 1 or self.max_share_partitions < 1:
             raise ValueError("limits must be at least 1")
+        if self.activity_flush_ms < 100:
+            raise ValueError("activity_flush_ms must be at least 100")
