@@ -17,6 +17,10 @@ _SPARSE = 1
 assert sys.byteorder == "little", "stored positions are little endian"
 
 
+class CorruptBatch(ValueError):
+    """What is stored is no record batch."""
+
+
 class RecordBatch:
     """Records of one produce request. Offsets need not be dense: compaction makes gaps."""
 
@@ -59,8 +63,12 @@ class RecordBatch:
 
     @classmethod
     def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
-        """Read the stored form; the records themselves are not looked at."""
+        """Read the stored form; the records themselves are not looked at. Raises: CorruptBatch."""
+        if len(stored) < _HEADER.size:
+            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes are no record batch")
         flags, count = _HEADER.unpack_from(stored)
+        if len(stored) < _HEADER.size + (12 if flags & _SPARSE else 4) * count:
+            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes cannot hold {count} records")
         position = _HEADER.size
         ends = array("I", stored[position : position + 4 * count])
         position += 4 * count
@@ -68,7 +76,10 @@ class RecordBatch:
         if flags & _SPARSE:
             offsets = array("Q", stored[position : position + 8 * count])
             position += 8 * count
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored[position:])
+        payload = stored[position:]
+        if count and ends[-1] != len(payload) + 1:
+            raise CorruptBatch(f"batch {base_offset}: the records end at {ends[-1] - 1}, not at {len(payload)}")
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, payload)
 
     def stored(self) -> bytes:
         """The stored form."""
