@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -103,3 +103,12 @@ def test_an_emptied_batch_holds_nothing_but_its_extent(offsets: list[int]) -> No
     batch = reread(RecordBatch.encode(0, [tail(n) for n in range(5)], 7).sparse(offsets))
     assert [r["offset"] for r in decoded(batch, 0, 4)] == offsets  # type: ignore[index]
     assert (batch.base_offset, batch.last_offset) == (0, 4)
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 30, -1])
+def test_bytes_that_are_no_batch_are_refused(length: int) -> None:
+    stored = RecordBatch.encode(5, [tail(number) for number in range(3)], 7).stored()
+    assert RecordBatch.decode(5, 7, 7, stored).record_count == 3
+    for broken in (stored[:length], stored[:length] + b"," * 200):
+        with pytest.raises(CorruptBatch, match="batch 5"):
+            RecordBatch.decode(5, 7, 7, broken)
