@@ -2,16 +2,20 @@
 
 import os
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, RequestTimedOut
 
 
 class PipelineError(Exception):
-    """A fault the user can do something about; the text says what. Spark shows it without a Python traceback."""
+    """A fault the user can do something about; the text says what. Spark shows it without a Python traceback.
+
+    `unreachable`: nobody answers at the gateway's address.
+    """
 
     __module__ = "sharequeue"  # what Spark shows before the text
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, unreachable: bool = False) -> None:
         super().__init__(" ".join(text.split()))
+        self.unreachable = unreachable
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # Spark's worker asks for it when it reports; then the worker ends
 
 
@@ -19,4 +23,5 @@ def refused(error: ApiError, url: str) -> PipelineError:
     """The gateway's problem, or that it cannot be reached, in one line."""
     if error.status in (401, 403):
         return PipelineError(f"the gateway at {url} refuses the token: {error.detail}")
-    return PipelineError(f"{error.error.code}: {error.detail}")
+    unanswered = error.problem is None and isinstance(error, CoordinatorNotAvailable | RequestTimedOut)
+    return PipelineError(f"{error.error.code}: {error.detail}", unreachable=unanswered)

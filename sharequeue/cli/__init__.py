@@ -1,4 +1,4 @@
-"""The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `migrate`, `healthcheck`."""
+"""The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `pipeline`, `migrate`, `healthcheck`."""
 
 import importlib
 from typing import Final
@@ -13,6 +13,7 @@ MODULES: Final = {
     "consume": "consuming",
     "topics": "topics",
     "groups": "groups",
+    "pipeline": "pipelining",
     "migrate": "migrating",
     "healthcheck": "operate",
 }

@@ -360,6 +360,7 @@ class Fetcher:
         max_records: int,
         max_bytes: int,
     ) -> Acquisition | None:
+        """What is acquired of one share-partition; goes on where compaction left no record in what was read."""
         machine = led.machine
         while True:
             fetch_offset = machine.next_fetch_offset()
@@ -370,21 +371,34 @@ class Fetcher:
                 if machine.next_fetch_offset() <= fetch_offset:
                     return None
                 continue
-            break
-        now_ms = self._clock.now_ms()
-        if led.fenced or waiting.over or not read.batches or not machine.can_acquire(now_ms):
-            return None
-        batches = read.batches
+            now_ms = self._clock.now_ms()
+            if led.fenced or waiting.over or not read.batches or not machine.can_acquire(now_ms):
+                return None
+            acquisition = self._acquire_of(member_id, led, limits, read.batches, fetch_offset, max_records, max_bytes)
+            if acquisition is not None or machine.next_fetch_offset() <= fetch_offset:
+                return acquisition
+
+    def _acquire_of(
+        self,
+        member_id: str,
+        led: LedSharePartition,
+        limits: FetchLimits,
+        batches: Sequence[RecordBatch],
+        fetch_offset: int,
+        max_records: int,
+        max_bytes: int,
+    ) -> Acquisition | None:
+        """What is acquired of the batches read from `fetch_offset` on; None if they hold no record to acquire."""
         if sum(batch.size for batch in batches) > max_bytes:
             if limits.acquire_mode is AcquireMode.RECORD_LIMIT:
                 max_records = records_within(batches, fetch_offset, max_bytes, max_records)
             else:
                 batches = whole_batches_within(batches, max_bytes)
-        ranges = machine.acquire(
+        ranges = led.machine.acquire(
             member_id,
             max_records=max_records,
             batches=batches,
-            now_ms=now_ms,
+            now_ms=self._clock.now_ms(),
             fetch_offset=fetch_offset,
             acquire_mode=limits.acquire_mode,
             batch_size=limits.batch_size,
