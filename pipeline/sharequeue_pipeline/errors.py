@@ -2,20 +2,16 @@
 
 import os
 
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, RequestTimedOut
+from sharequeue.protocol.errors import ApiError
 
 
 class PipelineError(Exception):
-    """A fault the user can do something about; the text says what. Spark shows it without a Python traceback.
-
-    `unreachable`: nobody answers at the gateway's address.
-    """
+    """A fault the user can do something about; the text says what. Spark shows it without a Python traceback."""
 
     __module__ = "sharequeue"  # what Spark shows before the text
 
-    def __init__(self, text: str, *, unreachable: bool = False) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.split()))
-        self.unreachable = unreachable
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # Spark's worker asks for it when it reports; then the worker ends
 
 
@@ -23,5 +19,4 @@ def refused(error: ApiError, url: str) -> PipelineError:
     """The gateway's problem, or that it cannot be reached, in one line."""
     if error.status in (401, 403):
         return PipelineError(f"the gateway at {url} refuses the token: {error.detail}")
-    unanswered = error.problem is None and isinstance(error, CoordinatorNotAvailable | RequestTimedOut)
-    return PipelineError(f"{error.error.code}: {error.detail}", unreachable=unanswered)
+    return PipelineError(f"{error.error.code}: {error.detail}")

@@ -245,6 +245,10 @@ def _report(directory: str, member_id: str, options: SourceOptions) -> None:
         "group": options.group,
         "on_error": options.on_error,
     }
-    file = Path(directory) / member_id
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+    try:
+        file = os.open(Path(directory) / member_id, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as fault:
+        log.warning("at its end the query cannot settle what it holds, its locks will run out: %s", fault)
+        return
+    with open(file, "w") as opened:
         json.dump(report, opened)

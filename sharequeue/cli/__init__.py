@@ -13,7 +13,7 @@ MODULES: Final = {
     "consume": "consuming",
     "topics": "topics",
     "groups": "groups",
-    "pipeline": "pipelining",
+    "pipeline": "pipeline",
     "migrate": "migrating",
     "healthcheck": "operate",
 }
