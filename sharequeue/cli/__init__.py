@@ -1,4 +1,4 @@
-"""The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `pipeline`, `migrate`, `healthcheck`."""
+"""The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `pipeline`, `migrate`, `healthcheck`, `completion`."""
 
 import importlib
 from typing import Final
@@ -16,6 +16,7 @@ MODULES: Final = {
     "pipeline": "pipeline",
     "migrate": "migrating",
     "healthcheck": "operate",
+    "completion": "completing",
 }
 
 

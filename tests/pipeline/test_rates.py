@@ -18,6 +18,7 @@ RECORDS = 20_000
 def test_eight_tasks_on_one_partition(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
     """A job that waits 1 ms per record is at least three times as fast with eight tasks as with one."""
     gateway.create_topic(name)
+    gateway.create_topic(f"{name}-warm")
     for reader in ("warm", "source", "wait8", "wait1"):
         gateway.configure(f"{name}-{reader}", share_partition_max_record_locks=RECORDS)
     arguments = [pipeline.url, name, name, str(tmp_path), str(RECORDS)]

@@ -252,6 +252,10 @@ class Leader:
             del self._reloading[key]
         self._outdated.update(concerned(self._loading))
 
+    def may_acquire(self) -> bool:
+        """Whether another gateway surely does not hand out the same records: Redis fences it, or else the lease does."""
+        return not self._lock_timers.degraded or self._cluster.lease_holds()
+
     def log_changed(self, topic_id: str, partition: int) -> None:
         """Records were appended to a partition, or its log start moved."""
         for led in self._by_place.get((topic_id, partition), ()):
@@ -335,7 +339,8 @@ class Leader:
         fetch: tuple[str, bytes, int] | None = None,
     ) -> bool:
         """Write locks to Redis before they are told. Returns: False if this gateway leads no more."""
-        if led.fenced:
+        if led.fenced or not self.may_acquire():
+            self.unload(led)
             return False
         over = led.take_lock_entries_over()
         led.note_lock_entries(ranges)
