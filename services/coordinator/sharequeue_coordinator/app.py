@@ -159,3 +159,4 @@ def create_group_coordinator_app(
     serve_ownership(app, ownership, "group", share_coordinators, cluster_token=cluster_token)
     serve_operations(app, ready)
     return app
+
