@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from sharequeue.protocol import compaction_messages, group_messages, internal, messages
+from sharequeue.protocol import compaction_messages, group_messages, internal, messages, report_messages
 from sharequeue.protocol.messages import Request
 
 NO_BODY: Final = None
@@ -327,6 +327,19 @@ DELETE_SHARE_GROUP_OFFSETS = Api(
     status=204,
     tag="Groups",
     errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *_TOPIC_ERRORS),
+)
+
+# Reports
+
+LIST_ACTIVITY = Api(
+    "listActivity",
+    "GET",
+    "/v1/reports/activity",
+    "What went through the queue, by hour, group and partition, a page at a time.",
+    report_messages.ListActivityQuery,
+    report_messages.ListActivityResponse,
+    tag="Reports",
+    idempotent=True,
 )
 
 # Every service

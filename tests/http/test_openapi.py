@@ -224,6 +224,9 @@ def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json
     assert call(apis.DESCRIBE_SHARE_GROUP, 200, **group)["members"]
     assert call(apis.LIST_SHARE_GROUPS, 200, query={"state": "stable", "page_size": 1})["groups"]
     call(apis.LEAVE_SHARE_GROUP, 204, **group, member_id="m3")
+    assert len(call(apis.LIST_ACTIVITY, 200, query={"topic": name, "page_size": 1})["activity"]) == 1
+    assert call(apis.LIST_ACTIVITY, 200, query={"topic": name, "group_id": name})["activity"]
+    call(apis.LIST_ACTIVITY, 400, query={"page_token": "x"})
     call(apis.LEAVE_SHARE_GROUP, 404, **group, member_id="m3")
     call(apis.RESET_SHARE_GROUP_OFFSETS, 409, **group, body={"to": "latest"})
     topics = [{"topic": name, "partitions": [0, 9]}]

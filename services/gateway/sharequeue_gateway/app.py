@@ -9,6 +9,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
 from sharequeue.serving import create_app, serve
+from sharequeue_gateway.activity_api import ActivityApi
 from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.group_admin import GroupAdminApi
 from sharequeue_gateway.group_use import GroupUse
@@ -31,6 +32,7 @@ def create_gateway_app(
     membership: MembershipApi,
     group_admin: GroupAdminApi,
     group_use: GroupUse,
+    activity: ActivityApi,
     ready: Callable[[], Awaitable[Readiness]],
     *,
     cluster_token: str,
@@ -72,6 +74,7 @@ def create_gateway_app(
         (apis.DELETE_SHARE_GROUP, group_admin.delete),
         (apis.DELETE_SHARE_GROUP_OFFSETS, group_admin.delete_offsets),
         (apis.RESET_SHARE_GROUP_OFFSETS, group_admin.reset_offsets),
+        (apis.LIST_ACTIVITY, activity.list_activity),
         (apis.GROUP_USAGE, group_use.usage),
         (apis.UNLOAD_GROUP, group_use.unload),
         (apis.RELEASE_MEMBER, group_use.release_member),

@@ -332,6 +332,8 @@ class Fetcher:
                 metrics.observe_fetch_lock(led, started_s)
             if acquisition is not None:
                 acquired.append(acquisition)
+                led.note_times(acquisition.batches)
+                self._leader.activity.delivered(led, acquisition.ranges)
                 for first_offset, last_offset, *_ in acquisition.ranges:
                     records = last_offset - first_offset + 1
                     records_left -= records

@@ -47,12 +47,14 @@ class Appender:
         connections: Connections,
         cache: BatchCache,
         on_append: Callable[[str, int], None],
+        on_records: Callable[[str, int, int], None],
         deadline_s: float,
     ) -> None:
         self._connect = connect
         self._connections = connections
         self._cache = cache
         self._on_append = on_append
+        self._on_records = on_records
         self._deadline_s = deadline_s
         self._gathered: list[Waiting] = []
         self._wake = asyncio.Event()
@@ -163,6 +165,7 @@ class Appender:
     def _keep(self, place: Place, batch: RecordBatch) -> None:
         self._cache.set_ends(place, -1, batch.last_offset + 1)
         self._cache.add(place, batch)
+        self._on_records(*place, batch.record_count)
 
     def _fall_back(self, waiting: Waiting, lost_at: int | None = None) -> None:
         """Take the slow path. `lost_at`: a commit at that offset may have happened, its answer was lost."""
@@ -221,9 +224,10 @@ class Appender:
         ]
         if None in found:
             return None
-        for place in places:
+        for place, append in zip(places, appends, strict=True):
             self._cache.drop(place)
             self._on_append(*place)
+            self._on_records(*place, len(append.tails))
         return AppendResult([base for base in found if base is not None], None)
 
     async def _transaction(

@@ -58,13 +58,17 @@ class PostgresRecordLog:
         self._changed: Callable[[str, int], None] = lambda topic_id, partition: None
         self._interest: Callable[[], Iterable[TopicPartition]] = tuple
         self._appended: Callable[[str, int, int], None] = nobody
+        self.on_records: Callable[[str, int, int], None] = nobody
+        """Told of records appended here: topic id, partition, how many."""
 
         async def connect() -> Any:
             return await asyncpg.connect(
                 database_url, timeout=CONNECT_TIMEOUT_S, server_settings=_server_settings("append")
             )
 
-        self._appender = Appender(connect, self._connections, self._cache, self._on_append, deadline_s)
+        self._appender = Appender(
+            connect, self._connections, self._cache, self._on_append, self._on_append_of, deadline_s
+        )
 
     @classmethod
     async def open(
@@ -90,6 +94,9 @@ class PostgresRecordLog:
         known = self._cache.partition((topic_id, partition))
         if known is not None and known.known:
             self._appended(topic_id, partition, known.log_end_offset)
+
+    def _on_append_of(self, topic_id: str, partition: int, records: int) -> None:
+        self.on_records(topic_id, partition, records)
 
     def heard_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
         if self._cache.partition((topic_id, partition)) is not None:
@@ -320,6 +327,10 @@ class PostgresRecordLog:
             await connection.execute("SELECT 1", timeout=2)
 
         await self._query(select)
+
+    async def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a function on a connection to the same database, for tables beside the log. Raises: StorageError."""
+        return await self._query(function, *arguments)
 
     async def _query(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a store function on a connection of the pool; every failure of the database is a StorageError."""
