@@ -328,6 +328,17 @@ DELETE_SHARE_GROUP_OFFSETS = Api(
     tag="Groups",
     errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *_TOPIC_ERRORS),
 )
+REDRIVE_DEAD_LETTERS = Api(
+    "redriveDeadLetters",
+    "POST",
+    "/v1/share-groups/{group}/dead-letters/redrive",
+    "Send a group's dead letters back to their topics, each once.",
+    group_messages.RedriveDeadLettersRequest,
+    group_messages.RedriveDeadLettersResponse,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, *_TOPIC_ERRORS),
+    idempotent=True,
+)
 
 # Reports
 

@@ -232,6 +232,7 @@ def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json
     topics = [{"topic": name, "partitions": [0, 9]}]
     reset = {"to": "offset", "offset": 1, "topics": topics, "force": True}
     assert call(apis.RESET_SHARE_GROUP_OFFSETS, 200, **group, body=reset)["failed_count"] == 1
+    call(apis.REDRIVE_DEAD_LETTERS, 200, **group, body={"filter": {"message": "x"}, "dry_run": True})
     call(apis.DELETE_SHARE_GROUP_OFFSETS, 204, **group, **topic, query={"force": True})
     call(apis.DELETE_SHARE_GROUP_OFFSETS, 404, **group, **topic)
     call(apis.DELETE_SHARE_GROUP, 204, **group, query={"force": True})

@@ -17,6 +17,7 @@ from sharequeue_gateway.leader_api import LeaderApi
 from sharequeue_gateway.membership_api import MembershipApi
 from sharequeue_gateway.produce_api import ProduceApi
 from sharequeue_gateway.records_api import RecordsApi
+from sharequeue_gateway.redriving import Redriving
 from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
 
 DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
@@ -31,6 +32,7 @@ def create_gateway_app(
     groups: GroupsApi,
     membership: MembershipApi,
     group_admin: GroupAdminApi,
+    redriving: Redriving,
     group_use: GroupUse,
     activity: ActivityApi,
     ready: Callable[[], Awaitable[Readiness]],
@@ -75,6 +77,7 @@ def create_gateway_app(
         (apis.DELETE_SHARE_GROUP_OFFSETS, group_admin.delete_offsets),
         (apis.RESET_SHARE_GROUP_OFFSETS, group_admin.reset_offsets),
         (apis.LIST_ACTIVITY, activity.list_activity),
+        (apis.REDRIVE_DEAD_LETTERS, redriving.redrive),
         (apis.GROUP_USAGE, group_use.usage),
         (apis.UNLOAD_GROUP, group_use.unload),
         (apis.RELEASE_MEMBER, group_use.release_member),

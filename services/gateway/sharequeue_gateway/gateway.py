@@ -37,6 +37,7 @@ from sharequeue_gateway.producing import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.records_api import RecordsApi
+from sharequeue_gateway.redriving import Redriving
 from sharequeue_gateway.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routed_fetch import RoutedFetch
@@ -169,6 +170,7 @@ async def prepare(settings: Settings) -> Service:
         GroupsApi(metadata, record_log, leader, dead_letters, routing),
         MembershipApi(metadata, cluster, group_use),
         GroupAdminApi(metadata, record_log, leader),
+        Redriving(metadata, record_log),
         group_use,
         ActivityApi(activity, activity_log),
         ready,

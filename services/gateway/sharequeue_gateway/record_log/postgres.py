@@ -14,10 +14,12 @@ from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log import (
     AppendResult,
+    DeadLetterKey,
     DeadLetterRow,
     IdempotencyKey,
     OffsetOutOfRange,
     Offsets,
+    ParkedDeadLetter,
     PartitionAppend,
     ReadResult,
     TopicPartition,
@@ -114,11 +116,24 @@ class PostgresRecordLog:
     ) -> AppendResult:
         return await self._appender.append(appends, idempotency_key)
 
-    async def append_dead_letters(self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow]) -> None:
+    async def append_dead_letters(
+        self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow], for_group: str | None = None
+    ) -> int:
         try:
-            await self._appender.append_dead_letters(topic_id, partition, rows)
+            return await self._appender.append_dead_letters(topic_id, partition, rows, for_group)
         except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
             raise StorageError(f"dead letters cannot be written: {fault!r}") from fault
+
+    async def dead_letters_written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
+        written: set[DeadLetterKey] = await self._query(store.known_dead_letter_keys, keys)
+        return written
+
+    async def parked_dead_letters(self, group_id: str, limit: int, skip: int) -> Sequence[ParkedDeadLetter]:
+        parked: list[ParkedDeadLetter] = await self._query(store.parked, group_id, limit, skip)
+        return parked
+
+    async def unpark_dead_letters(self, keys: Sequence[DeadLetterKey]) -> None:
+        await self._query(store.unpark, keys)
 
     async def forget_dead_letters(
         self, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int

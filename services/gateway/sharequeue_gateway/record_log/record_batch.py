@@ -1,7 +1,8 @@
 """A record batch: records already encoded as the JSON that fetches send, and where each one ends. Pure.
 
-Stored form: flags (u8, bit 0 = offsets are given), record count (u32), end positions (u32 each, the comma behind the
-record included), offsets (u64 each, if given), the records joined by commas. Little endian.
+Stored form: flags (u8; bit 0: offsets are given, bit 1: for one group), record count (u32), end positions (u32 each, the
+comma behind the record included), offsets (u64 each, if given), the group (its size as u16, UTF-8; if for one), the
+records joined by commas. Little endian.
 """
 
 import struct
@@ -12,19 +13,25 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 _HEADER = struct.Struct("<BI")
+_GROUP_SIZE = struct.Struct("<H")
 _SPARSE = 1
+_FOR_GROUP = 2
 
 assert sys.byteorder == "little", "stored positions are little endian"
 
 
 class RecordBatch:
-    """Records of one produce request. Offsets need not be dense: compaction makes gaps."""
+    """Records of one produce request. Offsets need not be dense: compaction makes gaps.
+
+    `for_group`: redriven for this share group alone; for others there is nothing here.
+    """
 
     __slots__ = (
         "_ends",
         "_offsets",
         "_payload",
         "base_offset",
+        "for_group",
         "last_offset",
         "max_timestamp_ms",
         "record_count",
@@ -39,9 +46,11 @@ class RecordBatch:
         ends: "array[int]",
         offsets: "array[int] | None",
         payload: bytes,
+        for_group: str | None = None,
     ) -> None:
         self.base_offset = base_offset
         self.last_offset = last_offset
+        self.for_group = for_group
         self.max_timestamp_ms = max_timestamp_ms
         self.record_count = len(ends)
         self.size = len(payload)
@@ -50,12 +59,14 @@ class RecordBatch:
         self._payload = payload
 
     @classmethod
-    def encode(cls, base_offset: int, tails: Sequence[bytes], max_timestamp_ms: int) -> "RecordBatch":
+    def encode(
+        cls, base_offset: int, tails: Sequence[bytes], max_timestamp_ms: int, for_group: str | None = None
+    ) -> "RecordBatch":
         """Make a dense batch of records that lack only their offsets."""
         records = [b'{"offset":%d%b' % numbered for numbered in enumerate(tails, base_offset)]
         ends = array("I", accumulate([len(record) + 1 for record in records]))
         last_offset = base_offset + len(records) - 1
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, b",".join(records))
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, b",".join(records), for_group)
 
     @classmethod
     def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
@@ -68,13 +79,23 @@ class RecordBatch:
         if flags & _SPARSE:
             offsets = array("Q", stored[position : position + 8 * count])
             position += 8 * count
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored[position:])
+        for_group = None
+        if flags & _FOR_GROUP:
+            (size,) = _GROUP_SIZE.unpack_from(stored, position)
+            position += _GROUP_SIZE.size + size
+            for_group = stored[position - size : position].decode()
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored[position:], for_group)
 
     def stored(self) -> bytes:
         """The stored form."""
         flags = 0 if self._offsets is None else _SPARSE
         offsets = b"" if self._offsets is None else self._offsets.tobytes()
-        return b"".join((_HEADER.pack(flags, self.record_count), self._ends.tobytes(), offsets, self._payload))
+        group = b""
+        if self.for_group is not None:
+            flags |= _FOR_GROUP
+            name = self.for_group.encode()
+            group = _GROUP_SIZE.pack(len(name)) + name
+        return b"".join((_HEADER.pack(flags, self.record_count), self._ends.tobytes(), offsets, group, self._payload))
 
     def _indexes(self, first_offset: int, last_offset: int) -> tuple[int, int]:
         """Indexes of the records in first..last: [begin, end)."""
@@ -137,5 +158,11 @@ class RecordBatch:
         kept = [self.slice(offset, offset) for offset in offsets]
         ends = array("I", accumulate([len(record) + 1 for record in kept]))
         return RecordBatch(
-            self.base_offset, self.last_offset, self.max_timestamp_ms, ends, array("Q", offsets), b",".join(kept)
+            self.base_offset,
+            self.last_offset,
+            self.max_timestamp_ms,
+            ends,
+            array("Q", offsets),
+            b",".join(kept),
+            self.for_group,
         )
