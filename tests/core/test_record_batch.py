@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -127,3 +127,12 @@ def test_a_batch_without_records_is_still_one() -> None:
     batch = reread(RecordBatch.encode(3, [tail(1), tail(2)], 7).without([(3, 4)]))
     assert (batch.base_offset, batch.last_offset, batch.record_count, batch.size) == (3, 4, 0, 0)
     assert (batch.slice(3, 4), batch.absent(3, 4)) == (b"", [(3, 4)])
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 30, -1])
+def test_bytes_that_are_no_batch_are_refused(length: int) -> None:
+    stored = RecordBatch.encode(5, [tail(number) for number in range(3)], 7).stored()
+    assert RecordBatch.decode(5, 7, 7, stored).record_count == 3
+    for broken in (stored[:length], stored[:length] + b"," * 200):
+        with pytest.raises(CorruptBatch, match="batch 5"):
+            RecordBatch.decode(5, 7, 7, broken)

@@ -31,6 +31,7 @@ from sharequeue_gateway.record_log.appending import KEY_HOURS, Appender
 from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.compacting import Compaction
 from sharequeue_gateway.record_log.connections import LOST, Connections
+from sharequeue_gateway.record_log.record_batch import CorruptBatch
 
 log = logging.getLogger(__name__)
 
@@ -354,6 +355,8 @@ class PostgresRecordLog:
                 return await function(connection, *arguments)
         except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
             raise StorageError(f"the record log's database does not answer: {fault!r}") from fault
+        except CorruptBatch as fault:
+            raise StorageError(f"the record log cannot be read: {fault}") from fault
 
 
 def _server_settings(name: str) -> dict[str, str]:

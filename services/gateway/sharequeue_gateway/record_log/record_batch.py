@@ -20,6 +20,10 @@ _FOR_GROUP = 2
 assert sys.byteorder == "little", "stored positions are little endian"
 
 
+class CorruptBatch(ValueError):
+    """What is stored is no record batch."""
+
+
 class RecordBatch:
     """Records of one produce request. Offsets need not be dense: compaction makes gaps.
 
@@ -70,8 +74,12 @@ class RecordBatch:
 
     @classmethod
     def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
-        """Read the stored form; the records themselves are not looked at."""
+        """Read the stored form; the records themselves are not looked at. Raises: CorruptBatch."""
+        if len(stored) < _HEADER.size:
+            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes are no record batch")
         flags, count = _HEADER.unpack_from(stored)
+        if len(stored) < _HEADER.size + (12 if flags & _SPARSE else 4) * count:
+            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes cannot hold {count} records")
         position = _HEADER.size
         ends = array("I", stored[position : position + 4 * count])
         position += 4 * count
@@ -84,7 +92,10 @@ class RecordBatch:
             (size,) = _GROUP_SIZE.unpack_from(stored, position)
             position += _GROUP_SIZE.size + size
             for_group = stored[position - size : position].decode()
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored[position:], for_group)
+        payload = stored[position:]
+        if count and ends[-1] != len(payload) + 1:
+            raise CorruptBatch(f"batch {base_offset}: the records end at {ends[-1] - 1}, not at {len(payload)}")
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, payload, for_group)
 
     def stored(self) -> bytes:
         """The stored form."""
