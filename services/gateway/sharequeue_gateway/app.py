@@ -10,6 +10,7 @@ from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
 from sharequeue.serving import create_app, serve
 from sharequeue_gateway.activity_api import ActivityApi
+from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.group_admin import GroupAdminApi
 from sharequeue_gateway.group_use import GroupUse
 from sharequeue_gateway.leader_api import LeaderApi
@@ -27,6 +28,7 @@ def create_gateway_app(
     produce: ProduceApi,
     leader: LeaderApi,
     topics: TopicsApi,
+    compaction: CompactionApi,
     groups: GroupsApi,
     membership: MembershipApi,
     group_admin: GroupAdminApi,
@@ -52,6 +54,8 @@ def create_gateway_app(
         (apis.DELETE_TOPIC, topics.delete_topic),
         (apis.DELETE_RECORDS, topics.delete_records),
         (apis.READ_RECORDS, topics.read_records),
+        (apis.LIST_RECORD_BATCHES, compaction.list_batches),
+        (apis.REPLACE_RECORD_BATCHES, compaction.replace_batches),
         (apis.DELETE_TOPIC_RECORDS, topics.delete_topic_records),
         (apis.GET_SHARE_GROUP_CONFIG, groups.get_config),
         (apis.UPDATE_SHARE_GROUP_CONFIG, groups.update_config),

@@ -393,7 +393,7 @@ class Fetcher:
             )
             if ranges:
                 return Acquisition(led, ranges, batches)
-            if machine.next_fetch_offset() <= fetch_offset:  # else all that was there is not for this group
+            if machine.next_fetch_offset() <= fetch_offset:  # else what was read holds nothing for this group
                 return None
 
     async def _read(self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int) -> ReadResult:

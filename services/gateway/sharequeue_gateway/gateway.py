@@ -19,6 +19,7 @@ from sharequeue_gateway.activity_api import ActivityApi
 from sharequeue_gateway.app import create_gateway_app
 from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.fetch import Fetcher
 from sharequeue_gateway.group_admin import GroupAdminApi
@@ -165,6 +166,7 @@ async def prepare(settings: Settings) -> Service:
             sessions=sessions,
         ),
         TopicsApi(metadata, record_log),
+        CompactionApi(metadata, record_log.compaction),
         GroupsApi(metadata, record_log, leader, dead_letters, routing),
         MembershipApi(metadata, cluster, group_use),
         GroupAdminApi(metadata, record_log, leader),

@@ -29,6 +29,7 @@ from sharequeue_gateway.record_log import (
 )
 from sharequeue_gateway.record_log.appending import KEY_HOURS, Appender
 from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.compacting import Compaction
 from sharequeue_gateway.record_log.connections import LOST, Connections
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
 
@@ -56,6 +57,7 @@ class PostgresRecordLog:
     def __init__(self, database_url: str, pool: Any, cache_bytes: int, deadline_s: float) -> None:
         self._connections = Connections(pool)
         self._cache = BatchCache(cache_bytes)
+        self.compaction = Compaction(self._query, self._cache)
         self._changed: Callable[[str, int], None] = lambda topic_id, partition: None
         self._interest: Callable[[], Iterable[TopicPartition]] = tuple
         self._appended: Callable[[str, int, int], None] = nobody
@@ -183,10 +185,12 @@ class PostgresRecordLog:
             cached = self.read_cached(topic_id, partition, offset, max_bytes, max_records)
             if cached is not None:
                 return cached
+        replacements = self._cache.replacements(place)
         ahead = max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
         batches = await self._query(store.read, topic_id, partition, offset, ahead, READ_AHEAD_BATCHES)
-        for batch in batches:
-            self._cache.add(place, batch)
+        if self._cache.replacements(place) == replacements:  # else these may be older than what was forgotten
+            for batch in batches:
+                self._cache.add(place, batch)
         if batches:
             self._learn(place, -1, batches[-1].last_offset + 1)
         known = self._cache.partition(place)
@@ -205,6 +209,7 @@ class PostgresRecordLog:
             # one without a row was never appended to: that is known too, and watched
             start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
             if found is None or not found.deleted:
+                self._cache.set_replacements(place, 0 if found is None else found.replacements)
                 self._learn(place, start, end)
             answer[place[1]] = Offsets(start, end, end)
         return answer
@@ -264,7 +269,7 @@ class PostgresRecordLog:
         self, topic_id: str, partitions: int, retention_ms: int, retention_bytes: int, now_ms: int
     ) -> None:
         bounds = await self._query(store.bounds, [(topic_id, partition) for partition in range(partitions)])
-        for (_, partition), (log_start_offset, log_end_offset, deleted) in bounds.items():
+        for (_, partition), (log_start_offset, log_end_offset, deleted, _) in bounds.items():
             target = log_start_offset
             if deleted or log_start_offset == log_end_offset:
                 continue
@@ -313,10 +318,11 @@ class PostgresRecordLog:
             except StorageError as error:
                 log.warning("cannot look for other gateways' writes", extra=fields(cause=error.detail))
                 continue
-            for place, (log_start_offset, log_end_offset, deleted) in bounds.items():
+            for place, (log_start_offset, log_end_offset, deleted, replacements) in bounds.items():
                 if deleted:
                     self._cache.drop(place)
                 else:
+                    self._cache.set_replacements(place, replacements)
                     self._learn(place, log_start_offset, log_end_offset)
 
     async def _purge(self) -> None:

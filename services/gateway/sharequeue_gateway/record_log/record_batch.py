@@ -144,6 +144,26 @@ class RecordBatch:
             gone.append((expected, last_offset))
         return gone
 
+    def without(self, ranges: Sequence[tuple[int, int]]) -> "RecordBatch":
+        """The same batch without the records of these ranges (ascending, disjoint, inclusive); its extent stays."""
+        ends, offsets, parts = array("I"), array("Q"), []
+        size = position = 0
+        for first, last in (*ranges, (self.last_offset + 1, self.last_offset + 1)):
+            begin, end = self._indexes(first, last)
+            begin, end = min(max(begin, position), self.record_count), max(end, position)
+            if begin > position:
+                start = self._ends[position - 1] if position else 0
+                ends.extend(each - start + size for each in self._ends[position:begin])
+                offsets.extend(
+                    range(self.base_offset + position, self.base_offset + begin)
+                    if self._offsets is None
+                    else self._offsets[position:begin]
+                )
+                parts.append(self._payload[start : self._ends[begin - 1] - 1])
+                size = ends[-1]
+            position = end
+        return RecordBatch(self.base_offset, self.last_offset, self.max_timestamp_ms, ends, offsets, b",".join(parts))
+
     def sparse(self, offsets: Sequence[int]) -> "RecordBatch":
         """The same batch with only these of its records, ascending; its extent stays."""
         kept = [self.slice(offset, offset) for offset in offsets]

@@ -59,11 +59,12 @@ ORDER BY b.base_offset
 
 
 class Bounds(NamedTuple):
-    """Where a partition begins and ends."""
+    """Where a partition begins and ends, and how often batches of it were replaced."""
 
     log_start_offset: int
     log_end_offset: int
     deleted: bool
+    replacements: int
 
 
 def lock_key(topic_id: str, partition: int) -> int:
@@ -128,13 +129,13 @@ async def make_partitions(connection: Connection, places: Sequence[tuple[str, in
 async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
     """Where partitions begin and end; those never appended to are left out."""
     rows = await connection.fetch(
-        f"""SELECT p.topic_id, p.partition, p.log_start_offset, {_END} AS log_end_offset, p.deleted
+        f"""SELECT p.topic_id, p.partition, p.log_start_offset, {_END} AS log_end_offset, p.deleted, p.replacements
             FROM log.partitions p
             JOIN unnest($1::uuid[], $2::int[]) AS t(topic_id, partition) USING (topic_id, partition)""",
         [topic_id for topic_id, _ in places],
         [partition for _, partition in places],
     )
-    return {(str(row[0]), row[1]): Bounds(row[2], row[3], row[4]) for row in rows}
+    return {(str(row[0]), row[1]): Bounds(*row[2:]) for row in rows}
 
 
 async def appended(
