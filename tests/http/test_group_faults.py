@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -103,49 +104,40 @@ def test_gi_001_what_could_not_be_initialised_is_when_the_share_coordinator_is_b
     wait_until(lambda: member.beat() and member.count == 2, 60)
 
 
-def test_gi_023_offsets_that_could_not_be_deleted_are_with_the_next_call(
-    stack: Stack, own_gateway: Gateway, name: str
+def test_gi_023_gi_025_what_could_not_be_done_is_done_by_the_next_call(
+    stack: Stack,
+    own_gateway: Gateway,
+    restart: Callable[[str], None],
+    background: ThreadPoolExecutor,
+    name: str,
 ) -> None:
-    own_gateway.create_topic(name, partitions=2)
-    own_gateway.acquire(name, name)
+    """A topic's offsets are deleted, a group is deleted, another one is reset, all while no state can be changed."""
+    forgetful, gone, steady = f"{name}-1", f"{name}-2", f"{name}-3"
+    own_gateway.produce_batches(name, 4)
+    for group in (forgetful, gone, steady):
+        assert own_gateway.acquire(group, name, max_records=2) == ["0-1×1"]
+        assert own_gateway.settle(group, name, 0, 1, "accept") == "applied"
     away(stack, "share coordinator")
     try:
-        refused = own_gateway.try_delete_offsets(name, name)
-        assert refused.status_code == 503
-        assert own_gateway.http.get(f"/v1/share-groups/{name}/offsets").json().get("topics", []) == []
-    finally:
-        back(stack, "share coordinator")
-    assert own_gateway.try_delete_offsets(name, name).status_code == 204
-    problem(own_gateway.try_delete_offsets(name, name), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
-
-
-def test_gi_025_a_group_that_could_not_be_deleted_is_with_the_next_call(
-    stack: Stack, own_gateway: Gateway, restart: Callable[[str], None], name: str
-) -> None:
-    own_gateway.produce_batches(name, 3)
-    own_gateway.acquire(name, name)
-    own_gateway.settle(name, name, 0, 2, "accept")
-    away(stack, "share coordinator")
-    try:
-        assert own_gateway.try_delete_group(name).status_code == 503
-        assert good(own_gateway.http.get(f"/v1/share-groups/{name}"))["state"] == "Empty"
+        refused = [
+            background.submit(own_gateway.try_delete_offsets, forgetful, name),
+            background.submit(own_gateway.try_delete_group, gone),
+            background.submit(own_gateway.try_reset, steady, "latest", name),
+        ]
+        for response in (future.result() for future in refused):
+            assert response.status_code == 503, response.text
+            assert not response.json()["definite"]
+        for group in (forgetful, gone, steady):
+            assert good(own_gateway.http.get(f"/v1/share-groups/{group}"))["state"] == "Empty"
     finally:
         back(stack, "share coordinator")
     restart("group coordinator")
-    wait_until(lambda: own_gateway.try_delete_group(name).status_code in (204, 404))
-    assert own_gateway.acquire(name, name) == ["0-2×1"]
-
-
-def test_a_reset_that_failed_leaves_the_group_where_it_was(stack: Stack, own_gateway: Gateway, name: str) -> None:
-    own_gateway.produce_batches(name, 4)
-    own_gateway.acquire(name, name, max_records=2)
-    own_gateway.settle(name, name, 0, 1, "accept")
-    away(stack, "share coordinator")
-    try:
-        assert own_gateway.try_reset(name, "latest", name).status_code == 503
-    finally:
-        back(stack, "share coordinator")
-    assert own_gateway.acquire(name, name) == ["2-3×1"]
+    assert own_gateway.acquire(steady, name) == ["2-3×1"], "a reset that failed leaves the group where it was"
+    assert own_gateway.try_delete_offsets(forgetful, name).status_code == 204
+    problem(own_gateway.try_delete_offsets(forgetful, name), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert own_gateway.try_delete_group(gone).status_code == 204
+    for group in (forgetful, gone):
+        assert own_gateway.acquire(group, name) == ["0-3×1"]
 
 
 def test_lg_007_lag_is_the_same_after_restarts(own_gateway: Gateway, restart: Callable[[str], None], name: str) -> None:
