@@ -118,8 +118,12 @@ class Gateway:
     def acknowledge(
         self, group: str, member_id: str, ranges: Sequence[Range], type: str, reason: str | None = None
     ) -> list[Range]:
-        """Say one thing of many ranges, until each is settled. Returns: those no longer held by the member."""
+        """Say one thing of many ranges, until each is settled. Returns: those no longer held by the member.
+
+        A refusal is asked for twice: the first may tell of a moment alone, as while another write is under way.
+        """
         lost: list[Range] = []
+        refused_once: set[Range] = set()
         deadline = time.monotonic() + self._connection.timeout_ms / 1000
         waiting = list(ranges)
         while waiting:
@@ -129,8 +133,11 @@ class Gateway:
             for entry, result in zip(sent, results, strict=True):
                 if result.status == "unknown" or result.retriable:
                     again.append(entry)
-                elif result.status == "failed":
-                    lost.append(entry)
+                elif result.status == "failed" and entry not in refused_once:
+                    refused_once.add(entry)
+                    again.append(entry)
+                elif result.status == "failed" or (result.status == "ignored" and type == "renew"):
+                    lost.append(entry)  # ignored: others have settled it, and the group is past it
             waiting[: len(sent)] = again
             if again:
                 if time.monotonic() > deadline:
