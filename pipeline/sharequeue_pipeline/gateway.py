@@ -39,6 +39,8 @@ MAX_ACKNOWLEDGEMENTS: Final = 1000
 """In one call."""
 READ_RECORDS: Final = 10_000
 READ_BYTES: Final = 16 * 1024 * 1024
+KEY_RETENTION_MS: Final = 7 * 86_400_000
+"""A query may be started again after days."""
 REPEAT_PAUSE_S: Final = 0.2
 FIRST_TRY_S: Final = 10.0
 """How long it may take to find out that there is no gateway at all."""
@@ -200,8 +202,9 @@ class Gateway:
 
     def produce(self, topic: str, body: bytes, idempotency_key: str) -> None:
         """Append the records of a request's body, once. Waits and repeats while the gateway is busy or away."""
+        headers = {"Idempotency-Key": idempotency_key, "Idempotency-Retention-Ms": str(KEY_RETENTION_MS)}
         try:
-            self._exchange(PRODUCE, body, {"Idempotency-Key": idempotency_key}, topic=topic)
+            self._exchange(PRODUCE, body, headers, topic=topic)
         except ApiError as error:
             raise refused(error, self._connection.url) from None
 

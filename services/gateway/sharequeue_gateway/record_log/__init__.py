@@ -42,6 +42,7 @@ class IdempotencyKey(NamedTuple):
     """Names a produce request: a repeat of it answers the first answer again.
 
     `fingerprint`: SHA-256 of the request. `answer`: makes the answer of the base offsets; it is kept with the key.
+    `lasting`: for 7 days, else for 24 hours. A repeat must say the same.
     """
 
     caller: str
@@ -50,6 +51,7 @@ class IdempotencyKey(NamedTuple):
     key: str
     fingerprint: bytes
     answer: Callable[[Sequence[int]], bytes]
+    lasting: bool = False
 
 
 class AppendResult(NamedTuple):
