@@ -83,10 +83,15 @@ def job(work: Callable[P, int | None]) -> Callable[P, None]:
     return command
 
 
+def away(text: str) -> bool:
+    """Whether a fault is that the gateway cannot be reached."""
+    return _AWAY.search(text) is not None
+
+
 def explain(text: str) -> int:
     """Say what went wrong. Returns: the exit code."""
     say(f"sharequeue: {text}")
-    return UNREACHABLE if _AWAY.search(text) else FAILED
+    return UNREACHABLE if away(text) else FAILED
 
 
 def _line_of(text: str) -> str:
