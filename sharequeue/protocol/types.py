@@ -6,7 +6,6 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-
 Int64 = Annotated[int, msgspec.Meta(extra_json_schema={"format": "int64"})]
 
 
