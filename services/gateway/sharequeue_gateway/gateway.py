@@ -20,6 +20,7 @@ from sharequeue_gateway.app import create_gateway_app
 from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.audit_api import AuditApi
 from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.fetch import Fetcher
 from sharequeue_gateway.group_admin import GroupAdminApi
@@ -37,6 +38,7 @@ from sharequeue_gateway.producing import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.records_api import RecordsApi
+from sharequeue_gateway.redriving import Redriving
 from sharequeue_gateway.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routed_fetch import RoutedFetch
@@ -165,9 +167,11 @@ async def prepare(settings: Settings) -> Service:
             sessions=sessions,
         ),
         TopicsApi(metadata, record_log),
+        CompactionApi(metadata, record_log.compaction),
         GroupsApi(metadata, record_log, leader, dead_letters, routing),
         MembershipApi(metadata, cluster, group_use),
         GroupAdminApi(metadata, record_log, leader),
+        Redriving(metadata, record_log),
         group_use,
         ActivityApi(activity, activity_log),
         AuditApi(metadata, share_coordinator, record_log),
