@@ -271,6 +271,7 @@ def holders_are_heard(known: Known) -> Iterator[Violation]:
 def _surely_holds(known: Known, life: RecordLife, ack: Acknowledge) -> bool:
     return any(
         (delivery.member, delivery.count) == (ack.member, ack.delivery_count)
+        and delivery.span.ended_s <= ack.span.started_s
         and not known.without_redis(delivery.asked_s, ack.span.ended_s)
         and ack.span.ended_s < known.lock_held_until(life, delivery, ack.span.ended_s, but=ack.span)
         for delivery in life.deliveries

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sharequeue.embedded import EmbeddedError
 from sharequeue.stack import ServiceProcess, Stack
 from tests.chaos.history import History, Span, Trouble
 
 STORES: Final = ("PostgreSQL", "Redis")
-STOP_S: Final = 15.0
+START_S: Final = 30.0
 TURN_S: Final = 0.1
 
 
@@ -55,6 +56,7 @@ class Nemesis:
         self._stack = stack
         self._history = history
         self._down: set[str] = set()
+        self._log_from: dict[str, int] = {}
         self._wall_s = time.time() - time.monotonic()
         self.complaints: list[str] = []
         """What services did that none should, whatever is done to others."""
@@ -74,6 +76,8 @@ class Nemesis:
         await self._all_alive()
 
     async def _carry_out(self, step: Step) -> None:
+        if step.victim in self._down:
+            return  # it took longer than planned
         started_s = time.monotonic()
         self._down.add(step.victim)
         try:
@@ -105,7 +109,7 @@ class Nemesis:
             if code not in (0, -signal.SIGTERM):  # the latter: it had not begun to serve
                 self.complaints.append(f"{service.name} ended with {code} {seconds:.1f} s after SIGTERM")
         await asyncio.sleep(step.hold_s)
-        service.start()
+        self._start(service)
 
     async def _break_store(self, step: Step) -> None:
         store = self._stack.postgres if step.victim == "PostgreSQL" else self._stack.redis
@@ -120,8 +124,16 @@ class Nemesis:
             return
         await asyncio.to_thread(store.kill if step.action == "kill" else store.stop)
         await asyncio.sleep(step.hold_s)
-        store.launch()
-        await asyncio.to_thread(store.wait)
+        until_s = time.monotonic() + START_S
+        while True:
+            store.launch()
+            try:
+                await asyncio.to_thread(store.wait)
+                return
+            except EmbeddedError:  # what is left of the killed one still holds its memory
+                if time.monotonic() > until_s:
+                    raise
+                await asyncio.sleep(TURN_S)
 
     async def _supervise(self) -> None:
         while True:
@@ -129,19 +141,26 @@ class Nemesis:
             for service in self._stack.services:
                 if service.name not in self._down and not service.alive():
                     self._note_end(service)
-                    service.start()
+                    self._start(service)
+
+    def _start(self, service: ServiceProcess) -> None:
+        self._log_from[service.name] = service._log_file.stat().st_size
+        service.start()
 
     def _note_end(self, service: ServiceProcess) -> None:
+        """One that cannot start, while what it needs is away, may end; one that serves may not."""
         now_s = time.monotonic()
         self._history.troubles.append(Trouble(Span(now_s, now_s), f"{service.name} ended by itself"))
-        code = service.process.returncode if service.process is not None else None
-        self.complaints.append(f"{service.name} ended by itself with {code}: {service.died()}")
+        log = service._log_file.read_bytes()[self._log_from.get(service.name, 0) :].decode(errors="replace")
+        entries = [entry for line in log.splitlines() if (entry := _entry(line)) is not None]
+        if any(entry["message"] == "listening" for entry in entries):
+            self.complaints.append(f"{service.name} ended by itself: {entries[-1]}")
 
     async def _all_alive(self) -> None:
         for service in self._stack.services:
             if not service.alive():
                 self._note_end(service)
-                service.start()
+                self._start(service)
 
     def windows_without_redis(self, logs: Path) -> list[Span]:
         """When gateways went on without Redis, as their logs tell; until it was back, or the gateway gone."""

@@ -91,6 +91,7 @@ class Run:
             await asyncio.gather(*consumers)
             await self._note_the_end()
         finally:
+            self.history.without_redis = self._nemesis.windows_without_redis(self._stack._data_dir / "logs")
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -163,8 +164,6 @@ class Run:
                     int(headers["__dlq.errors.delivery.count"]),
                 )
                 self.history.dead_letters.append(letter)
-        logs = self._stack._data_dir / "logs"
-        self.history.without_redis = self._nemesis.windows_without_redis(logs)
 
     async def _read(self, topic: str, partition: int) -> list[dict[str, Any]]:
         records: list[dict[str, Any]] = []
