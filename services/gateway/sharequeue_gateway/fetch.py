@@ -79,8 +79,10 @@ class WaitingFetch:
         return self.client_gone or self.replaced
 
     def gone(self) -> bool:
-        """Whether the client has hung up by now, as far as this host has heard."""
-        return self.client_gone if self._watcher is not None else self._gone()
+        """Whether the client has hung up by now, as far as this host has heard; then the fetch is over."""
+        if self._watcher is None and not self.client_gone:
+            self.client_gone = self._gone()
+        return self.client_gone
 
     def _start_listening(self) -> None:
         if self._watcher is None:
@@ -254,13 +256,16 @@ class Fetcher:
         self._waiting[waiting] = leds
         try:
             now_ms = self._clock.now_ms()
-            if not any(may_acquire(led, self._record_log, now_ms) for led in leds):
+            if not any(self._may_acquire(led, now_ms) for led in leds):
                 await waiting.wait(seconds)
         finally:
             del self._waiting[waiting]
             for led in leds:
                 led.remove_waiter(waiting)
         return leds
+
+    def _may_acquire(self, led: LedSharePartition, now_ms: int) -> bool:
+        return self._leader.allowed_to_acquire() and may_acquire(led, self._record_log, now_ms)
 
     def pass_on_later(self, leds: Sequence[LedSharePartition]) -> None:
         """Another gateway was told to fetch: if it takes nothing, the next one that waits is told."""
@@ -278,7 +283,7 @@ class Fetcher:
                 continue
             if led.reading:
                 led.turned_away = True  # whoever reads passes it on
-            elif may_acquire(led, self._record_log, now_ms):
+            elif self._may_acquire(led, now_ms):
                 if waiting is None or led.turned_away:
                     led.turned_away = False
                     led.wake()
@@ -294,7 +299,7 @@ class Fetcher:
         faults: list[PartitionFault],
         last_look: bool,
     ) -> list[Acquisition]:
-        if limits.max_records == 0 or limits.max_bytes == 0:
+        if limits.max_records == 0 or limits.max_bytes == 0 or not self._leader.allowed_to_acquire():
             return []
         now_ms = self._clock.now_ms()
         taken = []

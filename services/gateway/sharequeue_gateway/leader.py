@@ -327,6 +327,10 @@ class Leader:
 
     # Locks
 
+    def allowed_to_acquire(self) -> bool:
+        """Without Redis nothing but the lease keeps a gateway that was replaced from handing out records."""
+        return not self._lock_timers.degraded or self._cluster.lease_holds()
+
     async def record_locks(
         self,
         led: LedSharePartition,
@@ -348,7 +352,7 @@ class Leader:
                 for first, last, delivery_count, deadline_ms in ranges
             }
             write = LockWrite(led.key, machine.leader_epoch, self._remind_at_ms(led), entries, over, fetch)
-        leads = await self._lock_timers.write(write)
+        leads = await self._lock_timers.write(write) and self.allowed_to_acquire()
         if not leads:
             log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
             self.unload(led)
@@ -434,8 +438,13 @@ class Leader:
 
     async def sweep(self) -> None:
         """End locks that are due without Redis's help, and unload what is idle. For ever."""
+        held_back = False
         while True:
             await asyncio.sleep(SWEEP_PAUSE_S)
+            if held_back and self.allowed_to_acquire():
+                for led in self._led.values():
+                    led.wake()
+            held_back = not self.allowed_to_acquire()
             now_ms = self._clock.now_ms()
             idle_before_ms = now_ms - self._loader.idle_ms
             for index, led in enumerate(list(self._led.values())):
