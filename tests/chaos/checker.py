@@ -318,9 +318,42 @@ def _settled_by_another(known: Known, life: RecordLife, settlement: Settlement) 
                 continue
             text = f"{settlement.kind} of delivery {settlement.count} by {settlement.member}, not {delivery.member}"
             yield life.violation("owner", text)
-        if delivery.count > settlement.count and delivery.span.ended_s < settlement.span.started_s:
-            text = f"{settlement.kind} of delivery {settlement.count} was applied after delivery {delivery.count}"
-            yield life.violation("stale", text)
+
+
+def only_the_latest_counts(known: Known) -> Iterator[Violation]:
+    """What a later delivery has taken over is not settled by an earlier one.
+
+    Of a range the part below the start offset is passed over, so what is finished may stand beside what is not.
+    """
+    for ack in known.history.acknowledged:
+        number = known.life_of(ack.group, ack.span)
+        if number is None or ack.status != "applied":
+            continue
+        lives = [known.lives[ack.group, number, place] for place, _ in ack.places()]
+        stale = [life for life in lives if _taken_over(known, life, ack)]
+        held = [life for life in stale if not _may_be_finished(life, ack)]
+        if held or (stale and len(stale) == len(lives)):
+            text = f"{','.join(ack.kinds)} of delivery {ack.delivery_count} by {ack.member} after a later delivery"
+            yield (held or stale)[0].violation("stale", text)
+
+
+def _taken_over(known: Known, life: RecordLife, ack: Acknowledge) -> bool:
+    return any(
+        delivery.count > ack.delivery_count
+        and delivery.span.ended_s < ack.span.started_s
+        and not known.without_redis(delivery.asked_s, ack.span.ended_s)
+        for delivery in life.deliveries
+    )
+
+
+def _may_be_finished(life: RecordLife, ack: Acknowledge) -> bool:
+    return any(
+        settlement.kind in TERMINAL
+        and settlement.status != "failed"
+        and settlement.span != ack.span
+        and settlement.span.started_s < ack.span.ended_s
+        for settlement in life.settlements
+    )
 
 
 def every_group_finishes(known: Known) -> Iterator[Violation]:
@@ -385,6 +418,7 @@ RULES: Final[Sequence[Rule]] = (
     one_holder_at_a_time,
     holders_are_heard,
     settled_is_settled,
+    only_the_latest_counts,
     every_group_finishes,
     resets_hold,
 )

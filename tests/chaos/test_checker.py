@@ -152,6 +152,18 @@ def locks_lost_without_redis(told: Told) -> None:
     told.acknowledge("b", 0, 0, 1, "accept")
 
 
+def what_is_finished_is_passed_over(told: Told) -> None:
+    """The lock of a range has ended; its first record was finished by another member, the second came back."""
+    told.produce(10, 11)
+    told.fetch("a", 0, 1, 1)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+    told.acknowledge("a", 0, 1, 1, "release")
+    told.fetch("b", 1, 1, 2)
+    told.acknowledge("b", 1, 1, 2, "accept")
+
+
 SOUND: tuple[Story, ...] = (
     accepted_at_once,
     released_and_delivered_again,
@@ -163,6 +175,7 @@ SOUND: tuple[Story, ...] = (
     requests_without_an_answer,
     begun_anew,
     locks_lost_without_redis,
+    what_is_finished_is_passed_over,
 )
 
 
