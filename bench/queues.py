@@ -56,10 +56,10 @@ class ShareQueue:
 
     name = "sharequeue"
 
-    def __init__(self, url: str, topic: str) -> None:
+    def __init__(self, url: str, topic: str, group: str | None = None) -> None:
         self._client = Client(url, deadline_s=60)
         self._topic = {"topic": topic}
-        self._group = {"group": topic}
+        self._group = {"group": group or topic}
         self._topics = [topic]
         self._member_id = new_name()
 

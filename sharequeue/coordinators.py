@@ -108,10 +108,13 @@ class CoordinatorClient:
 
     async def learn(self) -> None:
         """Ask who owns what. Raises: ApiError: nobody answered."""
+        await asyncio.shield(self._start_learning())
+
+    def _start_learning(self) -> "asyncio.Task[None]":
         if self._learning is None or self._learning.done():
             self._learning = asyncio.create_task(self._learn())
             self._learning.add_done_callback(lambda task: task.cancelled() or task.exception())  # whoever still waits
-        await asyncio.shield(self._learning)
+        return self._learning
 
     async def _learn(self) -> None:
         """Ask all at once: one may be paused, and the first answer is as good as any; epochs tell what is newer."""
@@ -256,13 +259,15 @@ class CoordinatorClient:
 
     async def _while_owned(self, key: str | None, url: str, asking: Coroutine[Any, Any, bytes]) -> bytes:
         """The answer of the instance at `url`, given up once another one owns the key: this one may be paused."""
+        if len(self._known_urls()) == 1:
+            return await asking
         attempt = asyncio.create_task(asking)
         try:
             while True:
                 done, _ = await asyncio.wait({attempt}, timeout=PATIENCE_S)
                 if done:
                     return attempt.result()
-                if key is not None and len(self._known_urls()) > 1:
+                if key is not None:
                     await self._learn_before(time.monotonic() + PATIENCE_S)
                     owner = self.owner(key)
                     if owner is not None and owner.url != url and not attempt.done():
@@ -299,7 +304,8 @@ class CoordinatorClient:
         )
 
     async def write_batch(self, request: WriteBatchRequest, *, deadline_s: float | None = None) -> WriteBatchResponse:
-        """Writes of several groups, each share-partition with its own result. Raises: ApiError: no owner answered."""
+        """Writes of several groups, each share-partition with its own result: 14 and 16 too, for whoever repeats these
+        by themselves. Raises: ApiError: no owner answered."""
         entries = [
             Entry(SharePartitionKey(group.group_id, topic.topic_id or "", state.partition), state)
             for group in request.groups
@@ -312,7 +318,7 @@ class CoordinatorClient:
             answer: WriteBatchResponse = await self.call(apis.WRITE_STATE_BATCH, body, key=key, deadline_s=seconds)
             return [result for group in answer.groups for topic in group.results for result in topic.partitions]
 
-        results = iter(await self._split(entries, send, deadline_s))
+        results = iter(await self._split(entries, send, deadline_s, repeat=False))
         return WriteBatchResponse(
             groups=[
                 GroupStateResult(
@@ -327,9 +333,13 @@ class CoordinatorClient:
         )
 
     async def _split(
-        self, entries: Sequence[Entry], send: Send, deadline_s: float | None
+        self, entries: Sequence[Entry], send: Send, deadline_s: float | None, *, repeat: bool = True
     ) -> list[PartitionStateResult]:
-        """Send the entries to their owners side by side, and what was refused as not owned once more, until the deadline."""
+        """Send the entries to their owners side by side.
+
+        Args:
+            repeat: send what was refused as not owned once more, until the deadline.
+        """
         deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
         results: dict[int, PartitionStateResult] = {}
         waiting: list[int] = list(range(len(entries)))
@@ -337,10 +347,15 @@ class CoordinatorClient:
         while True:
             parts = await self._by_owner([entries[place].key for place in waiting], deadline)
             seconds = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
-            answers = await asyncio.gather(
-                *(send(key, [entries[waiting[at]] for at in part], seconds) for key, part in parts),
-                return_exceptions=True,
-            )
+            sending = [send(key, [entries[waiting[at]] for at in part], seconds) for key, part in parts]
+            answers: list[list[PartitionStateResult] | BaseException]
+            if len(sending) == 1:  # without a task: this is on the way of every acknowledgement
+                try:
+                    answers = [await sending[0]]
+                except ApiError as error:
+                    answers = [error]
+            else:
+                answers = await asyncio.gather(*sending, return_exceptions=True)
             failures = []
             for (_, part), answer in zip(parts, answers, strict=True):
                 places = [waiting[at] for at in part]
@@ -356,7 +371,9 @@ class CoordinatorClient:
             if len(failures) == len(parts) and len(waiting) == len(entries) and failures:
                 raise failures[0]
             waiting = [place for place in waiting if results[place].error_code in (14, 16)]
-            if not waiting or time.monotonic() + pause_s + SHORTEST_ATTEMPT_S >= deadline:
+            if waiting:
+                self._start_learning()
+            if not waiting or not repeat or time.monotonic() + pause_s + SHORTEST_ATTEMPT_S >= deadline:
                 return [results[place] for place in range(len(entries))]
             await asyncio.sleep(pause_s)
             await self._learn_before(deadline)

@@ -181,8 +181,10 @@ class Ownership:
 
     async def raise_epochs(self, connection: Any) -> None:
         """Keep what is owned under higher epochs: a write whose outcome is not known has happened then, or never will."""
+        before = frozenset(self._epochs)
         raised = await self._store.raise_epochs(connection, self.instance)
-        self._keep(raised)
+        taken_meanwhile = {shard: epoch for shard, epoch in self._epochs.items() if shard not in before}
+        self._keep(taken_meanwhile | raised)
 
     async def held(self, connection: Any, epochs: Mapping[int, int]) -> bool:
         """Within a transaction: whether it may write under these epochs. They then hold until it ends."""

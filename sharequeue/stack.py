@@ -65,6 +65,13 @@ class ServiceProcess:
                 preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - before any thread starts
             )
 
+    @property
+    def pid(self) -> int:
+        """The process's id. Raises: StackError: it was never started."""
+        if self.process is None:
+            raise StackError(f"the {self.name} was not started")
+        return self.process.pid
+
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 

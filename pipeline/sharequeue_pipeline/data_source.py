@@ -9,8 +9,9 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    InputPartition,
 )
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway import Gateway
@@ -77,7 +78,17 @@ class _Refusal(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, fault: PipelineError) -> None:
         self._told = str(fault)
 
-    def _refuse(self, *_: Any) -> Any:
+    def initialOffset(self) -> dict[str, Any]:
         raise PipelineError(self._told)
 
-    initialOffset = latestOffset = partitions = read = prepareForTriggerAvailableNow = _refuse
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise PipelineError(self._told)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise PipelineError(self._told)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise PipelineError(self._told)
+
+    def read(self, partition: InputPartition) -> Any:
+        raise PipelineError(self._told)

@@ -132,6 +132,8 @@ class _Member:
         self._gateway = Gateway(options.connection)
         self._acquired_batch = -1
         """The last batch whose ranges this process acquired, or made sure to hold."""
+        self._renewed: tuple[int, list[Range]] = (-1, [])
+        """A batch of an earlier process, and what of it was still held."""
         self._settled_batch = 0
         self._lost = 0
         self._renewal = Renewal(options.connection, group, member_id) if options.lock_renew else None
@@ -193,6 +195,7 @@ class _Member:
         self._count_lost(lost, "are not read again: their locks ended before the query was back")
         gone = set(lost)
         held = [entry for entry in held if entry not in gone]
+        self._renewed = (offset["batch"], held)
         if self._renewal is not None and held:
             lock_ms = int(self._gateway.group_config(self._group)["share.record.lock.duration.ms"])
             self._renewal.hold(offset["batch"], held, lock_ms)
@@ -204,7 +207,8 @@ class _Member:
             return
         if self._renewal is not None:
             self._renewal.drop(offset["batch"])
-        finished = ranges.decode(offset["ranges"])
+        batch, held = self._renewed
+        finished = held if batch == offset["batch"] else ranges.decode(offset["ranges"])
         lost = self._gateway.acknowledge(self._group, self.member_id, finished, "accept")
         self._count_lost(lost, "were processed, but not accepted: their locks had ended. They are delivered again")
         self._settled_batch = offset["batch"]
@@ -241,6 +245,10 @@ def _report(directory: str, member_id: str, options: SourceOptions) -> None:
         "group": options.group,
         "on_error": options.on_error,
     }
-    file = Path(directory) / member_id
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+    try:
+        file = os.open(Path(directory) / member_id, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as fault:
+        log.warning("at its end the query cannot settle what it holds, its locks will run out: %s", fault)
+        return
+    with open(file, "w") as opened:
         json.dump(report, opened)

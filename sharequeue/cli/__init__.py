@@ -1,4 +1,4 @@
-"""The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `migrate`, `healthcheck`."""
+"""The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `pipeline`, `migrate`, `healthcheck`, `completion`."""
 
 import importlib
 from typing import Final
@@ -13,8 +13,10 @@ MODULES: Final = {
     "consume": "consuming",
     "topics": "topics",
     "groups": "groups",
+    "pipeline": "pipeline",
     "migrate": "migrating",
     "healthcheck": "operate",
+    "completion": "completing",
 }
 
 

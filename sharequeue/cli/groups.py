@@ -1,9 +1,10 @@
-"""`sharequeue groups`: what a share group has in flight, how far it is, its settings."""
+"""`sharequeue groups`: what a share group has in flight, how far it is, its settings; the rest is in `group_admin`."""
 
 from datetime import datetime
 
 import click
 
+from sharequeue.cli import group_admin
 from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import InFlightQuery, ListInFlightResponse, ListShareGroupOffsetsResponse
@@ -14,8 +15,18 @@ def groups() -> None:
     """Look at share groups and set them up."""
 
 
+for command in (
+    group_admin.list_groups,
+    group_admin.describe,
+    group_admin.delete,
+    group_admin.reset_offsets,
+    group_admin.delete_offsets,
+):
+    groups.add_command(command)
+
+
 @groups.command("in-flight")
-@click.argument("group")
+@group_admin.group_argument
 @click.option("--topic", help="only of this topic")
 @click.option("--partition", type=click.IntRange(min=0), help="only of this partition of --topic")
 @json_option
@@ -65,7 +76,7 @@ def _time(epoch_ms: int | None) -> str | None:
 
 
 @groups.command()
-@click.argument("group")
+@group_admin.group_argument
 @json_option
 @url_option
 @run
@@ -92,7 +103,7 @@ async def offsets(group: str, as_json: bool, url: str) -> None:
 
 
 @groups.command()
-@click.argument("group")
+@group_admin.group_argument
 @click.option(
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="e.g. share.record.lock.duration.ms=60000; repeatable"
 )

@@ -22,9 +22,8 @@ COUNT: Final = click.IntRange(1, 64)
 @click.option("--gateway-port", type=PORT, default=8080, show_default=True, help="0 takes a free port")
 @click.option("--coordinator-port", type=PORT, default=8081, show_default=True, help="0 takes a free port")
 @click.option("--share-coordinator-port", type=PORT, default=8082, show_default=True, help="0 takes a free port")
-@click.option(
-    "--coordinators", type=COUNT, default=1, show_default=True, help="group coordinators; further ones take free ports"
-)
+@click.option("--gateways", type=COUNT, default=1, show_default=True, help="further ones take free ports")
+@click.option("--coordinators", type=COUNT, default=1, show_default=True, help="group coordinators; likewise")
 @click.option("--share-coordinators", type=COUNT, default=1, show_default=True, help="likewise")
 @click.option("--postgres-url", help="your PostgreSQL in the place of the embedded one: postgresql://…")
 @click.option("--redis-url", help="your Redis in the place of the embedded one: redis://…")
@@ -33,6 +32,7 @@ def up(
     gateway_port: int,
     coordinator_port: int,
     share_coordinator_port: int,
+    gateways: int,
     coordinators: int,
     share_coordinators: int,
     postgres_url: str | None,
@@ -47,6 +47,7 @@ def up(
         gateway_port=gateway_port,
         coordinator_port=coordinator_port,
         share_coordinator_port=share_coordinator_port,
+        gateways=gateways,
         coordinators=coordinators,
         share_coordinators=share_coordinators,
         postgres_url=postgres_url,
@@ -63,10 +64,10 @@ def up(
     for number in ends:
         signal.signal(number, interrupt)
     try:
-        url = stack.start()
+        stack.start()
         if stack.postgres is not None and data_dir.absolute() not in stack.postgres.home.parents:
             click.echo(f"PostgreSQL's data is in {stack.postgres.home}", err=True)
-        click.echo(f"ready: {url}")
+        click.echo(f"ready: {' '.join(stack.urls)}")
         sys.stdout.flush()
         while True:
             time.sleep(0.3)

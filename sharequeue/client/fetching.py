@@ -7,14 +7,14 @@ the first one acquired and counts no delivery twice. Source: KIP-932, the consum
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sharequeue.client.deliveries import Pending
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError, InvalidShareSessionEpoch, ShareSessionNotFound
-from sharequeue.protocol.messages import FetchRequest, FetchResponse
+from sharequeue.protocol.messages import FetchRequest, FetchResponse, TopicPartitions
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
 from sharequeue.wire import Client
 
@@ -68,6 +68,8 @@ class Fetching:
         self._member_id = member_id
         self._limits = limits
         self._topics: list[str] = []
+        self._partitions: Mapping[str, list[int]] | None = None
+        """What a member is assigned, by topic; None: all partitions of the topics."""
         self._epoch = OPEN
         self._refresh_at = 0.0
         self._fetch_prefix = uuid.uuid4().hex[:16]
@@ -85,6 +87,13 @@ class Fetching:
     def subscribe(self, topics: Sequence[str]) -> None:
         """Fetch from these topics from now on: the session is opened anew. What is held stays held."""
         self._topics = list(dict.fromkeys(topics))
+        self._partitions = None
+        self._epoch = OPEN
+
+    def assign(self, partitions: Mapping[str, list[int]]) -> None:
+        """As `subscribe`, but only these partitions, by topic."""
+        self._topics = list(partitions)
+        self._partitions = partitions
         self._epoch = OPEN
 
     @property
@@ -106,23 +115,34 @@ class Fetching:
     def name_topics_soon(self, seconds: float) -> None:
         self._refresh_at = min(self._refresh_at, time.monotonic() + seconds)
 
-    async def fetch(self, acknowledgements: Sequence[Pending], max_wait_ms: int) -> Fetched:
-        """Fetch once, with acknowledgements.
+    def carry(self, acknowledgements: Sequence[Pending]) -> None:
+        """Have the next fetch carry acknowledgements."""
+        self._next().acknowledgements += acknowledgements
+
+    def _next(self) -> _Unanswered:
+        if self._unanswered is None:
+            self._fetches += 1
+            self._unanswered = _Unanswered(f"{self._fetch_prefix}-{self._fetches}")
+        return self._unanswered
+
+    async def fetch(self, max_wait_ms: int) -> Fetched:
+        """Fetch once, with the acknowledgements it is to carry.
 
         Raises: ApiError. Whatever it is, or if this is cancelled, the next call repeats the fetch and carries the same
             acknowledgements.
         """
-        if self._unanswered is None:
-            self._fetches += 1
-            self._unanswered = _Unanswered(f"{self._fetch_prefix}-{self._fetches}")
-        unanswered = self._unanswered
-        unanswered.acknowledgements += acknowledgements
+        unanswered = self._next()
         unanswered.attempts += 1
         max_wait_ms = min(max_wait_ms, MAX_WAIT_MS)
         named = self._epoch == OPEN or time.monotonic() >= self._refresh_at
         limits = self._limits
         request = FetchRequest(
-            topics=self._topics if named else None,
+            topics=self._topics if named and self._partitions is None else None,
+            topic_partitions=(
+                [TopicPartitions(topic=topic, partitions=some) for topic, some in self._partitions.items()]
+                if named and self._partitions is not None
+                else None
+            ),
             member_id=self._member_id,
             max_records=limits.max_records,
             max_bytes=limits.max_bytes,

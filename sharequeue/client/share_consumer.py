@@ -21,6 +21,7 @@ from sharequeue.client.deliveries import (
     releases,
 )
 from sharequeue.client.fetching import SESSION_LOST, Fetched, Fetching, FetchLimits
+from sharequeue.client.membership import Membership
 from sharequeue.client.renewing import Renewing
 from sharequeue.protocol.errors import ApiError, UnknownTopicId, UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
@@ -52,7 +53,8 @@ class ShareConsumer:
 
     Args:
         url: the gateway, e.g. "http://127.0.0.1:8080".
-        topics: names; a topic that does not exist yet is waited for.
+        topics: names, to fetch from all their partitions without being a member of the group; a topic that does not
+            exist yet is waited for. `subscribe` joins the group instead.
         member_id: 1 to 36 characters; made when None. Two consumers must not share one.
         max_records, max_bytes, min_bytes, batch_size, acquire_mode: as fetchRecords has them, for each poll.
         renew: keep the locks of held records alive in the background, where the group allows it, for as long as the
@@ -109,11 +111,13 @@ class ShareConsumer:
         """What the iteration handed out last."""
         self._settled = Settled()
         """Of acknowledgements whose failure the next poll raises."""
+        self._membership: Membership | None = None
+        self._max_poll_interval_s = max_poll_interval_ms / 1000
         self._commits: set[asyncio.Task[None]] = set()
         self._polling = False
         self._closed = False
         self._failing_since: float | None = None
-        self.subscribe(topics)
+        self._fetching.subscribe([topics] if isinstance(topics, str) else list(topics))
 
     async def __aenter__(self) -> Self:
         return self
@@ -130,11 +134,24 @@ class ShareConsumer:
 
     @property
     def subscription(self) -> list[str]:
-        return self._fetching.topics
+        return self._fetching.topics if self._membership is None else list(self._membership.topics)
+
+    @property
+    def assignment(self) -> dict[str, list[int]]:
+        """The partitions that polls fetch from, by topic, as a member that subscribed."""
+        return {} if self._membership is None else dict(self._membership.assignment)
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Consume these topics from the next poll on, instead of the earlier ones. What is held stays held."""
-        self._fetching.subscribe([topics] if isinstance(topics, str) else list(topics))
+        """Join the group for these topics, instead of the earlier ones: from now on polls fetch what is assigned.
+
+        Heartbeats are sent in the background. A member that was put out joins again; one that was not used for
+        max_poll_interval_ms leaves, and joins again with the next poll. Without topics it leaves. What is held stays
+        held. Called inside the event loop.
+        """
+        if self._membership is None:
+            self._membership = Membership(self._client, self.group, self.member_id, self._max_poll_interval_s)
+            self._fetching.assign({})
+        self._membership.subscribe([topics] if isinstance(topics, str) else topics)
 
     # Polling
 
@@ -164,7 +181,7 @@ class ShareConsumer:
         while not self._ready:
             await self._fill(ITERATION_WAIT_MS / 1000)
         self._current = self._ready.popleft()
-        self._renewing.used()
+        self._used()
         return self._current
 
     async def _fill(self, timeout_s: float) -> None:
@@ -177,7 +194,7 @@ class ShareConsumer:
         if self._explicit:
             self._check_acknowledged()
         self._accept_returned()
-        self._renewing.used()
+        self._used()
         self._polling = True
         try:
             await self._fetch(time.monotonic() + timeout_s, renews=self._collect())
@@ -244,9 +261,10 @@ class ShareConsumer:
                 if renews or self._ready or self._fetching.opening or len(self._pending) > MAX_CARRIED:
                     await self._send(self._take_pending(), self._settled, max(1.0, max_wait_s))
                 if not self._ready and not self._settled.failures:
-                    carried, self._pending = self._pending, []
-                    fetched = await self._fetching.fetch(carried, round(max_wait_s * 1000))
-                    fault = self._receive(fetched)
+                    fetched = await self._fetch_once(max_wait_s)
+                    if fetched is None and time.monotonic() < deadline:
+                        continue
+                    fault = None if fetched is None else self._receive(fetched)
                 self._failing_since = None
             except ApiError as error:
                 if error.error in SESSION_LOST:
@@ -270,6 +288,24 @@ class ShareConsumer:
                 self._fetching.name_topics_soon(0)
             await asyncio.sleep(min(max(pause_s, (fault and fault.retry_after_s) or 0), deadline - now))
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    async def _fetch_once(self, max_wait_s: float) -> Fetched | None:
+        """Fetch; None: a member was assigned something else meanwhile, or nothing at all. Raises: ApiError."""
+        membership = self._membership
+        if membership is not None:
+            membership.go_on()
+            if membership.changed.is_set():
+                membership.changed.clear()
+                self._fetching.assign(membership.assignment)
+            if membership.failure is not None:
+                raise membership.failure
+            if not membership.assignment:
+                await membership.unless_changed(asyncio.sleep(max_wait_s))
+                return None
+        carried, self._pending = self._pending, []
+        self._fetching.carry(carried)
+        fetching = self._fetching.fetch(round(max_wait_s * 1000))
+        return await (fetching if membership is None else membership.unless_changed(fetching))
 
     def _receive(self, fetched: Fetched) -> ApiError | None:
         """Take in a fetch's answer. Returns: why a partition failed, or None."""
@@ -312,7 +348,7 @@ class ShareConsumer:
         if self._implicit:
             raise IllegalState("this consumer acknowledges implicitly; make it with acknowledgement='explicit'")
         record.delivery.choose(record.offset, outcome_of(type, reason, delay_ms))
-        self._renewing.used()
+        self._used()
 
     acknowledge.any_thread = True  # type: ignore[attr-defined]  # the sync face calls it without its event loop
 
@@ -356,7 +392,7 @@ class ShareConsumer:
 
     def _take_to_commit(self) -> list[Pending]:
         self._accept_returned()
-        self._renewing.used()
+        self._used()
         self._collect()
         if self._polling:  # its acknowledgements are under way
             taken, self._pending = self._pending, []
@@ -383,6 +419,8 @@ class ShareConsumer:
                 await self._acknowledging.send(self._take_pending(), self._settled)
             finally:
                 await self._release_held()
+                if self._membership is not None:
+                    await self._membership.close(self._closing_deadline_s())
             self._settled.raise_failures()
         finally:
             await self._client.close()
@@ -391,12 +429,20 @@ class ShareConsumer:
         """Give back what is held and end the session. A service out of reach lets the locks end in their own time."""
         if not self._fetching.opened:
             return
-        deadline_s = CLOSE_DEADLINE_S if self._failing_since is None else FAILING_CLOSE_DEADLINE_S
+        deadline_s = self._closing_deadline_s()
         try:
             await self._acknowledging.send(releases(self._held), Settled(), deadline_s)
             await self._fetching.close(deadline_s)
         except ApiError as error:
             log.warning("what %s holds is released when its locks end: %s", self.member_id, error.detail)
+
+    def _closing_deadline_s(self) -> float:
+        return CLOSE_DEADLINE_S if self._failing_since is None else FAILING_CLOSE_DEADLINE_S
+
+    def _used(self) -> None:
+        self._renewing.used()
+        if self._membership is not None:
+            self._membership.used()
 
     def _check_open(self) -> None:
         if self._closed:

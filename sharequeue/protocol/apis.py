@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from sharequeue.protocol import group_messages, internal, messages
+from sharequeue.protocol import compaction_messages, group_messages, internal, messages, report_messages
 from sharequeue.protocol.messages import Request
 
 NO_BODY: Final = None
@@ -134,6 +134,28 @@ READ_RECORDS = Api(
     errors=(*_TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
     media_types=(ARROW_STREAM,),
+)
+LIST_RECORD_BATCHES = Api(
+    "listRecordBatches",
+    "GET",
+    "/v1/topics/{topic}/partitions/{partition}/batches",
+    "List the record batches of a partition: their offsets, how many records each holds, its generation.",
+    compaction_messages.ListRecordBatchesQuery,
+    compaction_messages.ListRecordBatchesResponse,
+    tag="Topics",
+    errors=(*_TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
+    idempotent=True,
+)
+REPLACE_RECORD_BATCHES = Api(
+    "replaceRecordBatches",
+    "POST",
+    "/v1/topics/{topic}/partitions/{partition}/replace-batches",
+    "Compact: take records out of batches of a topic with cleanup.policy=compact, all or none; offsets stay.",
+    compaction_messages.ReplaceRecordBatchesRequest,
+    compaction_messages.ReplaceRecordBatchesResponse,
+    tag="Topics",
+    errors=(*_TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE", "INVALID_UPDATE_VERSION", "MESSAGE_TOO_LARGE"),
+    idempotent=True,
 )
 
 # Produce
@@ -305,6 +327,30 @@ DELETE_SHARE_GROUP_OFFSETS = Api(
     status=204,
     tag="Groups",
     errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *_TOPIC_ERRORS),
+)
+REDRIVE_DEAD_LETTERS = Api(
+    "redriveDeadLetters",
+    "POST",
+    "/v1/share-groups/{group}/dead-letters/redrive",
+    "Send a group's dead letters back to their topics, each once.",
+    group_messages.RedriveDeadLettersRequest,
+    group_messages.RedriveDeadLettersResponse,
+    tag="Groups",
+    errors=(*_GROUP_ERRORS, *_TOPIC_ERRORS),
+    idempotent=True,
+)
+
+# Reports
+
+LIST_ACTIVITY = Api(
+    "listActivity",
+    "GET",
+    "/v1/reports/activity",
+    "What went through the queue, by hour, group and partition, a page at a time.",
+    report_messages.ListActivityQuery,
+    report_messages.ListActivityResponse,
+    tag="Reports",
+    idempotent=True,
 )
 
 # Every service

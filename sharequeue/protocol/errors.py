@@ -51,8 +51,9 @@ ERRORS: Final = (
     Error("NON_EMPTY_GROUP", 68, 409, "Group is in use"),
     Error("GROUP_ID_NOT_FOUND", 69, 404, "Unknown group"),
     Error("FENCED_LEADER_EPOCH", 74, 409, "Leader epoch is fenced", retriable=True),
-    Error("GROUP_MAX_SIZE_REACHED", 81, 429, "Group is full", retriable=True),
+    Error("GROUP_MAX_SIZE_REACHED", 81, 429, "Group is full"),
     Error("THROTTLING_QUOTA_EXCEEDED", 89, 429, "Throttled", retriable=True),
+    Error("INVALID_UPDATE_VERSION", 95, 409, "Another version is there"),
     Error("UNKNOWN_TOPIC_ID", 100, 404, "Unknown topic id"),
     Error("FENCED_MEMBER_EPOCH", 110, 409, "Member epoch is fenced"),
     Error("INVALID_RECORD_STATE", 121, 409, "Record is not in the state this needs"),
@@ -182,6 +183,10 @@ class GroupMaxSizeReached(ApiError):
 
 class Throttled(ApiError):
     error = BY_CODE["THROTTLING_QUOTA_EXCEEDED"]
+
+
+class InvalidUpdateVersion(ApiError):
+    error = BY_CODE["INVALID_UPDATE_VERSION"]
 
 
 class UnknownTopicId(ApiError):

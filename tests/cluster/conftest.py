@@ -1,37 +1,37 @@
 """A stack with three gateways."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
 from sharequeue.stack import Stack
 from tests.cluster.gateways import GatewayCluster
+from tests.conftest import NewDatabase
 
 LEASE_MS = 1500
 
 
 @pytest.fixture(scope="module")
-def stack_settings() -> dict[str, str]:
-    return {"SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": str(LEASE_MS)}
-
-
-@pytest.fixture(scope="module")
-def running(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayCluster]:
-    """The stack's gateway and two more."""
-    cluster = GatewayCluster(stack, tmp_path_factory.mktemp("gateways"))
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase, new_redis: Callable[[], str]
+) -> Iterator[Stack]:
+    settings = {"SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": str(LEASE_MS)}
+    data_dir = tmp_path_factory.mktemp("stack")
+    stack = Stack(data_dir, gateways=3, postgres_url=new_database(), redis_url=new_redis(), settings=settings)
     try:
-        cluster.start(3)
-        yield cluster
+        stack.start()
+        yield stack
     finally:
-        cluster.stop()
+        stack.stop()
 
 
 @pytest.fixture
-def cluster(running: GatewayCluster) -> GatewayCluster:
+def cluster(stack: Stack) -> GatewayCluster:
     """Three gateways that know each other, whatever the test before did to them."""
-    running.start(3)
-    return running
+    cluster = GatewayCluster(stack)
+    cluster.start()
+    return cluster
 
 
 @pytest.fixture

@@ -174,7 +174,7 @@ class Model:
         if absent:
             for offset in [o for first, final in absent for o in self.between(first, final)]:
                 record = self.records[offset]
-                if record.state is ACQUIRED or record.takeable:
+                if offset in call.taken or record.takeable:
                     record.state, record.member, record.lock_ends_ms = ARCHIVED, None, 0
                     call.taken.pop(offset, None)
             self.advance()

@@ -353,11 +353,22 @@ def test_offsets_without_a_record_are_archived_at_once() -> None:
     assert d.where() == (10, 10, 10, 0)
 
 
-def test_an_offset_without_a_record_is_archived_whoever_holds_it() -> None:
+def test_an_offset_without_a_record_stays_with_who_held_it_before() -> None:
+    """Compaction took it after it was delivered: who holds it may say what became of it, with its neighbours."""
     d = Driver()
     d.fetch("[0-4]", max=2, rl=True)
     assert d.fetch("[0-4]", "M2", max=1, rl=True, absent=[(1, 1), (4, 4)]) == "2-2×1"
-    assert d.states() == "0-0 AQ×1 | 1-1 AR×1 | 2-2 AQ×1 | 3-3 AV×0 | 4-4 AR×0"
+    assert d.states() == "0-2 AQ×1 | 3-3 AV×0 | 4-4 AR×0"
+    d.ack("0-1 Acc")
+    assert d.where() == (2, 4, 3, 1)
+
+
+def test_several_offsets_of_one_range_without_a_record() -> None:
+    d = Driver()
+    d.fetch("[0-9]")
+    d.ack("0-9 Rel")
+    assert d.fetch("[0-9]", absent=[(1, 2), (4, 4), (6, 8)]) == "0-0×2, 3-3×2, 5-5×2, 9-9×2"
+    assert d.machine.held_count == 4
 
 
 def test_tx_001_aborted_batches_are_cut_out() -> None:

@@ -16,6 +16,7 @@ from msgspec import NODEFAULT, Struct, structs
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
+import sharequeue.ownership
 import sharequeue.serving
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
@@ -37,6 +38,7 @@ METRIC_MODULES = (
     sharequeue_coordinator.group_metrics,
     sharequeue_share_coordinator.metrics,
     sharequeue.serving,
+    sharequeue.ownership,
 )
 PUBLIC = [api for api in vars(apis).values() if isinstance(api, Api) and not api.internal]
 

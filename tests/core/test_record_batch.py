@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -103,3 +103,36 @@ def test_an_emptied_batch_holds_nothing_but_its_extent(offsets: list[int]) -> No
     batch = reread(RecordBatch.encode(0, [tail(n) for n in range(5)], 7).sparse(offsets))
     assert [r["offset"] for r in decoded(batch, 0, 4)] == offsets  # type: ignore[index]
     assert (batch.base_offset, batch.last_offset) == (0, 4)
+
+
+@given(st.lists(values, min_size=1, max_size=12), st.data())
+def test_records_leave_in_any_order(sent: list[object], data: st.DataObject) -> None:
+    """Twice in a row, from a dense batch and then from one with gaps."""
+    batch = RecordBatch.encode(40, [tail(value) for value in sent], 7)
+    kept = set(range(40, 40 + len(sent)))
+    for _ in range(2):
+        edges = sorted(data.draw(st.sets(st.integers(40, 40 + len(sent)), max_size=6)))
+        gone = [(first, last - 1) for first, last in zip(edges[::2], edges[1::2], strict=False)]
+        batch = reread(batch.without(gone))
+        kept -= {offset for first, last in gone for offset in range(first, last + 1)}
+        assert (batch.base_offset, batch.last_offset, batch.max_timestamp_ms) == (40, 39 + len(sent), 7)
+        assert batch.record_count == len(kept)
+        for low, high in ((40, batch.last_offset), (41, batch.last_offset - 1)):
+            wanted = [offset for offset in sorted(kept) if low <= offset <= high]
+            assert decoded(batch, low, high) == [record(offset, sent[offset - 40]) for offset in wanted]
+        assert batch.size == len(batch.slice(40, batch.last_offset))
+
+
+def test_a_batch_without_records_is_still_one() -> None:
+    batch = reread(RecordBatch.encode(3, [tail(1), tail(2)], 7).without([(3, 4)]))
+    assert (batch.base_offset, batch.last_offset, batch.record_count, batch.size) == (3, 4, 0, 0)
+    assert (batch.slice(3, 4), batch.absent(3, 4)) == (b"", [(3, 4)])
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 30, -1])
+def test_bytes_that_are_no_batch_are_refused(length: int) -> None:
+    stored = RecordBatch.encode(5, [tail(number) for number in range(3)], 7).stored()
+    assert RecordBatch.decode(5, 7, 7, stored).record_count == 3
+    for broken in (stored[:length], stored[:length] + b"," * 200):
+        with pytest.raises(CorruptBatch, match="batch 5"):
+            RecordBatch.decode(5, 7, 7, broken)

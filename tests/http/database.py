@@ -1,7 +1,7 @@
-"""The stack's database behind its back: to look what is stored, and to have it refuse dead letters."""
+"""The stack's database behind its back: to look what is stored, and to have it refuse dead letters and states."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,3 +39,28 @@ def refused_dead_letters(database_url: str, group: str, *offsets: int) -> Iterat
     )
     yield
     sql(database_url, f"DROP FUNCTION log.refuse_{group} CASCADE")
+
+
+@contextmanager
+def refused_state_writes(database_url: str, group: str, times: int = 1_000_000) -> Iterator[Callable[[], int]]:
+    """While this lasts the database cancels writes of a group's state, the first `times`; yields how often it was tried."""
+    refuse = f"share_state.refuse_{group}"
+    sql(database_url, f"CREATE SEQUENCE {refuse}_tries")
+    sql(
+        database_url,
+        f"""CREATE FUNCTION {refuse}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+              IF EXISTS (SELECT FROM share_state.share_partitions WHERE key_id = NEW.key_id AND group_id = '{group}')
+                AND nextval('{refuse}_tries') <= {times} THEN RAISE 'not now' USING ERRCODE = 'query_canceled'; END IF;
+              RETURN NEW;
+            END $$""",
+    )
+    sql(
+        database_url,
+        f"""CREATE TRIGGER refuse_{group} BEFORE INSERT ON share_state.share_records
+            FOR EACH ROW EXECUTE FUNCTION {refuse}()""",
+    )
+    try:
+        yield lambda: int(sql(database_url, f"SELECT last_value FROM {refuse}_tries")[0][0])
+    finally:
+        sql(database_url, f"DROP FUNCTION {refuse} CASCADE")
+        sql(database_url, f"DROP SEQUENCE {refuse}_tries")

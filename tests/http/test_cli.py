@@ -243,7 +243,7 @@ def test_progress_is_shown_on_a_terminal_alone(
 # Consume
 
 
-def test_what_is_printed_is_accepted(run: Run, process: Run, client: httpx.Client, name: str) -> None:
+def test_cl_013_what_is_printed_is_accepted(run: Run, process: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, "text", {"n": [1, None]}, 3)
     ask(client, "POST", f"/v1/topics/{name}/records", {"records": [{"value_base64": "AAE="}, {"tombstone": True}]})
     done = process("consume", name, "--group", name, "--max-records", "2")
@@ -270,7 +270,7 @@ def test_records_as_json(run: Run, client: httpx.Client, name: str) -> None:
     assert second == {**place, **records[1], "offset": 1, "headers": {}}
 
 
-def test_all_are_released_or_rejected_with_a_reason(run: Run, client: httpx.Client, name: str) -> None:
+def test_cl_013_all_are_released_or_rejected_with_a_reason(run: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, *range(3))
     done = run("consume", name, "-g", name, "--release", "--reason", "look", *SOON)
     assert (done.stdout, done.stderr) == (b"0\n1\n2\n", b"3 records released\n")  # each once
@@ -357,7 +357,7 @@ def test_each_record_is_asked_about_on_a_terminal(
     assert b"terminal" in run("consume", name, "-g", name, "--explicit", code=WRONG_USAGE).stderr
 
 
-def test_what_consuming_refuses(run: Run, process: Run, name: str) -> None:
+def test_cl_013_what_consuming_refuses(run: Run, process: Run, name: str) -> None:
     run("consume", name, code=WRONG_USAGE)
     run("consume", name, "-g", name, "--release", "--reject", code=WRONG_USAGE)
     run("consume", name, "-g", name, "--reason", "x", code=WRONG_USAGE)

@@ -379,6 +379,27 @@ def test_each_record_gets_a_word_before_the_next_poll(run: Run, stack: Stack, cl
     run(main())
 
 
+def test_ee_007_words_in_two_steps_and_a_record_that_comes_between(run: Run, stack: Stack, name: str) -> None:
+    async def main() -> None:
+        await produce(stack, name, *range(3))
+        async with consumers(stack, name, name, acknowledgement="explicit") as consumer:
+            first = await consumer.poll()
+            assert [record.offset for record in first] == [0, 1, 2]
+            for record in first[:2]:
+                consumer.acknowledge(record)
+            covered = sum((await consumer.commit()).values())
+            consumer.acknowledge(first[2])
+            await produce(stack, name, 3)
+            (last,) = await consumer.poll()
+            assert last.offset == 3
+            consumer.acknowledge(last)
+            covered += sum((await consumer.commit()).values())
+            assert covered + 1 == 4, "and the one that travelled with the poll"
+        assert await seen_by_another(stack, name, name) == []
+
+    run(main())
+
+
 def test_deferred_words_may_come_after_many_polls(run: Run, stack: Stack, name: str) -> None:
     async def main() -> None:
         await produce(stack, name, *range(4))

@@ -388,6 +388,22 @@ def test_hb_015_who_sends_no_heartbeat_is_out_after_the_session_timeout(gateway:
     problem(lost.try_beat(), 404, "UNKNOWN_MEMBER_ID", 25)
 
 
+def test_ee_009_a_member_that_died_leaves_the_group_and_its_records_by_two_clocks(gateway: Gateway, name: str) -> None:
+    """Killed without closing: its records wait for their lock, its membership for the session timeout."""
+    groups = [f"{name}-membership-ends-first", f"{name}-locks-end-first"]
+    gateway.configure(groups[0], share_session_timeout_ms=1000, share_heartbeat_interval_ms=500)
+    gateway.configure(groups[1], share_record_lock_duration_ms=1000)
+    gateway.produce_batches(name, 3)
+    for group in groups:
+        Member(gateway, group, "m1", name).beat()
+        assert gateway.acquire(group, name, share_session_epoch=0) == ["0-2×1"]
+    wait_until(lambda: not describe(gateway, groups[0])["members"])
+    assert gateway.window(groups[0], name) == (0, ["0-2 ACQUIRED×1"])
+    assert gateway.settle(groups[0], name, 0, 2, "accept") == "applied"
+    assert gateway.acquire(groups[1], name, member="m2", max_wait_ms=20_000) == ["0-2×2"]
+    assert [member["member_id"] for member in describe(gateway, groups[1])["members"]] == ["m1"]
+
+
 def test_hb_025_assignments_keep_their_distance(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_assignment_interval_ms=3000)
     gateway.create_topic(name, partitions=2)

@@ -204,6 +204,29 @@ def test_lg_001_lg_003_lag_is_what_is_not_finished(gateway: Gateway, name: str) 
     assert lag() == 0
 
 
+def test_lg_005_the_lag_from_where_a_group_was_set_to(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_auto_offset_reset="latest")
+    gateway.produce_batches(name, 100)
+    assert gateway.acquire(name, name) == []
+    gateway.produce_batches(name, 5)
+    assert gateway.acquire(name, name, share_session_epoch=0) == ["100-104×1"]
+    assert gateway.settle(name, name, 100, 104, "accept") == "applied"
+    assert gateway.offsets(name)[name, 0][1] == 0
+    good(gateway.try_fetch(name, share_session_epoch=-1))
+    assert gateway.reset(name, "offset", name, offset=40) == {(name, 0): 40}
+    assert gateway.offsets(name) == {(name, 0): (40, 65)}
+
+
+def test_lg_009_what_was_accepted_and_not_yet_passed_is_no_lag(gateway: Gateway, name: str) -> None:
+    """The stored start is that of the last write, 0, with ten finished behind it."""
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 9, "accept") == "applied"
+    assert gateway.offsets(name) in ({(name, 0): (0, 0)}, {(name, 0): (10, 0)})
+    gateway.produce_batches(name, 1)
+    assert gateway.offsets(name)[name, 0][1] == 1
+
+
 def test_offsets_name_every_partition_the_group_knows(gateway: Gateway, name: str) -> None:
     topics = [f"{name}-b", f"{name}-a"]
     for topic in topics:

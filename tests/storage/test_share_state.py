@@ -214,12 +214,15 @@ Rows = Sequence[tuple[int, int, int]]
             [10] * 9 + [27],
             id="SC-045",
         ),
+        pytest.param([(1, 10, 0), (2, 11, 0), (3, 15, 2), (2, 16, 0), (1, 17, 0)], [10, 10, 10, 10, 16], id="SC-043"),
         pytest.param(
             [(1, 10, 0), (2, 11, 0), (2, 12, 2), (1, 16, 0)], [10, 10, 10, 16], id="a tombstone counts no more"
         ),
     ],
 )
-async def test_sc_045_sc_047_the_last_pruned_offset(database_url: str, steps: Rows, redundant: Sequence[int]) -> None:
+async def test_sc_043_sc_045_sc_047_the_last_pruned_offset(
+    database_url: str, steps: Rows, redundant: Sequence[int]
+) -> None:
     found = []
     async with session(database_url) as admin:
         await store.make_keys(admin, [new_key() for _ in range(3)])

@@ -87,17 +87,15 @@ async def test_one_lost_shard_keeps_the_others_writes_out_of_the_commit_but_not_
     async with session(database_url) as admin, running(database_url) as coordinator:
         for key in keys:
             await coordinator.init(key)
-        await pause(coordinator)
         await admin.execute(
             "UPDATE share_state.shards SET owner = 'other', owner_epoch = owner_epoch + 1 WHERE shard = 2"
         )
         codes = await asyncio.gather(*(coordinator.write(key, 0, 1, (3, 3, 2, 1)) for key in keys))
         assert set(codes) == {16}, "nothing was written of what shared the commit"
-        coordinator.owning = asyncio.create_task(coordinator.ownership.run())
-        await until(lambda: 2 not in coordinator.ownership.owned)
+        await until(lambda: 2 not in coordinator.ownership.owned)  # it looked at once, no lease is over for long
         codes = await asyncio.gather(*(coordinator.write(key, 0, 1, (3, 3, 2, 1)) for key in keys))
-        assert codes == [16 if shard_of(share_key(key), SHARDS) == 2 else 0 for key in keys]
-        assert {0, 16} == set(codes)
+        assert [code in (14, 16) for code in codes] == [shard_of(share_key(key), SHARDS) == 2 for key in keys]
+        assert 0 in codes
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.stack import ServiceProcess, Stack
 from tests.system.load import Load
 
@@ -51,9 +50,6 @@ class Map:
         """URL by shard."""
         answer = self._http.get(f"{of.url}/v1/shards").raise_for_status().json()
         return {entry["shard"]: entry["url"] for entry in answer["shards"]}
-
-    def find(self, at: ServiceProcess, key_type: str, key: str) -> httpx.Response:
-        return self._http.get(f"{at.url}/v1/coordinators", params={"key_type": key_type, "key": key})
 
     def balanced(self, kind: str) -> bool:
         first, second = pair(self._stack, kind)
@@ -177,33 +173,3 @@ def test_one_of_each_stops_cleanly_under_load(cluster: Stack, shards: Map, seed:
             await balanced_again(shards, leaving)
 
     asyncio.run(under_load(cluster, seed, trouble))
-
-
-def test_every_instance_finds_the_owner_of_every_key(cluster: Stack, shards: Map) -> None:
-    topic_id = "4be9f4a1-5a0e-4b4c-9e3c-000000000001"
-    for number in range(20):
-        keys = {"group": f"g{number}", "share": f"g:{number}:{topic_id}:3"}
-        for key_type, key in keys.items():
-            owner = shards.owners(cluster.service(f"{key_type} coordinator"))[shard_of(key, 16)]
-            for kind in KINDS:
-                for instance in pair(cluster, kind):
-                    (found,) = shards.find(instance, key_type, key).raise_for_status().json()["coordinators"]
-                    assert (found["key"], found["url"], found["error_code"]) == (key, owner, 0)
-    for key_type, key in (("share", "g:0"), ("share", "g:no-id:0"), ("group", "a/b"), ("transaction", "t")):
-        refused = shards.find(cluster.service("group coordinator 2"), key_type, key)
-        assert (refused.status_code, refused.json()["kafka_code"]) == (400, 42)
-
-
-def test_a_call_at_the_wrong_instance_is_told_where_to_go(cluster: Stack, shards: Map, tmp_path: Path) -> None:
-    """NOT_COORDINATOR, definite and retriable, before anything is done."""
-    first, second = pair(cluster, "group coordinator")
-    owner = shards.owners(first)[shard_of(CLUSTER, 16)]
-    wrong = second if owner == first.url else first
-    token = (tmp_path / "data" / "cluster.token").read_text().strip()
-    headers = {"Authorization": f"Bearer {token}"}
-    answer = httpx.post(f"{wrong.url}/v1/topics", json={"name": "t"}, headers=headers, timeout=5)
-    assert answer.status_code == 421
-    document = answer.json()
-    assert (document["kafka_code"], document["retriable"], document["definite"]) == (16, True, True)
-    assert document["owner_url"] == owner
-    assert httpx.post(f"{cluster.url}/v1/topics", json={"name": "t"}, timeout=20).status_code == 201

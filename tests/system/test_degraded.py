@@ -47,3 +47,33 @@ def test_a_share_partition_is_loaded_again_without_the_group_coordinator(own_sta
         assert [record["value"] for record in answer.json()["batches"][0]["records"]] == [2]
         refused = client.post("/v1/share-groups/new/fetch", json=fetch)
         assert (refused.status_code, refused.json()["code"]) == (503, "COORDINATOR_NOT_AVAILABLE")
+
+
+def test_without_redis_and_group_coordinator_nothing_is_handed_out_but_holders_settle(own_stack: Stack) -> None:
+    """Redis fences a gateway that was replaced; without it the lease does, and that cannot be renewed."""
+    assert own_stack.redis is not None
+    with httpx.Client(base_url=own_stack.url, timeout=20) as client:
+        produce = {"records": [{"value": 1}]}
+        client.post("/v1/topics/orders/records", json=produce).raise_for_status()
+        fetch = {"topics": ["orders"], "member_id": "m", "max_records": 1, "max_wait_ms": 0}
+        (batch,) = client.post("/v1/share-groups/g/fetch", json=fetch).json()["batches"]
+        del batch["records"]
+        own_stack.redis.kill()
+        own_stack.service("group coordinator").kill()
+
+        def refused() -> bool:
+            answer = client.post("/v1/share-groups/g/fetch", json=fetch)
+            return (answer.status_code, answer.json().get("code")) == (503, "COORDINATOR_NOT_AVAILABLE")
+
+        wait_until(refused)
+        acknowledge = {"member_id": "m", "acknowledgements": [{**batch, "type": "accept"}]}
+        client.post("/v1/share-groups/g/acknowledge", json=acknowledge).raise_for_status()
+        client.post("/v1/topics/orders/records", json=produce).raise_for_status()
+        assert refused()
+        own_stack.service("group coordinator").start()
+
+        def served() -> bool:
+            answer = client.post("/v1/share-groups/g/fetch", json=fetch)
+            return bool(answer.json().get("batches"))
+
+        wait_until(served)

@@ -238,6 +238,29 @@ def test_an_ordinary_user_without_a_home(tmp_path: Path) -> None:
         shutil.rmtree(place)
 
 
+def test_several_coordinators_and_then_fewer(
+    tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> None:
+    """The stack is killed with two of each kind; one of each then owns what they all did."""
+    stores = ("--postgres-url", new_database(), "--redis-url", new_redis())
+    logs = tmp_path / "data" / "logs"
+    with Up(tmp_path, tmp_path / "data", *stores, "--coordinators", "2", "--share-coordinators", "2") as up:
+        produce_and_hold(up.ready())
+        owners = {json.loads(line)["owner"] for file in logs.glob("*coordinator*") for line in taken(file)}
+        assert owners == {"coordinator-0", "coordinator-1", "share-coordinator-0", "share-coordinator-1"}
+        assert up.end(signal.SIGKILL) == -signal.SIGKILL
+    with Up(tmp_path, tmp_path / "data", *stores) as up:
+        url = up.ready()
+        assert held(url) == [(1, 2, "m1", 1)]
+        assert accept(url, 1) == "applied"
+        assert up.end(signal.SIGTERM) == 0
+    assert "is not in the range" in run("up", "--coordinators", "0").stderr
+
+
+def taken(file: Path) -> list[str]:
+    return [line for line in file.read_text().splitlines() if '"took over"' in line]
+
+
 def test_a_killed_service_stops_the_stack(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> None:

@@ -1,6 +1,6 @@
 """Which records a fetch acquires: limits, both modes, read gaps, throttled redelivery. Pure. Source: KIP-932, KIP-1206."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -310,11 +310,12 @@ def _rest_of_batch(window: Window, index: int, last: int) -> tuple[list[Run], in
 
 
 def _cut_absent(window: Window, acquired: list[AcquiredRange], absent: Sequence[OffsetRange]) -> list[AcquiredRange]:
+    """Archive what holds no record, but for what others hold: they may acknowledge it still."""
     if not absent:
         return acquired
     for first, last in absent:
         for run in list(window.overlapping(first, last)):
-            if run.state is ACQUIRED or run.acquirable:
+            if run.acquirable or _covered(run.first, acquired):
                 part = window.cut_out(run, first, last)
                 if part.held:
                     window.held_count -= part.size
@@ -323,6 +324,11 @@ def _cut_absent(window: Window, acquired: list[AcquiredRange], absent: Sequence[
                 window.count_terminal(part, 1)
     window.advance()
     return cut(acquired, absent)
+
+
+def _covered(offset: int, acquired: Sequence[AcquiredRange]) -> bool:
+    index = bisect_right(acquired, offset, key=lambda entry: entry.first_offset) - 1
+    return index >= 0 and offset <= acquired[index].last_offset
 
 
 def cut(acquired: Sequence[AcquiredRange], absent: Sequence[OffsetRange]) -> list[AcquiredRange]:

@@ -9,12 +9,15 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
 from sharequeue.serving import create_app, serve
+from sharequeue_gateway.activity_api import ActivityApi
+from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.group_admin import GroupAdminApi
 from sharequeue_gateway.group_use import GroupUse
 from sharequeue_gateway.leader_api import LeaderApi
 from sharequeue_gateway.membership_api import MembershipApi
 from sharequeue_gateway.produce_api import ProduceApi
 from sharequeue_gateway.records_api import RecordsApi
+from sharequeue_gateway.redriving import Redriving
 from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
 
 DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
@@ -25,10 +28,13 @@ def create_gateway_app(
     produce: ProduceApi,
     leader: LeaderApi,
     topics: TopicsApi,
+    compaction: CompactionApi,
     groups: GroupsApi,
     membership: MembershipApi,
     group_admin: GroupAdminApi,
+    redriving: Redriving,
     group_use: GroupUse,
+    activity: ActivityApi,
     ready: Callable[[], Awaitable[Readiness]],
     *,
     cluster_token: str,
@@ -48,6 +54,8 @@ def create_gateway_app(
         (apis.DELETE_TOPIC, topics.delete_topic),
         (apis.DELETE_RECORDS, topics.delete_records),
         (apis.READ_RECORDS, topics.read_records),
+        (apis.LIST_RECORD_BATCHES, compaction.list_batches),
+        (apis.REPLACE_RECORD_BATCHES, compaction.replace_batches),
         (apis.DELETE_TOPIC_RECORDS, topics.delete_topic_records),
         (apis.GET_SHARE_GROUP_CONFIG, groups.get_config),
         (apis.UPDATE_SHARE_GROUP_CONFIG, groups.update_config),
@@ -68,6 +76,8 @@ def create_gateway_app(
         (apis.DELETE_SHARE_GROUP, group_admin.delete),
         (apis.DELETE_SHARE_GROUP_OFFSETS, group_admin.delete_offsets),
         (apis.RESET_SHARE_GROUP_OFFSETS, group_admin.reset_offsets),
+        (apis.LIST_ACTIVITY, activity.list_activity),
+        (apis.REDRIVE_DEAD_LETTERS, redriving.redrive),
         (apis.GROUP_USAGE, group_use.usage),
         (apis.UNLOAD_GROUP, group_use.unload),
         (apis.RELEASE_MEMBER, group_use.release_member),

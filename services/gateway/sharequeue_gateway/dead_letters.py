@@ -193,6 +193,7 @@ class DeadLetterQueue:
                 "dead letters parked", extra=fields(group_id=led.key.group_id, topic=led.topic_name, cause=parked)
             )
         del self._pending[pending]
+        self._leader.activity.dead(led, letter)
         if led.fenced:
             return
         state_epoch = led.machine.state_epoch

@@ -337,6 +337,8 @@ class Fetcher:
                 metrics.observe_fetch_lock(led, started_s)
             if acquisition is not None:
                 acquired.append(acquisition)
+                led.note_times(acquisition.batches)
+                self._leader.activity.delivered(led, acquisition.ranges)
                 for first_offset, last_offset, *_ in acquisition.ranges:
                     records = last_offset - first_offset + 1
                     records_left -= records
@@ -375,27 +377,29 @@ class Fetcher:
                 if machine.next_fetch_offset() <= fetch_offset:
                     return None
                 continue
-            break
-        now_ms = self._clock.now_ms()
-        if led.fenced or waiting.over or not read.batches or not machine.can_acquire(now_ms):
-            return None
-        batches = read.batches
-        if sum(batch.size for batch in batches) > max_bytes:
-            if limits.acquire_mode is AcquireMode.RECORD_LIMIT:
-                max_records = records_within(batches, fetch_offset, max_bytes, max_records)
-            else:
-                batches = whole_batches_within(batches, max_bytes)
-        ranges = machine.acquire(
-            member_id,
-            max_records=max_records,
-            batches=batches,
-            now_ms=now_ms,
-            fetch_offset=fetch_offset,
-            acquire_mode=limits.acquire_mode,
-            batch_size=limits.batch_size,
-            absent=absent_ranges(batches, fetch_offset),
-        )
-        return Acquisition(led, ranges, batches) if ranges else None
+            now_ms = self._clock.now_ms()
+            if led.fenced or waiting.over or not read.batches or not machine.can_acquire(now_ms):
+                return None
+            batches, most = read.batches, max_records
+            if sum(batch.size for batch in batches) > max_bytes:
+                if limits.acquire_mode is AcquireMode.RECORD_LIMIT:
+                    most = records_within(batches, fetch_offset, max_bytes, max_records)
+                else:
+                    batches = whole_batches_within(batches, max_bytes)
+            ranges = machine.acquire(
+                member_id,
+                max_records=most,
+                batches=batches,
+                now_ms=now_ms,
+                fetch_offset=fetch_offset,
+                acquire_mode=limits.acquire_mode,
+                batch_size=limits.batch_size,
+                absent=absent_ranges(batches, fetch_offset, led.key.group_id),
+            )
+            if ranges:
+                return Acquisition(led, ranges, batches)
+            if machine.next_fetch_offset() <= fetch_offset:  # else what was read holds nothing for this group
+                return None
 
     async def _read(self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int) -> ReadResult:
         topic_id, partition = led.key.topic_id, led.key.partition
@@ -423,14 +427,16 @@ class Fetcher:
                     log.info("a client that left keeps its lock until it ends: %s", error.detail)
 
 
-def absent_ranges(batches: Sequence[RecordBatch], fetch_offset: int) -> list[OffsetRange]:
-    """Offsets between `fetch_offset` and the end of the batches that hold no record."""
+def absent_ranges(batches: Sequence[RecordBatch], fetch_offset: int, group_id: str) -> list[OffsetRange]:
+    """Offsets between `fetch_offset` and the end of the batches that hold no record for the group."""
     absent: list[OffsetRange] = []
     expected = batches[0].base_offset
     for batch in batches:
         if batch.base_offset > expected:
             absent.append(OffsetRange(expected, batch.base_offset - 1))
-        if batch.record_count != batch.last_offset - batch.base_offset + 1:
+        if batch.for_group is not None and batch.for_group != group_id:
+            absent.append(OffsetRange(max(fetch_offset, batch.base_offset), batch.last_offset))
+        elif batch.record_count != batch.last_offset - batch.base_offset + 1:
             first_offset = max(fetch_offset, batch.base_offset)
             absent.extend(OffsetRange(first, last) for first, last in batch.absent(first_offset, batch.last_offset))
         expected = batch.last_offset + 1

@@ -11,12 +11,15 @@ from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import Readiness
-from sharequeue.service import Clock, Service
+from sharequeue.service import Clock, Service, node_name, own_url
 from sharequeue_gateway import metrics
 from sharequeue_gateway.acknowledging import Acknowledger
+from sharequeue_gateway.activity import Activity
+from sharequeue_gateway.activity_api import ActivityApi
 from sharequeue_gateway.app import create_gateway_app
 from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.fetch import Fetcher
 from sharequeue_gateway.group_admin import GroupAdminApi
@@ -31,8 +34,10 @@ from sharequeue_gateway.metadata import Metadata
 from sharequeue_gateway.persister import Persister
 from sharequeue_gateway.produce_api import ProduceApi
 from sharequeue_gateway.producing import Producer
+from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.records_api import RecordsApi
+from sharequeue_gateway.redriving import Redriving
 from sharequeue_gateway.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routed_fetch import RoutedFetch
@@ -57,14 +62,15 @@ async def prepare(settings: Settings) -> Service:
     metadata = Metadata(
         coordinator, kafka_defaults=settings.kafka_defaults, auto_create_topics=settings.auto_create_topics
     )
+    node_id = node_name(settings.node_id, settings.port)
     cluster = Cluster(
         coordinator,
-        settings.node_id,
-        settings.url or f"http://{settings.host}:{settings.port}",
+        node_id,
+        own_url(settings.url, settings.host, settings.port),
         cluster_token=settings.cluster_token,
     )
     routing = Routing(cluster)
-    lock_timers = LockTimers(redis, clock, settings.node_id, settings.redis_timeout_ms)
+    lock_timers = LockTimers(redis, clock, node_id, settings.redis_timeout_ms)
     loader = Loader(
         clock=clock,
         metadata=metadata,
@@ -75,6 +81,20 @@ async def prepare(settings: Settings) -> Service:
         idle_ms=settings.share_partition_idle_ms,
     )
     persister = Persister(share_coordinator, deadline_ms=settings.state_write_deadline_ms)
+    activity_log = ActivityLog(record_log.query)
+
+    def topic_name(topic_id: str) -> str | None:
+        topic = metadata.known_topic_id(topic_id)
+        return None if topic is None else topic.name
+
+    activity = Activity(
+        activity_log,
+        clock,
+        topic_name,
+        flush_ms=settings.activity_flush_ms,
+        retention_ms=settings.activity_retention_ms,
+    )
+    record_log.on_records = activity.produced
     leader = Leader(
         clock=clock,
         metadata=metadata,
@@ -82,6 +102,7 @@ async def prepare(settings: Settings) -> Service:
         loader=loader,
         persister=persister,
         lock_timers=lock_timers,
+        activity=activity,
         max_share_partitions=settings.max_share_partitions,
     )
     dead_letters = DeadLetterQueue(
@@ -103,7 +124,7 @@ async def prepare(settings: Settings) -> Service:
     metadata.on_generation = cluster.hear_of
     cluster.on_change = leader.hand_over
     loader.leader_epoch = await cluster.register()
-    log.info("registered", extra=fields(node_id=settings.node_id, leader_epoch=loader.leader_epoch))
+    log.info("registered", extra=fields(node_id=node_id, leader_epoch=loader.leader_epoch))
 
     async def retain() -> None:
         while True:
@@ -114,6 +135,7 @@ async def prepare(settings: Settings) -> Service:
         return await readiness(record_log, lock_timers, metadata, share_coordinator, dead_letters, cluster)
 
     async def close() -> None:
+        await activity.close()
         await record_log.close()
         await redis.aclose()
         await cluster.close()
@@ -144,10 +166,13 @@ async def prepare(settings: Settings) -> Service:
             sessions=sessions,
         ),
         TopicsApi(metadata, record_log),
+        CompactionApi(metadata, record_log.compaction),
         GroupsApi(metadata, record_log, leader, dead_letters, routing),
         MembershipApi(metadata, cluster, group_use),
         GroupAdminApi(metadata, record_log, leader),
+        Redriving(metadata, record_log),
         group_use,
+        ActivityApi(activity, activity_log),
         ready,
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,
@@ -160,6 +185,7 @@ async def prepare(settings: Settings) -> Service:
         leader.sweep,
         sessions.sweep,
         dead_letters.run,
+        activity.run,
         metadata.follow,
         cluster.run,
         news.publish,

@@ -15,6 +15,7 @@ from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, NotLea
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
+from sharequeue_gateway.activity import Activity
 from sharequeue_gateway.cluster import Change, Cluster
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.loading import Loader
@@ -48,6 +49,7 @@ class Leader:
         loader: Loader,
         persister: Persister,
         lock_timers: LockTimers,
+        activity: Activity,
         max_share_partitions: int,
     ) -> None:
         self._clock = clock
@@ -56,6 +58,7 @@ class Leader:
         self._loader = loader
         self._persister = persister
         self._lock_timers = lock_timers
+        self.activity = activity
         self._max_share_partitions = max_share_partitions
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._by_place: dict[tuple[str, int], dict[LedSharePartition, None]] = {}
@@ -252,6 +255,10 @@ class Leader:
             del self._reloading[key]
         self._outdated.update(concerned(self._loading))
 
+    def may_acquire(self) -> bool:
+        """Whether another gateway surely does not hand out the same records: Redis fences it, or else the lease does."""
+        return not self._lock_timers.degraded or self._cluster.lease_holds()
+
     def log_changed(self, topic_id: str, partition: int) -> None:
         """Records were appended to a partition, or its log start moved."""
         for led in self._by_place.get((topic_id, partition), ()):
@@ -309,6 +316,8 @@ class Leader:
         led, write = pending.led, pending.write
         led.write_ended()
         del self._by_machine_write[id(write)]
+        if error is None:
+            self.activity.settled(led, write)
         if led.fenced:
             return
         if error is not None and error.error.kafka_code in UNLOADING_CODES:
@@ -318,6 +327,8 @@ class Leader:
             self._reload_with_new_epoch(led)
             return
         completed = led.machine.complete_write(write, ok=error is None, now_ms=self._clock.now_ms())
+        if led.machine.window_empty:
+            led.batch_times = None
         if completed.dead_letters:
             self.on_dead_letters(led, completed.dead_letters)
         if completed.made_available or completed.start_moved:
@@ -339,7 +350,8 @@ class Leader:
         fetch: tuple[str, bytes, int] | None = None,
     ) -> bool:
         """Write locks to Redis before they are told. Returns: False if this gateway leads no more."""
-        if led.fenced:
+        if led.fenced or not self.may_acquire():
+            self.unload(led)
             return False
         over = led.take_lock_entries_over()
         led.note_lock_entries(ranges)
@@ -422,6 +434,7 @@ class Leader:
         expired = machine.expire(self._clock.now_ms())
         if expired.records:
             metrics.LOCK_TIMEOUTS.labels(led.key.group_id, led.topic_name, str(led.key.partition)).inc(expired.records)
+            self.activity.expired(led, expired.records)
         if expired.write is not None:
             self.persist(led, expired.write)
         if expired.dead_letters:

@@ -8,6 +8,7 @@ import msgspec
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.batch_times import BatchTimes, TimedBatch
 from sharequeue_gateway.record_log import RecordLog
 from sharequeue_gateway.share_partition import AcquiredRange, RestoredLock, SharePartition
 
@@ -34,6 +35,7 @@ class LedSharePartition:
 
     __slots__ = (
         "_quiet",
+        "batch_times",
         "fenced",
         "fetch_lock_ended_s",
         "json_prefix",
@@ -54,6 +56,7 @@ class LedSharePartition:
         self.machine = machine
         self.json_prefix = b'{"topic":%b,"partition":%d,"first_offset":' % (_encode(topic_name), key.partition)
         self.fenced = False
+        self.batch_times: BatchTimes | None = None
         self.reading = False
         self.turned_away = False
         self.fetch_lock_ended_s = 0.0
@@ -125,6 +128,12 @@ class LedSharePartition:
         if self.waiters or self.reading or self.writes or self.machine.held_count:
             return None
         return None if self.machine.next_deadline_ms() is not None else self.used_at_ms
+
+    def note_times(self, batches: Sequence[TimedBatch]) -> None:
+        """Remember when the records of batches were appended, until they are finished."""
+        if self.batch_times is None:
+            self.batch_times = BatchTimes()
+        self.batch_times.note(batches)
 
     # Locks in Redis
 

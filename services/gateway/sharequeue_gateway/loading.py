@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
+from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, NotLeaderOrFollower, error_of
 from sharequeue.protocol.internal import (
     PartitionState,
@@ -26,8 +26,12 @@ from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.persister import persist_error
 from sharequeue_gateway.record_log import RecordLog
 from sharequeue_gateway.share_partition import DeadLetter, RestoredLock, SharePartition
+from sharequeue_gateway.start_offsets import StartOffsets
 
 LOADS_AT_ONCE = 64
+
+NOT_INITIALIZED = 42
+"""What the share coordinator answers for a share-partition it was never told of."""
 
 Wanted = tuple[SharePartitionKey, Topic]
 Outcome = tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError
@@ -50,7 +54,7 @@ class Loader:
         self._clock = clock
         self._metadata = metadata
         self._share_coordinator = share_coordinator
-        self._record_log = record_log
+        self._start_offsets = StartOffsets(record_log, share_coordinator, clock)
         self._lock_timers = lock_timers
         self._take_from_former = take_from_former
         self._at_once = asyncio.Semaphore(LOADS_AT_ONCE)
@@ -77,18 +81,34 @@ class Loader:
             leader_epoch = self.leader_epoch
             faults: dict[SharePartitionKey, ApiError] = {}
             group_known = self._metadata.config(group_id) is not None
-            if initialize and (self._metadata.reachable() or not group_known):
-                faults = await self._initialize(
-                    group_id, wanted
-                )  # without the group coordinator the state itself tells
+            ask_first = self._metadata.reachable() or not group_known
+            if initialize and ask_first:
+                faults = await self._initialize(group_id, wanted)
             to_read = [item for item in wanted if item[0] not in faults]
             await self._take_from_former([key for key, _ in to_read])
             states = await self._read(group_id, to_read, leader_epoch)
+            if initialize and not ask_first:  # without the group coordinator the state itself tells
+                unknown = [item for item in to_read if states[item[0]].error_code == NOT_INITIALIZED]
+                if unknown:
+                    faults = await self._initialize(group_id, unknown)
+                    to_read = [item for item in to_read if item[0] not in faults]
+                    again = [item for item in unknown if item[0] not in faults]
+                    states = {**states, **await self._read(group_id, again, leader_epoch)}
             readable = [item for item in to_read if states[item[0]].error_code == 0]
             locks = await self._lock_timers.load(
                 [(key, leader_epoch, states[key].state_epoch or 0) for key, _ in readable]
             )
             restored = dict(zip((key for key, _ in readable), locks, strict=True))
+            led = [key for key, _ in readable if restored[key] is not None]
+            if led:
+                # asked for only now: who names a group that does not exist is not to make us remember it
+                config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+                unstarted = {
+                    key: states[key].state_epoch or 0
+                    for key in led
+                    if states[key].start_offset in (None, UNINITIALIZED_START_OFFSET)
+                }
+                starts = await self._start_offsets.resolve(group_id, unstarted, leader_epoch, config)
             outcomes: list[Outcome] = []
             for key, topic in wanted:
                 if key in faults:
@@ -98,10 +118,9 @@ class Loader:
                 elif restored[key] is None:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
-                    # asked for only now: who names a group that does not exist is not to make us remember it
-                    config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
                     known = [*(restored[key] or ()), *_left_locks(left.get(key), states[key])]
-                    outcomes.append(await self._make(key, topic, config, states[key], known, leader_epoch))
+                    start_offset = starts.get(key, states[key].start_offset)
+                    outcomes.append(self._make(key, topic, config, states[key], start_offset, known, leader_epoch))
             return outcomes
 
     async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
@@ -139,25 +158,25 @@ class Loader:
             for partition in topic.partitions
         }
 
-    async def _make(
+    def _make(
         self,
         key: SharePartitionKey,
         topic: Topic,
         config: ShareGroupConfig,
         state: PartitionStateResult,
+        start_offset: int | ApiError | None,
         locks: Sequence[RestoredLock],
         leader_epoch: int,
     ) -> Outcome:
+        if isinstance(start_offset, ApiError):
+            return start_offset
         try:
-            start_offset = -1 if state.start_offset is None else state.start_offset
-            if start_offset == UNINITIALIZED_START_OFFSET:
-                start_offset = await self._resolve_start(key, config, state.state_epoch or 0, leader_epoch)
             now_ms = self._clock.now_ms()
             loaded = SharePartition.load(
                 config,
                 state_epoch=state.state_epoch or 0,
                 leader_epoch=leader_epoch,
-                start_offset=start_offset,
+                start_offset=0 if start_offset is None else start_offset,
                 state_batches=state.state_batches or [],
                 annotations=state.annotations or [],
                 locks=locks,
@@ -170,42 +189,9 @@ class Loader:
             led.note_lock_entries(sorted(locks, key=lambda lock: lock.last_offset))
         return led, loaded.dead_letters
 
-    async def _resolve_start(
-        self, key: SharePartitionKey, config: ShareGroupConfig, state_epoch: int, leader_epoch: int
-    ) -> int:
-        """Where a group begins in a partition it never read; durable before anything is served from there.
-
-        Otherwise a group that asks rarely would resolve `latest` anew each time and never receive anything.
-        """
-        offsets = (await self._record_log.offsets(key.topic_id, [key.partition]))[key.partition]
-        reset = config.auto_offset_reset
-        if reset == "latest":
-            start_offset = offsets.log_end_offset
-        elif reset == "earliest":
-            start_offset = offsets.log_start_offset
-        else:
-            since_ms = self._clock.now_ms() - (duration_ms(reset.removeprefix("by_duration:")) or 0)
-            found = await self._record_log.offset_for_timestamp(key.topic_id, key.partition, since_ms)
-            start_offset = offsets.log_end_offset if found is None else found
-        partition = PartitionState(
-            partition=key.partition,
-            state_epoch=state_epoch,
-            leader_epoch=leader_epoch,
-            start_offset=start_offset,
-            delivery_complete_count=0,
-        )
-        request = ShareStateRequest(
-            group_id=key.group_id, topics=[TopicState(topic_id=key.topic_id, partitions=[partition])]
-        )
-        response: ShareStateResponse = await self._share_coordinator.state(apis.WRITE_STATE, request)
-        result = response.results[0].partitions[0]
-        if result.error_code:
-            raise persist_error(result.error_code, result.error_message)
-        return start_offset
-
 
 def _read_error(state: PartitionStateResult) -> ApiError:
-    if state.error_code == 42:
+    if state.error_code == NOT_INITIALIZED:
         return InvalidRecordState(
             "nothing of this partition was ever fetched by this group: there is nothing to settle"
         )

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 
+from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
 from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault, WaitingFetch
@@ -34,7 +35,12 @@ class LocalFetch:
         turn: int | None,
         fetch_id: str | None,
     ) -> tuple[list[Acquisition], list[PartitionFault]]:
-        """As `Fetcher.fetch`; a repeat of a `fetch_id` gets what the first one still holds, and acquires nothing."""
+        """As `Fetcher.fetch`; a repeat of a `fetch_id` gets what the first one still holds, and acquires nothing.
+
+        Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records.
+        """
+        if not self._leader.may_acquire():
+            raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
         if fetch_id is None:
             return await self._acquire(waiting, group_id, member_id, partitions, limits, turn, None)
         async with self._repeated.under_way(group_id, member_id, fetch_id, waiting) as name:

@@ -164,7 +164,8 @@ class Persister:
         retry = result.error_code in RETRIABLE
         for pending in writes:
             if retry and time.monotonic() + RETRY_PAUSE_S < pending.deadline:
-                self._gather_later(pending._replace(doubtful=True))
+                doubtful = pending.doubtful or result.error_code == 15  # 14 and 16 come before anything is written
+                self._gather_later(pending._replace(doubtful=doubtful))
             else:
                 key = pending.led.key
                 error = persist_error(result.error_code, result.error_message)

@@ -16,9 +16,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 8080
-    node_id: str = "gateway-0"
+    node_id: str = ""
+    """This gateway's name; made of the host's name and the port when empty."""
     url: str = ""
-    """Where other services reach this gateway; made of host and port when empty."""
+    """Where other services reach this gateway; made of host (the host's name if it binds all) and port when empty."""
     log_level: str = "info"
     allow_unauthenticated: bool = False
     """Serve a public address although no caller has to say who it is."""
@@ -37,6 +38,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     state_write_deadline_ms: int = 10_000
     redis_timeout_ms: int = 50
     dead_letter_retry_max_ms: int = 30_000
+    activity_flush_ms: int = 5000
+    """How often what went through the queue is written down; a crash loses what was counted since."""
+    activity_retention_ms: int = 2_592_000_000
     retention_interval_ms: int = 60_000
     """How often log starts are moved up as retention.ms and retention.bytes ask."""
 
@@ -46,3 +50,5 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
         if self.max_share_sessions < 1 or self.max_waiting_fetches < 1 or self.max_share_partitions < 1:
             raise ValueError("limits must be at least 1")
+        if self.activity_flush_ms < 100:
+            raise ValueError("activity_flush_ms must be at least 100")

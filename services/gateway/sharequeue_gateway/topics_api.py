@@ -102,11 +102,7 @@ class TopicsApi:
     async def read_records(self, call: Call) -> Answer:
         query: messages.ReadRecordsQuery = call.request
         topic = await self._metadata.topic(call.path["topic"])
-        text = call.path["partition"]
-        if not (text.isascii() and text.isdigit()):
-            raise InvalidRequest(f"a partition is a number, not {text!r}")
-        partition = int(text)
-        _check_partition(topic, partition)
+        partition = partition_of(call, topic)
         if query.isolation_level not in ISOLATION_LEVELS:
             raise InvalidRequest(f"isolation_level must be one of {', '.join(ISOLATION_LEVELS)}")
         as_arrow = arrow_wanted(call.header("accept"))
@@ -145,6 +141,15 @@ class TopicsApi:
         await self._record_log.delete_topic(request.topic_id, request.partitions)
         self._metadata.forget(request.topic_id)
         return Empty()
+
+
+def partition_of(call: Call, topic: Topic) -> int:
+    """The partition that a path names. Raises: InvalidRequest: no number; UnknownTopicOrPartition."""
+    text = call.path["partition"]
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidRequest(f"a partition is a number, not {text!r}")
+    _check_partition(topic, int(text))
+    return int(text)
 
 
 def _check_partition(topic: Topic, partition: int) -> None:

@@ -27,13 +27,15 @@ class OffsetOutOfRange(ApiError):
 class PartitionAppend(NamedTuple):
     """What one produce request puts in one partition: it becomes one record batch.
 
-    `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`.
+    `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`. `for_group`: the share
+    group that alone is to get them.
     """
 
     topic_id: str
     partition: int
     tails: Sequence[bytes]
     max_timestamp_ms: int
+    for_group: str | None = None
 
 
 class IdempotencyKey(NamedTuple):
@@ -100,6 +102,15 @@ def nobody(topic_id: str, partition: int, log_end_offset: int) -> None:
     """There is no other gateway to tell of an append."""
 
 
+class ParkedDeadLetter(NamedTuple):
+    """A dead letter that its topic refused; `tail` as in DeadLetterRow."""
+
+    source: SharePartitionKey
+    offset: int
+    delivery_count: int
+    tail: bytes
+
+
 class RecordLog(Protocol):
     """Errors: UnknownTopicOrPartition (deleted), StorageError, RequestTimedOut (not definite), OffsetOutOfRange."""
 
@@ -135,8 +146,16 @@ class RecordLog(Protocol):
     ) -> None:
         """Move log starts up as far as the limits ask; −1 is no limit."""
 
-    async def append_dead_letters(self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow]) -> None:
-        """Append dead letters, each once however often it is asked for."""
+    async def append_dead_letters(
+        self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow], for_group: str | None = None
+    ) -> int:
+        """Append dead letters, or what is redriven of them, each once however often it is asked for.
+
+        `for_group`: as in PartitionAppend. Returns: how many were new.
+        """
+
+    async def dead_letters_written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
+        """Those that were appended before."""
 
     async def forget_dead_letters(
         self, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
@@ -147,6 +166,12 @@ class RecordLog(Protocol):
         """Keep dead letters whose topic refuses them, each once."""
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]: ...
+
+    async def parked_dead_letters(self, group_id: str, limit: int, skip: int) -> Sequence[ParkedDeadLetter]:
+        """A group's parked dead letters, in order, but the first `skip`."""
+
+    async def unpark_dead_letters(self, keys: Sequence[DeadLetterKey]) -> None:
+        """Forget parked dead letters: they were redriven."""
 
     def watch(
         self,
@@ -175,6 +200,7 @@ __all__ = [
     "IdempotencyKey",
     "OffsetOutOfRange",
     "Offsets",
+    "ParkedDeadLetter",
     "PartitionAppend",
     "ReadResult",
     "RecordBatch",

@@ -47,12 +47,14 @@ class Appender:
         connections: Connections,
         cache: BatchCache,
         on_append: Callable[[str, int], None],
+        on_records: Callable[[str, int, int], None],
         deadline_s: float,
     ) -> None:
         self._connect = connect
         self._connections = connections
         self._cache = cache
         self._on_append = on_append
+        self._on_records = on_records
         self._deadline_s = deadline_s
         self._gathered: list[Waiting] = []
         self._wake = asyncio.Event()
@@ -107,7 +109,7 @@ class Appender:
             if end < 0:
                 self._fall_back(waiting)
                 continue
-            batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms)
+            batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms, append.for_group)
             ends[place] = batch.last_offset + 1
             batches.append((append.topic_id, append.partition, batch, waiting.append_id))
             by_id[waiting.append_id] = (waiting, batch)
@@ -163,6 +165,7 @@ class Appender:
     def _keep(self, place: Place, batch: RecordBatch) -> None:
         self._cache.set_ends(place, -1, batch.last_offset + 1)
         self._cache.add(place, batch)
+        self._on_records(*place, batch.record_count)
 
     def _fall_back(self, waiting: Waiting, lost_at: int | None = None) -> None:
         """Take the slow path. `lost_at`: a commit at that offset may have happened, its answer was lost."""
@@ -221,9 +224,10 @@ class Appender:
         ]
         if None in found:
             return None
-        for place in places:
+        for place, append in zip(places, appends, strict=True):
             self._cache.drop(place)
             self._on_append(*place)
+            self._on_records(*place, len(append.tails))
         return AppendResult([base for base in found if base is not None], None)
 
     async def _transaction(
@@ -287,7 +291,7 @@ class Appender:
         if any(bounds[place].deleted for place in places):
             raise UnknownTopicOrPartition("the topic was deleted")
         batches = [
-            RecordBatch.encode(bounds[place].log_end_offset, append.tails, append.max_timestamp_ms)
+            RecordBatch.encode(bounds[place].log_end_offset, append.tails, append.max_timestamp_ms, append.for_group)
             for place, append in zip(places, appends, strict=True)
         ]
         if not tried_at:
@@ -300,20 +304,23 @@ class Appender:
             self._cache.set_ends(place, bounds[place].log_start_offset, bounds[place].log_end_offset)
         return batches
 
-    async def append_dead_letters(self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow]) -> None:
-        """Append those whose key is new, in the transaction that keeps the keys."""
+    async def append_dead_letters(
+        self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow], for_group: str | None
+    ) -> int:
+        """Append those whose key is new, in the transaction that keeps the keys. Returns: how many."""
         append_id = uuid.uuid4()
         place = (topic_id, partition)
         async with self._connections.lend(self._deadline_s) as connection, connection.transaction():
             new = await store.take_dead_letter_keys(connection, [row.key for row in rows])
             wanted = [row for row in rows if row.key in new]
             if not wanted:
-                return
+                return 0
             timestamp_ms = max(row.timestamp_ms for row in wanted)
-            append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms)
+            append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
             (batch,) = await self._insert(connection, [append], append_id, [])
         self._keep(place, batch)
         self._on_append(topic_id, partition)
+        return len(wanted)
 
 
 def _unknown(begun: bool, fault: BaseException) -> ApiError:

@@ -15,11 +15,13 @@ TopicPartition = tuple[str, int]
 class CachedPartition:
     """One partition's known ends (−1 = not known) and cached batches, ascending."""
 
-    __slots__ = ("bases", "batches", "log_end_offset", "log_start_offset", "used")
+    __slots__ = ("bases", "batches", "log_end_offset", "log_start_offset", "replacements", "used")
 
     def __init__(self) -> None:
         self.log_start_offset = -1
         self.log_end_offset = -1
+        self.replacements = 0
+        """How often batches were replaced, as far as is known: those in memory are no older."""
         self.bases: list[int] = []
         self.batches: list[RecordBatch] = []
         self.used = True
@@ -66,6 +68,21 @@ class BatchCache:
         while known.batches and known.batches[0].last_offset < known.log_start_offset:
             self._remove(place, known, 0)
         return (known.log_start_offset, known.log_end_offset) != before
+
+    def set_replacements(self, place: TopicPartition, replacements: int) -> None:
+        """Learn how often batches of a partition were replaced. If that is news those in memory go."""
+        known = self._partitions.get(place)
+        if known is None:
+            known = self._partitions[place] = CachedPartition()
+        if replacements > known.replacements:
+            known.replacements = replacements
+            while known.batches:
+                self._remove(place, known, 0)
+
+    def replacements(self, place: TopicPartition) -> int:
+        """See `set_replacements`; 0 if nothing is known of the partition."""
+        known = self._partitions.get(place)
+        return 0 if known is None else known.replacements
 
     def add(self, place: TopicPartition, batch: RecordBatch) -> None:
         known = self._partitions.get(place)

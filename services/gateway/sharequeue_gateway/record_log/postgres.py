@@ -14,10 +14,12 @@ from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log import (
     AppendResult,
+    DeadLetterKey,
     DeadLetterRow,
     IdempotencyKey,
     OffsetOutOfRange,
     Offsets,
+    ParkedDeadLetter,
     PartitionAppend,
     ReadResult,
     TopicPartition,
@@ -27,7 +29,9 @@ from sharequeue_gateway.record_log import (
 )
 from sharequeue_gateway.record_log.appending import KEY_HOURS, Appender
 from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.compacting import Compaction
 from sharequeue_gateway.record_log.connections import LOST, Connections
+from sharequeue_gateway.record_log.record_batch import CorruptBatch
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +57,21 @@ class PostgresRecordLog:
     def __init__(self, database_url: str, pool: Any, cache_bytes: int, deadline_s: float) -> None:
         self._connections = Connections(pool)
         self._cache = BatchCache(cache_bytes)
+        self.compaction = Compaction(self._query, self._cache)
         self._changed: Callable[[str, int], None] = lambda topic_id, partition: None
         self._interest: Callable[[], Iterable[TopicPartition]] = tuple
         self._appended: Callable[[str, int, int], None] = nobody
+        self.on_records: Callable[[str, int, int], None] = nobody
+        """Told of records appended here: topic id, partition, how many."""
 
         async def connect() -> Any:
             return await asyncpg.connect(
                 database_url, timeout=CONNECT_TIMEOUT_S, server_settings=_server_settings("append")
             )
 
-        self._appender = Appender(connect, self._connections, self._cache, self._on_append, deadline_s)
+        self._appender = Appender(
+            connect, self._connections, self._cache, self._on_append, self._on_append_of, deadline_s
+        )
 
     @classmethod
     async def open(
@@ -89,6 +98,9 @@ class PostgresRecordLog:
         if known is not None and known.known:
             self._appended(topic_id, partition, known.log_end_offset)
 
+    def _on_append_of(self, topic_id: str, partition: int, records: int) -> None:
+        self.on_records(topic_id, partition, records)
+
     def heard_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
         if self._cache.partition((topic_id, partition)) is not None:
             self._learn((topic_id, partition), -1, log_end_offset)
@@ -105,11 +117,24 @@ class PostgresRecordLog:
     ) -> AppendResult:
         return await self._appender.append(appends, idempotency_key)
 
-    async def append_dead_letters(self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow]) -> None:
+    async def append_dead_letters(
+        self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow], for_group: str | None = None
+    ) -> int:
         try:
-            await self._appender.append_dead_letters(topic_id, partition, rows)
+            return await self._appender.append_dead_letters(topic_id, partition, rows, for_group)
         except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
             raise StorageError(f"dead letters cannot be written: {fault!r}") from fault
+
+    async def dead_letters_written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
+        written: set[DeadLetterKey] = await self._query(store.known_dead_letter_keys, keys)
+        return written
+
+    async def parked_dead_letters(self, group_id: str, limit: int, skip: int) -> Sequence[ParkedDeadLetter]:
+        parked: list[ParkedDeadLetter] = await self._query(store.parked, group_id, limit, skip)
+        return parked
+
+    async def unpark_dead_letters(self, keys: Sequence[DeadLetterKey]) -> None:
+        await self._query(store.unpark, keys)
 
     async def forget_dead_letters(
         self, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
@@ -160,10 +185,12 @@ class PostgresRecordLog:
             cached = self.read_cached(topic_id, partition, offset, max_bytes, max_records)
             if cached is not None:
                 return cached
+        replacements = self._cache.replacements(place)
         ahead = max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
         batches = await self._query(store.read, topic_id, partition, offset, ahead, READ_AHEAD_BATCHES)
-        for batch in batches:
-            self._cache.add(place, batch)
+        if self._cache.replacements(place) == replacements:  # else these may be older than what was forgotten
+            for batch in batches:
+                self._cache.add(place, batch)
         if batches:
             self._learn(place, -1, batches[-1].last_offset + 1)
         known = self._cache.partition(place)
@@ -182,6 +209,7 @@ class PostgresRecordLog:
             # one without a row was never appended to: that is known too, and watched
             start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
             if found is None or not found.deleted:
+                self._cache.set_replacements(place, 0 if found is None else found.replacements)
                 self._learn(place, start, end)
             answer[place[1]] = Offsets(start, end, end)
         return answer
@@ -241,7 +269,7 @@ class PostgresRecordLog:
         self, topic_id: str, partitions: int, retention_ms: int, retention_bytes: int, now_ms: int
     ) -> None:
         bounds = await self._query(store.bounds, [(topic_id, partition) for partition in range(partitions)])
-        for (_, partition), (log_start_offset, log_end_offset, deleted) in bounds.items():
+        for (_, partition), (log_start_offset, log_end_offset, deleted, _) in bounds.items():
             target = log_start_offset
             if deleted or log_start_offset == log_end_offset:
                 continue
@@ -290,10 +318,11 @@ class PostgresRecordLog:
             except StorageError as error:
                 log.warning("cannot look for other gateways' writes", extra=fields(cause=error.detail))
                 continue
-            for place, (log_start_offset, log_end_offset, deleted) in bounds.items():
+            for place, (log_start_offset, log_end_offset, deleted, replacements) in bounds.items():
                 if deleted:
                     self._cache.drop(place)
                 else:
+                    self._cache.set_replacements(place, replacements)
                     self._learn(place, log_start_offset, log_end_offset)
 
     async def _purge(self) -> None:
@@ -315,6 +344,10 @@ class PostgresRecordLog:
 
         await self._query(select)
 
+    async def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a function on a connection to the same database, for tables beside the log. Raises: StorageError."""
+        return await self._query(function, *arguments)
+
     async def _query(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a store function on a connection of the pool; every failure of the database is a StorageError."""
         try:
@@ -322,6 +355,8 @@ class PostgresRecordLog:
                 return await function(connection, *arguments)
         except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
             raise StorageError(f"the record log's database does not answer: {fault!r}") from fault
+        except CorruptBatch as fault:
+            raise StorageError(f"the record log cannot be read: {fault}") from fault
 
 
 def _server_settings(name: str) -> dict[str, str]:

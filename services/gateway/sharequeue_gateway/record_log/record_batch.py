@@ -1,7 +1,8 @@
 """A record batch: records already encoded as the JSON that fetches send, and where each one ends. Pure.
 
-Stored form: flags (u8, bit 0 = offsets are given), record count (u32), end positions (u32 each, the comma behind the
-record included), offsets (u64 each, if given), the records joined by commas. Little endian.
+Stored form: flags (u8; bit 0: offsets are given, bit 1: for one group), record count (u32), end positions (u32 each, the
+comma behind the record included), offsets (u64 each, if given), the group (its size as u16, UTF-8; if for one), the
+records joined by commas. Little endian.
 """
 
 import struct
@@ -12,19 +13,29 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 _HEADER = struct.Struct("<BI")
+_GROUP_SIZE = struct.Struct("<H")
 _SPARSE = 1
+_FOR_GROUP = 2
 
 assert sys.byteorder == "little", "stored positions are little endian"
 
 
+class CorruptBatch(ValueError):
+    """What is stored is no record batch."""
+
+
 class RecordBatch:
-    """Records of one produce request. Offsets need not be dense: compaction makes gaps."""
+    """Records of one produce request. Offsets need not be dense: compaction makes gaps.
+
+    `for_group`: redriven for this share group alone; for others there is nothing here.
+    """
 
     __slots__ = (
         "_ends",
         "_offsets",
         "_payload",
         "base_offset",
+        "for_group",
         "last_offset",
         "max_timestamp_ms",
         "record_count",
@@ -39,9 +50,11 @@ class RecordBatch:
         ends: "array[int]",
         offsets: "array[int] | None",
         payload: bytes,
+        for_group: str | None = None,
     ) -> None:
         self.base_offset = base_offset
         self.last_offset = last_offset
+        self.for_group = for_group
         self.max_timestamp_ms = max_timestamp_ms
         self.record_count = len(ends)
         self.size = len(payload)
@@ -50,17 +63,23 @@ class RecordBatch:
         self._payload = payload
 
     @classmethod
-    def encode(cls, base_offset: int, tails: Sequence[bytes], max_timestamp_ms: int) -> "RecordBatch":
+    def encode(
+        cls, base_offset: int, tails: Sequence[bytes], max_timestamp_ms: int, for_group: str | None = None
+    ) -> "RecordBatch":
         """Make a dense batch of records that lack only their offsets."""
         records = [b'{"offset":%d%b' % numbered for numbered in enumerate(tails, base_offset)]
         ends = array("I", accumulate([len(record) + 1 for record in records]))
         last_offset = base_offset + len(records) - 1
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, b",".join(records))
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, b",".join(records), for_group)
 
     @classmethod
     def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
-        """Read the stored form; the records themselves are not looked at."""
+        """Read the stored form; the records themselves are not looked at. Raises: CorruptBatch."""
+        if len(stored) < _HEADER.size:
+            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes are no record batch")
         flags, count = _HEADER.unpack_from(stored)
+        if len(stored) < _HEADER.size + (12 if flags & _SPARSE else 4) * count:
+            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes cannot hold {count} records")
         position = _HEADER.size
         ends = array("I", stored[position : position + 4 * count])
         position += 4 * count
@@ -68,13 +87,26 @@ class RecordBatch:
         if flags & _SPARSE:
             offsets = array("Q", stored[position : position + 8 * count])
             position += 8 * count
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored[position:])
+        for_group = None
+        if flags & _FOR_GROUP:
+            (size,) = _GROUP_SIZE.unpack_from(stored, position)
+            position += _GROUP_SIZE.size + size
+            for_group = stored[position - size : position].decode()
+        payload = stored[position:]
+        if count and ends[-1] != len(payload) + 1:
+            raise CorruptBatch(f"batch {base_offset}: the records end at {ends[-1] - 1}, not at {len(payload)}")
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, payload, for_group)
 
     def stored(self) -> bytes:
         """The stored form."""
         flags = 0 if self._offsets is None else _SPARSE
         offsets = b"" if self._offsets is None else self._offsets.tobytes()
-        return b"".join((_HEADER.pack(flags, self.record_count), self._ends.tobytes(), offsets, self._payload))
+        group = b""
+        if self.for_group is not None:
+            flags |= _FOR_GROUP
+            name = self.for_group.encode()
+            group = _GROUP_SIZE.pack(len(name)) + name
+        return b"".join((_HEADER.pack(flags, self.record_count), self._ends.tobytes(), offsets, group, self._payload))
 
     def _indexes(self, first_offset: int, last_offset: int) -> tuple[int, int]:
         """Indexes of the records in first..last: [begin, end)."""
@@ -112,10 +144,36 @@ class RecordBatch:
             gone.append((expected, last_offset))
         return gone
 
+    def without(self, ranges: Sequence[tuple[int, int]]) -> "RecordBatch":
+        """The same batch without the records of these ranges (ascending, disjoint, inclusive); its extent stays."""
+        ends, offsets, parts = array("I"), array("Q"), []
+        size = position = 0
+        for first, last in (*ranges, (self.last_offset + 1, self.last_offset + 1)):
+            begin, end = self._indexes(first, last)
+            begin, end = min(max(begin, position), self.record_count), max(end, position)
+            if begin > position:
+                start = self._ends[position - 1] if position else 0
+                ends.extend(each - start + size for each in self._ends[position:begin])
+                offsets.extend(
+                    range(self.base_offset + position, self.base_offset + begin)
+                    if self._offsets is None
+                    else self._offsets[position:begin]
+                )
+                parts.append(self._payload[start : self._ends[begin - 1] - 1])
+                size = ends[-1]
+            position = end
+        return RecordBatch(self.base_offset, self.last_offset, self.max_timestamp_ms, ends, offsets, b",".join(parts))
+
     def sparse(self, offsets: Sequence[int]) -> "RecordBatch":
         """The same batch with only these of its records, ascending; its extent stays."""
         kept = [self.slice(offset, offset) for offset in offsets]
         ends = array("I", accumulate([len(record) + 1 for record in kept]))
         return RecordBatch(
-            self.base_offset, self.last_offset, self.max_timestamp_ms, ends, array("Q", offsets), b",".join(kept)
+            self.base_offset,
+            self.last_offset,
+            self.max_timestamp_ms,
+            ends,
+            array("Q", offsets),
+            b",".join(kept),
+            self.for_group,
         )

@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log import DeadLetterKey
+from sharequeue_gateway.record_log import DeadLetterKey, ParkedDeadLetter
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
@@ -59,11 +59,12 @@ ORDER BY b.base_offset
 
 
 class Bounds(NamedTuple):
-    """Where a partition begins and ends."""
+    """Where a partition begins and ends, and how often batches of it were replaced."""
 
     log_start_offset: int
     log_end_offset: int
     deleted: bool
+    replacements: int
 
 
 def lock_key(topic_id: str, partition: int) -> int:
@@ -128,13 +129,13 @@ async def make_partitions(connection: Connection, places: Sequence[tuple[str, in
 async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
     """Where partitions begin and end; those never appended to are left out."""
     rows = await connection.fetch(
-        f"""SELECT p.topic_id, p.partition, p.log_start_offset, {_END} AS log_end_offset, p.deleted
+        f"""SELECT p.topic_id, p.partition, p.log_start_offset, {_END} AS log_end_offset, p.deleted, p.replacements
             FROM log.partitions p
             JOIN unnest($1::uuid[], $2::int[]) AS t(topic_id, partition) USING (topic_id, partition)""",
         [topic_id for topic_id, _ in places],
         [partition for _, partition in places],
     )
-    return {(str(row[0]), row[1]): Bounds(row[2], row[3], row[4]) for row in rows}
+    return {(str(row[0]), row[1]): Bounds(*row[2:]) for row in rows}
 
 
 async def appended(
@@ -308,6 +309,32 @@ async def take_dead_letter_keys(connection: Connection, keys: Sequence[DeadLette
     }
 
 
+async def known_dead_letter_keys(connection: Connection, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
+    """Those of the keys that are kept."""
+    rows = await connection.fetch(
+        """SELECT k.group_id, k.topic_id, k.partition, k.state_epoch, k.record_offset, k.delivery_count
+           FROM log.dead_letter_keys k JOIN unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
+             AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
+             USING (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)""",
+        *_key_columns(keys),
+    )
+    return {
+        DeadLetterKey(SharePartitionKey(group_id, str(topic_id), partition), *rest)
+        for group_id, topic_id, partition, *rest in rows
+    }
+
+
+def _key_columns(keys: Sequence[DeadLetterKey]) -> list[list[Any]]:
+    return [
+        [key.source.group_id for key in keys],
+        [key.source.topic_id for key in keys],
+        [key.source.partition for key in keys],
+        [key.state_epoch for key in keys],
+        [key.offset for key in keys],
+        [key.delivery_count for key in keys],
+    ]
+
+
 async def forget_dead_letter_keys(
     connection: Connection, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
 ) -> None:
@@ -340,3 +367,26 @@ async def parked_counts(connection: Connection, group_id: str) -> dict[tuple[str
         group_id,
     )
     return {(str(row[0]), row[1]): row[2] for row in rows}
+
+
+async def parked(connection: Connection, group_id: str, limit: int, skip: int) -> list[ParkedDeadLetter]:
+    rows = await connection.fetch(
+        """SELECT topic_id, partition, record_offset, delivery_count, record FROM log.parked_dead_letters
+           WHERE group_id = $1 ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2 OFFSET $3""",
+        group_id,
+        limit,
+        skip,
+    )
+    return [ParkedDeadLetter(SharePartitionKey(group_id, str(row[0]), row[1]), row[2], row[3], row[4]) for row in rows]
+
+
+async def unpark(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
+    """Forget parked dead letters."""
+    await connection.execute(
+        """DELETE FROM log.parked_dead_letters p
+           USING unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
+             AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
+           WHERE (p.group_id, p.topic_id, p.partition, p.record_offset, p.delivery_count)
+             = (t.group_id, t.topic_id, t.partition, t.record_offset, t.delivery_count)""",
+        *_key_columns(keys),
+    )

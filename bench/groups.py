@@ -1,0 +1,102 @@
+"""`python -m bench.groups`: 10,000 groups of ten share-partitions each, initialised and described.
+
+Prints time, memory of each service, rows in PostgreSQL, for the first and for the second half: cost is linear when they
+are equal.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+import click
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench.processes import resident_bytes
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages import CreateTopicRequest, FetchRequest
+from sharequeue.stack import Stack
+from sharequeue.wire import Client
+
+AT_ONCE: Final = 16
+TABLES: Final = (
+    "groups.share_groups",
+    "groups.share_group_topics",
+    "share_state.share_partitions",
+    "share_state.share_records",
+)
+
+
+async def for_each(groups: range, work: Callable[[int], Awaitable[None]]) -> float:
+    """Work on all groups, some at a time. Returns: seconds."""
+    left = iter(groups)
+
+    async def worker() -> None:
+        for group in left:
+            await work(group)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+    return time.perf_counter() - started
+
+
+async def rows(url: str) -> dict[str, int]:
+    connection = await asyncpg.connect(url)
+    counts = {table: await connection.fetchval(f"SELECT count(*) FROM {table}") for table in TABLES}
+    await connection.close()
+    return counts
+
+
+async def measure(stack: Stack, groups: int, partitions: int) -> None:
+    assert stack.postgres is not None
+    client = Client(stack.url, deadline_s=120)
+    await client.call(apis.CREATE_TOPIC, CreateTopicRequest(name="bench", partitions=partitions))
+
+    async def initialise(group: int) -> None:
+        request = FetchRequest(topics=["bench"], member_id="m", max_wait_ms=0)
+        await client.call(apis.FETCH_RECORDS, request, path={"group": f"group-{group}"})
+
+    async def describe(group: int) -> None:
+        path = {"group": f"group-{group}"}
+        await client.call(apis.DESCRIBE_SHARE_GROUP, path=path)
+        await client.call(apis.LIST_SHARE_GROUP_OFFSETS, path=path)
+
+    table = Table(title=f"{groups:,} groups of {partitions} share-partitions")
+    for column in ("measured", "first half", "second half"):
+        table.add_column(column, justify="left" if column == "measured" else "right")
+    halves = (range(groups // 2), range(groups // 2, groups))
+    for name, work in (("initialise", initialise), ("describe and list offsets", describe)):
+        table.add_row(f"{name}, s", *[f"{await for_each(half, work):.1f}" for half in halves])
+    for service in stack.services:
+        table.add_row(
+            f"memory of the {service.name} at the end, MiB", "", f"{resident_bytes(service.pid) / 2**20:,.0f}"
+        )
+    for name, count in (await rows(stack.postgres.url)).items():
+        table.add_row(f"rows in {name}", "", f"{count:,}")
+    await client.close()
+    Console().print(table)
+
+
+@click.command()
+@click.option("--groups", default=10_000, show_default=True)
+@click.option("--partitions", default=10, show_default=True)
+def main(groups: int, partitions: int) -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory:
+        stack = Stack(Path(directory))
+        try:
+            stack.start()
+            uvloop.run(measure(stack, groups, partitions))
+        finally:
+            stack.stop()
+            if stack.postgres is not None:
+                stack.postgres.remove()
+
+
+if __name__ == "__main__":
+    main()

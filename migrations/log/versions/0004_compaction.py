@@ -1,0 +1,14 @@
+"""How often batches of a partition were replaced: by it gateways learn that what they have in memory is older."""
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE log.partitions ADD COLUMN replacements bigint NOT NULL DEFAULT 0")
+
+
+def downgrade() -> None:
+    op.execute("ALTER TABLE log.partitions DROP COLUMN replacements")

@@ -1,0 +1,96 @@
+"""What the jobs share: their options, the session they run in, and faults as one line and an exit code.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the gateway cannot be reached; a job may add its own.
+"""
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec
+
+import click
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.options import DEFAULT_URL, Connection
+from sharequeue_pipeline.session import session
+
+FAILED: Final = 1
+UNREACHABLE: Final = 3
+QUIET: Final = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+_OURS: Final = re.compile(r"sharequeue\.PipelineError: ([^\n]+)|\[PipelineError\] ([^\n]+)|PipelineError: ([^\n]+)")
+_AWAY: Final = re.compile(r"cannot reach |did not answer|was lost: ")
+
+P = ParamSpec("P")
+Command = Callable[..., Any]
+
+
+def gateway_options(command: Command) -> Command:
+    """--url, --token, --timeout: `url`, `token`, `timeout_s`; see `connection`."""
+    for option in (
+        click.option("--timeout", "timeout_s", type=click.IntRange(1), default=120, show_default=True, help="seconds"),
+        click.option("--token", envvar="SHAREQUEUE_TOKEN", help="the caller's token"),
+        click.option(
+            "--url", envvar="SHAREQUEUE_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="gateway"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def connection(url: str, token: str | None, timeout_s: int) -> Connection:
+    return Connection(url=url.rstrip("/"), token=token, timeout_ms=timeout_s * 1000)
+
+
+def master_option(command: Command) -> Command:
+    return click.option("--master", help="Spark's master, as local[4]; else spark-submit's, else local[*]")(command)
+
+
+def json_option(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines")(command)
+
+
+def start(job: str, master: str | None) -> SparkSession:
+    """The session of a job. Raises: PipelineError: there is no Java."""
+    return session(f"sharequeue {job}", master=master, config=QUIET)
+
+
+def echo_json(document: Any) -> None:
+    click.echo(json.dumps(document, separators=(",", ":"), ensure_ascii=False))
+
+
+def say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def job(work: Callable[P, int | None]) -> Callable[P, None]:
+    """Run a job's function; a fault becomes one line on stderr. What it returns is the exit code."""
+
+    @functools.wraps(work)
+    def command(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            code = work(*arguments, **options) or 0
+        except PipelineError as fault:
+            code = explain(str(fault))
+        except PySparkException as fault:
+            code = explain(_line_of(str(fault)))
+        sys.exit(code)
+
+    return command
+
+
+def explain(text: str) -> int:
+    """Say what went wrong. Returns: the exit code."""
+    say(f"sharequeue: {text}")
+    return UNREACHABLE if _AWAY.search(text) else FAILED
+
+
+def _line_of(text: str) -> str:
+    """What of Spark's error says the most: our own line, if a task or a source gave one."""
+    ours = _OURS.search(text)
+    if ours is not None:
+        return next(part for part in ours.groups() if part)
+    return next((line.strip() for line in text.splitlines() if line.strip()), "Spark failed")

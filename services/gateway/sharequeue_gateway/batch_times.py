@@ -1,0 +1,72 @@
+"""When the records in flight were appended, by batch: what a report needs to tell how long they took. Pure.
+
+Arrays of numbers, no object per batch. A batch that is not known here, as after a crash, has no time.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+MOST: Final = 100_000
+"""Batches of one share-partition; with more the oldest half is forgotten."""
+_WORTH_CUTTING: Final = 64
+
+
+class TimedBatch(Protocol):
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int: ...
+
+
+class BatchTimes:
+    """The batches of one share-partition, ascending."""
+
+    __slots__ = ("_bases", "_lasts", "_timestamps")
+
+    def __init__(self) -> None:
+        self._bases = array("q")
+        self._lasts = array("q")
+        self._timestamps = array("q")
+
+    def __len__(self) -> int:
+        return len(self._bases)
+
+    def note(self, batches: Sequence[TimedBatch]) -> None:
+        """Remember batches; those that are known already stay."""
+        bases, lasts, timestamps = self._bases, self._lasts, self._timestamps
+        for batch in batches:
+            base = batch.base_offset
+            if not bases or base > bases[-1]:
+                bases.append(base)
+                lasts.append(batch.last_offset)
+                timestamps.append(batch.max_timestamp_ms)
+                continue
+            index = bisect_left(bases, base)
+            if bases[index] != base:
+                bases.insert(index, base)
+                lasts.insert(index, batch.last_offset)
+                timestamps.insert(index, batch.max_timestamp_ms)
+        if len(bases) > MOST:
+            self._cut(len(bases) // 2)
+
+    def forget_below(self, start_offset: int) -> None:
+        """Drop batches that are finished, from time to time."""
+        bases = self._bases
+        if len(bases) > _WORTH_CUTTING and self._lasts[len(bases) // 2] < start_offset:
+            self._cut(bisect_left(self._lasts, start_offset))
+
+    def _cut(self, count: int) -> None:
+        del self._bases[:count], self._lasts[:count], self._timestamps[:count]
+
+    def parts(self, first_offset: int, last_offset: int) -> Iterator[tuple[int, int]]:
+        """(records, timestamp in ms) of the known batches within a range of offsets."""
+        bases, lasts = self._bases, self._lasts
+        index = bisect_left(lasts, first_offset)
+        while index < len(bases) and bases[index] <= last_offset:
+            records = min(last_offset, lasts[index]) - max(first_offset, bases[index]) + 1
+            yield records, self._timestamps[index]
+            index += 1

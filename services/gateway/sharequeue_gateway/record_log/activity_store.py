@@ -1,0 +1,150 @@
+"""The table of activity: counters by hour, group and partition, beside the record log. Its SQL, one function per statement."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+_AT_ONCE: Final = 1000
+_json: Final = msgspec.json.Encoder().encode
+_counts: Final = msgspec.json.Decoder(list[dict[int, int]]).decode
+_causes: Final = msgspec.json.Decoder(list[dict[str, int]]).decode
+
+
+class ActivityRow(NamedTuple):
+    """The counters of one part. `group_id` is empty for what was produced, `topic` where its name is not known."""
+
+    part_id: UUID
+    hour: int
+    group_id: str
+    topic_id: str
+    partition: int
+    topic: str
+    produced: int
+    delivered: int
+    accepted: int
+    released: int
+    rejected: int
+    expired: int
+    deliveries: Mapping[int, int]
+    times_to_accept: Mapping[int, int]
+    dead_letters: Mapping[str, int]
+
+
+class ActivityTotal(NamedTuple):
+    """The counters of all parts of an hour."""
+
+    hour: int
+    group_id: str
+    topic_id: str
+    partition: int
+    topic: str
+    produced: int
+    delivered: int
+    accepted: int
+    released: int
+    rejected: int
+    expired: int
+    deliveries: Mapping[int, int]
+    times_to_accept: Mapping[int, int]
+    dead_letters: Mapping[str, int]
+
+
+Place = tuple[int, str, str, int]
+"""Hour, group id, topic id, partition: the order of rows."""
+
+
+async def write(connection: Any, rows: Sequence[ActivityRow]) -> None:
+    """Put rows in the place of what their parts wrote before."""
+    await connection.execute(
+        """INSERT INTO log.activity (part, hour, group_id, topic_id, partition, topic,
+             produced, delivered, accepted, released, rejected, expired, deliveries, times_to_accept, dead_letters)
+           SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::uuid[], $5::int[], $6::text[], $7::bigint[],
+             $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+             $13::jsonb[], $14::jsonb[], $15::jsonb[])
+           ON CONFLICT (hour, group_id, topic_id, partition, part) DO UPDATE SET
+             topic = CASE WHEN excluded.topic = '' THEN activity.topic ELSE excluded.topic END,
+             produced = excluded.produced, delivered = excluded.delivered, accepted = excluded.accepted,
+             released = excluded.released, rejected = excluded.rejected, expired = excluded.expired,
+             deliveries = excluded.deliveries, times_to_accept = excluded.times_to_accept,
+             dead_letters = excluded.dead_letters""",
+        *([row[column] for row in rows] for column in range(12)),
+        *([_json(row[column]).decode() for row in rows] for column in range(12, 15)),
+    )
+
+
+async def totals(
+    connection: Any, first_hour: int, end_hour: int, group_id: str | None, topic: str | None, after: Place, limit: int
+) -> list[ActivityTotal]:
+    """Rows of first_hour <= hour < end_hour behind `after`, in order."""
+    rows = await connection.fetch(
+        """SELECT hour, group_id, topic_id, partition, max(topic), sum(produced)::bigint, sum(delivered)::bigint,
+             sum(accepted)::bigint, sum(released)::bigint, sum(rejected)::bigint, sum(expired)::bigint,
+             jsonb_agg(deliveries)::text, jsonb_agg(times_to_accept)::text, jsonb_agg(dead_letters)::text
+           FROM log.activity
+           WHERE hour >= $1 AND hour < $2 AND ($3::text IS NULL OR group_id = $3) AND ($4::text IS NULL OR topic = $4)
+             AND (hour, group_id, topic_id, partition) > ($5, $6, $7::uuid, $8)
+           GROUP BY hour, group_id, topic_id, partition
+           ORDER BY hour, group_id, topic_id, partition LIMIT $9""",
+        first_hour,
+        end_hour,
+        group_id,
+        topic,
+        *after,
+        limit,
+    )
+    return [_total(row) for row in rows]
+
+
+def _total(row: Sequence[Any]) -> ActivityTotal:
+    hour, group_id, topic_id, partition, topic = row[:5]
+    produced, delivered, accepted, released, rejected, expired = row[5:11]
+    return ActivityTotal(
+        hour=hour,
+        group_id=group_id,
+        topic_id=str(topic_id),
+        partition=partition,
+        topic=topic,
+        produced=produced,
+        delivered=delivered,
+        accepted=accepted,
+        released=released,
+        rejected=rejected,
+        expired=expired,
+        deliveries=_summed(_counts(row[11])),
+        times_to_accept=_summed(_counts(row[12])),
+        dead_letters=_summed(_causes(row[13])),
+    )
+
+
+async def remove_before(connection: Any, hour: int) -> None:
+    await connection.execute("DELETE FROM log.activity WHERE hour < $1", hour)
+
+
+def _summed(histograms: Iterable[Mapping[Any, int]]) -> dict[Any, int]:
+    summed: dict[Any, int] = {}
+    for histogram in histograms:
+        for place, count in histogram.items():
+            summed[place] = summed.get(place, 0) + count
+    return dict(sorted(summed.items()))
+
+
+class ActivityLog:
+    """The table as the gateway uses it. `query`: runs a function of this module. Every method may raise StorageError."""
+
+    def __init__(self, query: Callable[..., Awaitable[Any]]) -> None:
+        self._query = query
+
+    async def write(self, rows: Sequence[ActivityRow]) -> None:
+        for start in range(0, len(rows), _AT_ONCE):
+            await self._query(write, rows[start : start + _AT_ONCE])
+
+    async def totals(
+        self, first_hour: int, end_hour: int, group_id: str | None, topic: str | None, after: Place, limit: int
+    ) -> list[ActivityTotal]:
+        found: list[ActivityTotal] = await self._query(totals, first_hour, end_hour, group_id, topic, after, limit)
+        return found
+
+    async def remove_before(self, hour: int) -> None:
+        await self._query(remove_before, hour)

@@ -1,0 +1,255 @@
+"""Compaction of the log: records leave a stored batch, its row and its offsets stay. What leaves is decided elsewhere.
+
+A replacement names the generation of each batch that was looked at, so a writer that was overtaken changes nothing.
+It only ever takes records away: what left once, by this or by delete-records, cannot come back.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
+from sharequeue_gateway.record_log import OffsetOutOfRange, TopicPartition, store
+from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.store import Bounds, Connection
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Stored bytes of the batches of one replacement, unless it is a single batch."""
+
+Query = Callable[..., Awaitable[Any]]
+
+
+class StoredBatch(NamedTuple):
+    """A row of the log without its records; `size_bytes` as stored."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    record_count: int
+    generation: int
+    size_bytes: int
+
+
+class Replacement(NamedTuple):
+    """Takes ranges (ascending, disjoint, inclusive) out of the batch of this generation."""
+
+    base_offset: int
+    generation: int
+    removed: Sequence[tuple[int, int]]
+
+
+class Replaced(NamedTuple):
+    base_offset: int
+    generation: int
+    record_count: int
+
+
+async def stored_batches(
+    connection: Connection, topic_id: str, partition: int, offset: int, limit: int
+) -> list[StoredBatch]:
+    """Batches from the one that holds `offset`, or the next there is."""
+    rows = await connection.fetch(
+        """SELECT base_offset, last_offset, max_timestamp_ms, record_count, generation, octet_length(records)
+           FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND base_offset >= coalesce((
+             SELECT base_offset FROM log.record_batches
+             WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+           ORDER BY base_offset LIMIT $4""",
+        topic_id,
+        partition,
+        offset,
+        limit,
+    )
+    return [StoredBatch(*row) for row in rows]
+
+
+async def sizes(connection: Connection, topic_id: str, partition: int, base_offsets: Sequence[int]) -> int:
+    """Stored bytes of these batches together."""
+    found: int = await connection.fetchval(
+        """SELECT coalesce(sum(octet_length(records)), 0) FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND base_offset = ANY($3::bigint[])""",
+        topic_id,
+        partition,
+        base_offsets,
+    )
+    return found
+
+
+async def whole_batches(
+    connection: Connection, topic_id: str, partition: int, base_offsets: Sequence[int]
+) -> dict[int, tuple[int, RecordBatch]]:
+    """Generation and batch by base offset; those that are not there are left out."""
+    rows = await connection.fetch(
+        """SELECT base_offset, last_offset, max_timestamp_ms, records, generation FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND base_offset = ANY($3::bigint[])""",
+        topic_id,
+        partition,
+        base_offsets,
+    )
+    return {row[0]: (row[4], RecordBatch.decode(*row[:4])) for row in rows}
+
+
+async def newest_base_offset(connection: Connection, topic_id: str, partition: int) -> int:
+    """Where the newest batch begins; −1 without any."""
+    found: int | None = await connection.fetchval(
+        """SELECT base_offset FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 ORDER BY base_offset DESC LIMIT 1""",
+        topic_id,
+        partition,
+    )
+    return -1 if found is None else found
+
+
+async def replace(
+    connection: Connection, topic_id: str, partition: int, batches: Sequence[tuple[int, RecordBatch]]
+) -> set[int]:
+    """Store (generation, batch) in the place of the batches of that generation. Returns: base offsets replaced."""
+    rows = await connection.fetch(
+        """UPDATE log.record_batches b
+           SET records = n.records, record_count = n.record_count, generation = b.generation + 1
+           FROM unnest($3::bigint[], $4::int[], $5::int[], $6::bytea[])
+             AS n(base_offset, generation, record_count, records)
+           WHERE b.topic_id = $1 AND b.partition = $2 AND b.base_offset = n.base_offset
+             AND b.generation = n.generation
+           RETURNING b.base_offset""",
+        topic_id,
+        partition,
+        [batch.base_offset for _, batch in batches],
+        [generation for generation, _ in batches],
+        [batch.record_count for _, batch in batches],
+        [batch.stored() for _, batch in batches],
+    )
+    return {row[0] for row in rows}
+
+
+async def count_replacement(connection: Connection, topic_id: str, partition: int) -> int:
+    """Have every gateway forget what it has in memory. Returns: how often batches of the partition were replaced."""
+    counted: int = await connection.fetchval(
+        """UPDATE log.partitions SET replacements = replacements + 1
+           WHERE topic_id = $1 AND partition = $2 RETURNING replacements""",
+        topic_id,
+        partition,
+    )
+    return counted
+
+
+class Compaction:
+    """The capability `replace_batches` of the record log. `query`: runs a function of a connection and arguments."""
+
+    def __init__(self, query: Query, cache: BatchCache) -> None:
+        self._query = query
+        self._cache = cache
+
+    async def batches(
+        self, topic_id: str, partition: int, offset: int, limit: int
+    ) -> tuple[Sequence[StoredBatch], Bounds]:
+        """Batches from the one that holds `offset`, and the partition's bounds. Raises: OffsetOutOfRange."""
+        place = (topic_id, partition)
+        bounds: Bounds = (await self._query(store.bounds, [place])).get(place, Bounds(0, 0, False, 0))
+        if not bounds.log_start_offset <= offset <= bounds.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} is not within {bounds.log_start_offset} to {bounds.log_end_offset}",
+                bounds.log_start_offset,
+            )
+        found: list[StoredBatch] = await self._query(stored_batches, topic_id, partition, offset, limit)
+        return [batch for batch in found if batch.last_offset < bounds.log_end_offset], bounds
+
+    async def replace(
+        self, topic_id: str, partition: int, replacements: Sequence[Replacement], last_stable_offset: int | None = None
+    ) -> list[Replaced]:
+        """Take records out of batches, all or none. A repeat of what was done is answered as done.
+
+        Args:
+            last_stable_offset: nothing at or above it is touched; None: the log end.
+        Raises: InvalidUpdateVersion (409): a batch is of another generation, or gone. OffsetOutOfRange: at or above
+            the last stable offset. InvalidRequest: the newest batch; ranges outside of their batch. TooLarge.
+        """
+        place = (topic_id, partition)
+        wanted = {replacement.base_offset: replacement for replacement in replacements}
+        if len(wanted) > 1:
+            size = await self._query(sizes, topic_id, partition, list(wanted))
+            if size > MAX_BYTES:
+                raise TooLarge(f"these batches have {size} bytes together, more than {MAX_BYTES}", limit=MAX_BYTES)
+        found = await self._query(whole_batches, topic_id, partition, list(wanted))
+        changed, done = await asyncio.to_thread(_apply, wanted, found)
+
+        async def store_them(connection: Connection) -> int | None:
+            async with connection.transaction():
+                await store.lock(connection, [place])
+                bounds = (await store.bounds(connection, [place])).get(place)
+                if bounds is None or bounds.deleted:
+                    raise UnknownTopicOrPartition("the topic was deleted, or has no records")
+                await _check_places(connection, place, bounds, last_stable_offset, found, wanted)
+                if not changed:
+                    return None
+                stored = await replace(connection, topic_id, partition, changed)
+                for _, batch in changed:
+                    if batch.base_offset not in stored:
+                        raise _overtaken(batch.base_offset)
+                return await count_replacement(connection, topic_id, partition)
+
+        counted = await self._query(store_them)
+        if counted is not None:
+            self._cache.set_replacements(place, counted)
+        by_base = {entry.base_offset: entry for entry in done}
+        return [by_base[replacement.base_offset] for replacement in replacements]
+
+
+def _apply(
+    wanted: dict[int, Replacement], found: dict[int, tuple[int, RecordBatch]]
+) -> tuple[list[tuple[int, RecordBatch]], list[Replaced]]:
+    """What to store as (generation before, batch), and what each batch will be."""
+    changed, done = [], []
+    for base_offset, replacement in sorted(wanted.items()):
+        if base_offset not in found:
+            raise InvalidUpdateVersion(f"there is no batch at {base_offset} any more: list the batches anew")
+        generation, batch = found[base_offset]
+        _check_ranges(replacement, batch)
+        smaller = batch.without(replacement.removed)
+        repeated = generation == replacement.generation + 1 and smaller.record_count == batch.record_count
+        if repeated:
+            done.append(Replaced(base_offset, generation, batch.record_count))
+            continue
+        if generation != replacement.generation:
+            raise _overtaken(base_offset)
+        changed.append((generation, smaller))
+        done.append(Replaced(base_offset, generation + 1, smaller.record_count))
+    return changed, done
+
+
+def _check_ranges(replacement: Replacement, batch: RecordBatch) -> None:
+    position = batch.base_offset
+    for first, last in replacement.removed:
+        if not position <= first <= last <= batch.last_offset:
+            raise InvalidRequest(
+                f"{first} to {last} is not an ascending range of the batch {batch.base_offset} to {batch.last_offset}"
+            )
+        position = last + 1
+
+
+async def _check_places(
+    connection: Connection,
+    place: TopicPartition,
+    bounds: Bounds,
+    last_stable_offset: int | None,
+    found: dict[int, tuple[int, RecordBatch]],
+    wanted: dict[int, Replacement],
+) -> None:
+    """No batch is at or above the last stable offset, below the log start, or the newest."""
+    stable = bounds.log_end_offset if last_stable_offset is None else min(last_stable_offset, bounds.log_end_offset)
+    newest = await newest_base_offset(connection, *place)
+    for base_offset in sorted(wanted):
+        last_offset = found[base_offset][1].last_offset
+        if last_offset < bounds.log_start_offset:
+            raise InvalidUpdateVersion(f"the batch at {base_offset} was deleted: list the batches anew")
+        if last_offset >= stable:
+            raise OffsetOutOfRange(
+                f"the batch at {base_offset} reaches the last stable offset {stable}", bounds.log_start_offset
+            )
+        if base_offset == newest:
+            raise InvalidRequest(f"the batch at {base_offset} is the newest one: it stays as it is")
+
+
+def _overtaken(base_offset: int) -> InvalidUpdateVersion:
+    return InvalidUpdateVersion(f"the batch at {base_offset} was replaced meanwhile: list the batches anew")

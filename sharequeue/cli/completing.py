@@ -1,0 +1,53 @@
+"""Completion for shells: `sharequeue completion bash`, and the names of groups and topics, asked of the gateway."""
+
+import asyncio
+import os
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.group_messages import ListShareGroupsQuery
+from sharequeue.wire import Client
+
+SHELLS: Final = ("bash", "zsh", "fish")
+VARIABLE: Final = "_SHAREQUEUE_COMPLETE"
+DEADLINE_S: Final = 1.0
+
+
+def complete_group(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Groups that begin so; none if the gateway does not answer at once."""
+    answer = _ask(context, apis.LIST_SHARE_GROUPS, ListShareGroupsQuery())
+    return [group.group_id for group in getattr(answer, "groups", ()) if group.group_id.startswith(incomplete)]
+
+
+def complete_topic(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Topics that begin so."""
+    answer = _ask(context, apis.LIST_TOPICS, apis.ListTopicsQuery())
+    return [topic.name for topic in getattr(answer, "topics", ()) if topic.name.startswith(incomplete)]
+
+
+def _ask(context: click.Context, api: apis.Api, query: object) -> object:
+    url = context.params.get("url") or os.environ.get("SHAREQUEUE_URL") or "http://127.0.0.1:8080"
+
+    async def ask() -> object:
+        client = Client(url)
+        try:
+            return await client.call(api, query, deadline_s=DEADLINE_S, retry=False)
+        except ApiError:
+            return None
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script for SHELL: eval "$(sharequeue completion bash)"."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(click.get_current_context().find_root().command, {}, "sharequeue", VARIABLE).source())

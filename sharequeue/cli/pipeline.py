@@ -1,0 +1,38 @@
+"""`sharequeue pipeline JOB`: the jobs of the data pipeline, which come with the extra [spark]."""
+
+import importlib
+from typing import Final
+
+import click
+
+from sharequeue.cli.output import say
+
+JOBS: Final[dict[str, str]] = {}
+"""Names and what they do. Each is a module of `sharequeue_pipeline.jobs` with a click command named `command`."""
+
+
+class Jobs(click.Group):
+    """Imports a job when it is asked for: Spark takes a second to import, and need not be installed."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(JOBS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in JOBS:
+            return None
+        try:
+            module = importlib.import_module(f"sharequeue_pipeline.jobs.{name}")
+        except ModuleNotFoundError as fault:
+            say(f"sharequeue: the pipeline needs {fault.name}: pip install 'sharequeue[spark]'")
+            context.exit(2)
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Jobs"):
+            formatter.write_dl(list(JOBS.items()))
+
+
+@click.group(cls=Jobs)
+def pipeline() -> None:
+    """Move and check data at any size, with Spark."""

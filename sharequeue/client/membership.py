@@ -1,0 +1,171 @@
+"""One member of a share group: joins, sends heartbeats in the background, knows what it is assigned. Source: KIP-932.
+
+While the service is out of reach the last assignment stands: fetching asks for no membership. Who is told that it is no
+member any more gives its assignment up and joins again, under the same id.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.group_messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from sharequeue.wire import Client
+
+log = logging.getLogger(__name__)
+
+JOIN: Final = 0
+LEAVE: Final = -1
+PUT_OUT: Final = tuple(BY_CODE[code] for code in ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"))
+"""This member is none any more: others may have its partitions."""
+HEARTBEAT_DEADLINE_S: Final = 5.0
+FIRST_PAUSE_S: Final = 0.1
+RETRY_S: Final = 1.0
+
+T = TypeVar("T")
+Assignment = Mapping[str, list[int]]
+
+
+class Membership:
+    """Sends the heartbeats of one member for as long as it is subscribed to anything.
+
+    Args:
+        max_idle_s: the member leaves when its consumer was not used for so long, and joins again with the next use.
+    """
+
+    def __init__(self, client: Client, group: str, member_id: str, max_idle_s: float) -> None:
+        self._client = client
+        self._path = {"group": group}
+        self._member_id = member_id
+        self._max_idle_s = max_idle_s
+        self._epoch = JOIN
+        self._untold = False
+        """Whether the service has still to be told of the topics."""
+        self._used_at = time.monotonic()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.topics: list[str] = []
+        self.assignment: Assignment = {}
+        self.changed = asyncio.Event()
+        """Set when the assignment changed, or there is a failure; whoever looks clears it."""
+        self.failure: ApiError | None = None
+        """Why the service refuses this member for good."""
+
+    @property
+    def joined(self) -> bool:
+        return self._epoch > JOIN
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Be a member for these topics; without any leave the group. What is held stays held."""
+        self.topics = list(dict.fromkeys(topics))
+        self._untold = True
+        self.failure = None
+        self.used()
+        self.go_on()
+        self._wake.set()
+
+    def used(self) -> None:
+        """The consumer is at work."""
+        self._used_at = time.monotonic()
+
+    def go_on(self) -> None:
+        """Send heartbeats, if that had ended. Called inside the event loop."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self, deadline_s: float) -> None:
+        """Leave the group. A service out of reach takes the member out by itself, after the session timeout."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._leave(deadline_s)
+
+    async def _leave(self, deadline_s: float) -> None:
+        if self.joined:
+            self._epoch = JOIN
+            self._assign({})
+            try:
+                await self._send(ShareGroupHeartbeatRequest(member_id=self._member_id, member_epoch=LEAVE), deadline_s)
+            except ApiError as error:
+                if error.error not in PUT_OUT:
+                    log.warning("%s leaves the group by its session timeout: %s", self._member_id, error.detail)
+
+    async def _run(self) -> None:
+        """Heartbeats, until there is nothing to be a member for."""
+        pause_s = FIRST_PAUSE_S
+        while self.failure is None:
+            self._wake.clear()
+            if not self.topics or time.monotonic() - self._used_at > self._max_idle_s:
+                await self._leave(HEARTBEAT_DEADLINE_S)
+                return
+            interval_s = await self._beat()
+            if self.assignment or self.failure is not None:
+                pause_s = FIRST_PAUSE_S
+            elif self.joined:  # partitions come once they are initialised, or others gave theirs up: ask soon
+                interval_s = min(pause_s, interval_s)
+                pause_s *= 2
+            try:
+                async with asyncio.timeout(interval_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _beat(self) -> float:
+        """One heartbeat. Returns: seconds until the next."""
+        joining = self._epoch == JOIN
+        telling, self._untold = joining or self._untold, False
+        request = ShareGroupHeartbeatRequest(
+            member_id=self._member_id,
+            member_epoch=self._epoch,
+            subscribed_topic_names=self.topics if telling else None,
+        )
+        try:
+            answer = await self._send(request, HEARTBEAT_DEADLINE_S)
+        except ApiError as error:
+            self._untold = telling
+            return self._not_answered(error)
+        self._epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self._assign({entry.topic: entry.partitions for entry in answer.assignment.topic_partitions})
+        return answer.heartbeat_interval_ms / 1000
+
+    def _not_answered(self, error: ApiError) -> float:
+        """Returns: seconds until the next try."""
+        if error.error in PUT_OUT and self.joined:
+            log.warning("%s is no member any more and joins again: %s", self._member_id, error.detail)
+            self._epoch = JOIN
+            self._assign({})
+            return 0.0
+        if not error.error.retriable and error.definite:
+            self.failure = error
+            self.changed.set()
+        else:
+            log.info("no answer to a heartbeat of %s: %s", self._member_id, error.detail)
+        return max(RETRY_S, error.retry_after_s or 0)
+
+    async def unless_changed(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What the work answers; or None once the assignment changed: the work is cancelled then."""
+        working = asyncio.ensure_future(work)
+        changing = asyncio.ensure_future(self.changed.wait())
+        try:
+            await asyncio.wait({working, changing}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            changing.cancel()
+            if not working.done():
+                working.cancel()
+                await asyncio.wait([working])
+
+    def _assign(self, assignment: Assignment) -> None:
+        if assignment != self.assignment:
+            self.assignment = assignment
+            self.changed.set()
+
+    async def _send(self, request: ShareGroupHeartbeatRequest, deadline_s: float) -> ShareGroupHeartbeatResponse:
+        answer: ShareGroupHeartbeatResponse = await self._client.call(
+            apis.SHARE_GROUP_HEARTBEAT, request, path=self._path, deadline_s=deadline_s, retry=False
+        )
+        return answer

@@ -1,0 +1,29 @@
+"""A histogram of durations that can be merged: buckets of whole milliseconds, each at most an eighth of its place wide.
+
+Bucket 0 to 15 are 0 to 15 ms; from there each doubling has eight. Pure.
+"""
+
+from typing import Final
+
+_EXACT: Final = 16
+_PER_DOUBLING: Final = 8
+MAX_MS: Final = 1 << 40
+"""35 years; what is longer counts as this."""
+
+
+def bucket_of(duration_ms: int) -> int:
+    """The bucket of a duration; what is negative counts as 0."""
+    if duration_ms < _EXACT:
+        return max(duration_ms, 0)
+    duration_ms = min(duration_ms, MAX_MS)
+    shift = duration_ms.bit_length() - 4
+    return _EXACT + (shift - 1) * _PER_DOUBLING + (duration_ms >> shift) - _PER_DOUBLING
+
+
+def bounds_of(bucket: int) -> tuple[int, int]:
+    """The first duration of a bucket, and the first behind it."""
+    if bucket < _EXACT:
+        return bucket, bucket + 1
+    doublings, place = divmod(bucket - _EXACT, _PER_DOUBLING)
+    shift = doublings + 1
+    return (_PER_DOUBLING + place) << shift, (_PER_DOUBLING + place + 1) << shift

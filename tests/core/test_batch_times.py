@@ -1,0 +1,49 @@
+"""When batches were appended: found by offset, in whatever order they came, and forgotten once they are finished."""
+
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+from sharequeue_gateway import batch_times
+from sharequeue_gateway.batch_times import BatchTimes
+
+
+class Batch(NamedTuple):
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+
+
+BATCHES = [Batch(10 * number, 10 * number + 7, 1000 + number) for number in range(200)]  # with gaps between
+
+
+@given(st.permutations(range(30)), st.integers(0, 300), st.integers(0, 60))
+def test_any_order_answers_the_same(order: list[int], first: int, size: int) -> None:
+    times = BatchTimes()
+    for number in order[:20]:
+        times.note([BATCHES[number]])
+        times.note([BATCHES[number]])
+    expected = []
+    for number in sorted(order[:20]):
+        batch = BATCHES[number]
+        records = len(range(max(first, batch.base_offset), min(first + size, batch.last_offset) + 1))
+        if records:
+            expected.append((records, batch.max_timestamp_ms))
+    assert list(times.parts(first, first + size)) == expected
+
+
+def test_what_is_finished_is_forgotten() -> None:
+    times = BatchTimes()
+    times.note(BATCHES)
+    times.forget_below(BATCHES[20].base_offset)
+    assert len(times) == 200  # too few to be worth it
+    times.forget_below(BATCHES[150].base_offset)
+    assert len(times) == 50
+    assert list(times.parts(0, 1500)) == [(1, 1150)]
+
+
+def test_there_is_a_bound() -> None:
+    times = BatchTimes()
+    times.note([Batch(offset, offset, 1) for offset in range(batch_times.MOST + 1)])
+    assert len(times) <= batch_times.MOST // 2 + 1
+    assert list(times.parts(batch_times.MOST, batch_times.MOST)) == [(1, 1)]

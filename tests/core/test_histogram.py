@@ -1,0 +1,30 @@
+"""Buckets of durations: every one has its bucket, and none is wider than an eighth of where it stands."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sharequeue.protocol.histogram import MAX_MS, bounds_of, bucket_of
+
+
+@given(st.integers(0, MAX_MS))
+@example(15)
+@example(16)
+@example(17)
+@example(MAX_MS)
+def test_a_duration_lies_within_its_bucket_which_is_narrow(duration_ms: int) -> None:
+    first, behind = bounds_of(bucket_of(duration_ms))
+    assert first <= duration_ms < behind
+    assert behind - first <= max(1, first / 8)
+
+
+def test_buckets_follow_each_other_without_holes() -> None:
+    behind = 0
+    for bucket in range(bucket_of(MAX_MS) + 1):
+        first, following = bounds_of(bucket)
+        assert first == behind
+        behind = following
+
+
+def test_what_cannot_be_counts_as_the_nearest() -> None:
+    assert bucket_of(-5) == bucket_of(0)
+    assert bucket_of(MAX_MS * 9) == bucket_of(MAX_MS)

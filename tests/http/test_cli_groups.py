@@ -1,0 +1,202 @@
+"""The command line for administrators of groups (CL): what it prints, what it refuses, what it changes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import click.shell_completion
+import pytest
+from click.testing import CliRunner
+
+from sharequeue.cli import main
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, good
+
+REFUSED, WRONG_USAGE, UNREACHABLE = 1, 2, 3
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(shared_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `sharequeue groups …`; `code` is the exit code it must have. Returns: stdout, then stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str, code: int = 0) -> str:
+        done = CliRunner(env={"SHAREQUEUE_URL": shared_stack.url}).invoke(main, ("groups", *arguments))
+        assert done.exit_code == code, (arguments, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    return run
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of a table, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("│")]
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+
+
+def join(gateway: Gateway, group: str, member: str, topic: str, epoch: int = 0) -> int:
+    body = {"member_id": member, "member_epoch": epoch}
+    if epoch == 0:
+        body["subscribed_topic_names"] = [topic]
+    path = f"/v1/share-groups/{group}/heartbeat"
+    answer = good(gateway.http.post(path, json=body, headers={"Client-Id": "tester"}))
+    return int(answer["member_epoch"])
+
+
+def stand(gateway: Gateway, name: str) -> None:
+    """A group of that name that accepted 4 of the 10 records of a topic of that name."""
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name, max_records=4)
+    gateway.settle(name, name, 0, 3, "accept")
+
+
+def test_cl_001_list(gateway: Gateway, run: Run, name: str) -> None:
+    stable, empty = f"{name}-stable", f"{name}-empty"
+    join(gateway, stable, "m1", name)
+    stand(gateway, empty)
+    assert {stable, empty} <= set(run("list").splitlines())
+    assert [stable, "Stable"] in rows(run("list", "--state"))
+    states = rows(run("list", "--state", "stable"))
+    assert [stable, "Stable"] in states
+    assert all(state == "Stable" for _, state in states)
+    assert run("list", "--state", "Dead").count("Stable") == 0
+    assert "Bogus" in run("list", "--state", "Bogus", code=WRONG_USAGE)
+    listed = json.loads(run("list", "--json"))["groups"]
+    assert {"group_id": stable, "type": "share", "state": "Stable"} in listed
+
+
+def test_cl_003_describe_offsets(gateway: Gateway, run: Run, name: str) -> None:
+    join(gateway, name, "m1", f"{name}-none")
+    assert f"Share group '{name}' has no offset information." in run("describe", name)
+    group = f"{name}-2"
+    stand(gateway, group)
+    gateway.reset(group, "current", force=True)
+    assert rows(run("describe", group)) == [[group, group, "0", "4", "6"]]
+    ((*_, epoch, start, lag),) = rows(run("describe", group, "--offsets", "--verbose"))
+    assert (epoch.isdigit(), start, lag) == (True, "4", "6")
+    assert json.loads(run("describe", group, "--json"))["topics"][0]["partitions"][0]["lag"] == 6
+    both = run("describe", f"{name}-no", group, code=REFUSED)
+    assert "GROUP_ID_NOT_FOUND" in both
+    assert rows(both) == [[group, group, "0", "4", "6"]]
+    assert [group, group, "0", "4", "6"] in rows(run("describe", "--all-groups"))
+    run("describe", code=WRONG_USAGE)
+    run("describe", group, "--all-groups", code=WRONG_USAGE)
+
+
+def test_describe_members_and_state(gateway: Gateway, run: Run, name: str) -> None:
+    gateway.configure(name, share_assignment_interval_ms=0)
+    gateway.create_topic(name, partitions=2)
+    epoch = join(gateway, name, "m1", name)
+    while not gateway.http.get(f"/v1/share-groups/{name}").json()["members"][0]["assignment"]["topic_partitions"]:
+        epoch = join(gateway, name, "m1", name, epoch)
+    assert rows(run("describe", name, "--members")) == [[name, "m1", "127.0.0.1", "tester", "2", f"{name}:0,1"]]
+    verbose = rows(run("describe", name, "--members", "--verbose"))
+    assert verbose == [[name, "m1", "127.0.0.1", "tester", "2", str(epoch), f"{name}:0,1"]]
+    assert rows(run("describe", name, "--state")) == [[name, "Stable", "1"]]
+    assert rows(run("describe", name, "--state", "--verbose")) == [[name, "Stable", "1", str(epoch), str(epoch)]]
+    gateway.http.delete(f"/v1/share-groups/{name}/members/m1")
+    for what in ("--members", "--state"):
+        assert f"Share group '{name}' has no active members." in run("describe", name, what)
+
+
+SCENARIOS = {
+    "--to-earliest": "0",
+    "--to-latest": "10",
+    "--to-current": "4",
+    "--to-offset=7": "7",
+    "--to-offset=70": "10",
+    "--to-datetime=2001-01-01T00:00:00.000": "0",
+    "--to-datetime=2101-01-01": "10",
+}
+
+
+def test_cl_005_dry_runs_show_and_change_nothing(gateway: Gateway, run: Run, name: str) -> None:
+    stand(gateway, name)
+    for scenario, offset in SCENARIOS.items():
+        shown = run("reset-offsets", name, "--topic", name, scenario, "--dry-run")
+        assert rows(shown) == [[name, name, "0", offset]], scenario
+    assert gateway.window(name, name)[0] == 4
+
+
+def test_cl_007_resets_that_are_not_clear(run: Run, name: str) -> None:
+    for arguments in (
+        ("--to-latest", "--dry-run"),
+        ("--topic", "t", "--to-latest"),
+        ("--topic", "t", "--to-latest", "--dry-run", "--execute"),
+        ("--topic", "t", "--dry-run"),
+        ("--topic", "t", "--to-latest", "--to-earliest", "--dry-run"),
+        ("--topic", "t", "--all-topics", "--to-latest", "--dry-run"),
+        ("--topic", "t:x", "--to-latest", "--dry-run"),
+        ("--topic", "t", "--to-datetime", "soon", "--dry-run"),
+    ):
+        run("reset-offsets", name, *arguments, code=WRONG_USAGE)
+
+
+def test_cl_009_resets_are_executed_exported_and_taken_back(
+    gateway: Gateway, run: Run, name: str, tmp_path: Path
+) -> None:
+    gateway.create_topic(name, partitions=3)
+    for partition in range(3):
+        gateway.produce_batches(name, 5, partition=partition)
+    assert rows(run("reset-offsets", name, "--topic", f"{name}:0,2", "--to-offset", "2", "--execute")) == [
+        [name, name, "0", "2"],
+        [name, name, "2", "2"],
+    ]
+    assert gateway.offsets(name) == {(name, 0): (2, 3), (name, 2): (2, 3)}
+    exported = run("reset-offsets", name, "--all-topics", "--to-current", "--dry-run", "--export")
+    assert exported == f'"{name}",0,2\n"{name}",2,2\n'
+    file = tmp_path / "offsets.csv"
+    file.write_text(exported)
+    run("reset-offsets", name, "--all-topics", "--to-latest", "--execute")
+    assert gateway.offsets(name) == {(name, 0): (5, 0), (name, 2): (5, 0)}
+    run("reset-offsets", name, "--from-file", str(file), "--execute")
+    assert gateway.offsets(name) == {(name, 0): (2, 3), (name, 2): (2, 3)}
+    file.write_text("one,two\n")
+    run("reset-offsets", name, "--from-file", str(file), "--execute", code=WRONG_USAGE)
+    told = run("reset-offsets", name, "--topic", f"{name}:0,9", "--to-latest", "--execute", code=REFUSED)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in told
+    assert rows(told) == [[name, name, "0", "5"]]
+
+
+def test_cl_011_delete_offsets(gateway: Gateway, run: Run, name: str) -> None:
+    topics = [f"{name}-a", f"{name}-b"]
+    for topic in topics:
+        gateway.create_topic(topic)
+        gateway.acquire(name, topic)
+    done = run("delete-offsets", name, "--topic", topics[0], "--topic", topics[1])
+    assert rows(done) == [[topic, "Successful"] for topic in topics]
+    again = run("delete-offsets", name, "--topic", topics[0], code=REFUSED)
+    assert "Error: There is no offset information to delete." in again
+    run("delete-offsets", name, code=WRONG_USAGE)
+    run("delete-offsets", name, name, "--topic", topics[0], code=WRONG_USAGE)
+
+
+def test_delete(gateway: Gateway, run: Run, name: str) -> None:
+    stand(gateway, name)
+    gateway.acquire(name, name)
+    told = run("delete", name, f"{name}-no", code=REFUSED)
+    assert "NON_EMPTY_GROUP" in told
+    assert "GROUP_ID_NOT_FOUND" in told
+    assert f"Deletion of share group '{name}' was successful." in run("delete", name, "--force")
+    assert name not in run("list").splitlines()
+    run("delete", code=WRONG_USAGE)
+
+
+def test_shells_complete_commands_groups_and_topics(
+    gateway: Gateway, shared_stack: Stack, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    stand(gateway, name)
+    monkeypatch.setenv("SHAREQUEUE_URL", shared_stack.url)
+    completing = click.shell_completion.ShellComplete(main, {}, "sharequeue", "_SHAREQUEUE_COMPLETE")
+
+    def completed(*arguments: str, incomplete: str) -> list[str]:
+        return [item.value for item in completing.get_completions(list(arguments), incomplete)]
+
+    assert completed("groups", incomplete="de") == ["delete", "delete-offsets", "describe"]
+    assert completed("groups", "describe", incomplete=name) == [name]
+    assert completed("groups", "delete-offsets", "g", "--topic", incomplete=name) == [name]
+    monkeypatch.setenv("SHAREQUEUE_URL", "http://127.0.0.1:1")
+    assert completed("groups", "describe", incomplete=name) == []
+    for shell in ("bash", "zsh", "fish"):
+        assert "_SHAREQUEUE_COMPLETE" in CliRunner().invoke(main, ("completion", shell)).stdout

@@ -1,0 +1,224 @@
+"""The Python client as a member of a group: it joins, shares partitions, gives them up, and survives restarts."""
+
+import asyncio
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, ParamSpec
+
+import httpx
+import pytest
+
+from sharequeue.client import ApiError, Producer, ShareConsumer, sync
+from sharequeue.stack import Stack
+from tests.http.calls import Json
+
+SECONDS = 30
+
+Arguments = ParamSpec("Arguments")
+
+
+def in_event_loop(test: Callable[Arguments, Coroutine[Any, Any, None]]) -> Callable[Arguments, None]:
+    """Run a test that is a coroutine function."""
+
+    @functools.wraps(test)
+    def run(*arguments: Arguments.args, **fixtures: Arguments.kwargs) -> None:
+        asyncio.run(test(*arguments, **fixtures))
+
+    return run
+
+
+def make_topic(client: httpx.Client, name: str, partitions: int = 1) -> None:
+    assert client.post("/v1/topics", json={"name": name, "partitions": partitions}).status_code == 201
+
+
+def take_out(client: httpx.Client, group: str, member_id: str) -> None:
+    assert client.delete(f"/v1/share-groups/{group}/members/{member_id}").status_code == 204
+
+
+def described(client: httpx.Client, group: str) -> Json:
+    return dict(client.get(f"/v1/share-groups/{group}").json())
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    return {"SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}
+
+
+@pytest.fixture
+def topic(client: httpx.Client, name: str) -> str:
+    """A topic with 6 partitions; the group of the same name assigns at once and wants heartbeats often."""
+    make_topic(client, name, 6)
+    settings = {
+        "share.assignment.interval.ms": 0,
+        "share.heartbeat.interval.ms": 500,
+        "share.session.timeout.ms": 10_000,
+    }
+    assert client.patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
+    return name
+
+
+@contextlib.asynccontextmanager
+async def member(stack: Stack, topic: str, member_id: str, **options: int) -> AsyncIterator[ShareConsumer]:
+    async with ShareConsumer(stack.url, topic, member_id=member_id, **options) as consumer:
+        consumer.subscribe([topic])
+        yield consumer
+
+
+async def until(condition: Callable[[], object], seconds: float = SECONDS) -> None:
+    async with asyncio.timeout(seconds):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+
+
+def shares(*consumers: ShareConsumer) -> list[int]:
+    """How many partitions each consumer is assigned."""
+    return [sum(map(len, consumer.assignment.values())) for consumer in consumers]
+
+
+def disjoint(*consumers: ShareConsumer) -> bool:
+    """Whether all six partitions are somebody's, and none is anybody else's."""
+    held = [p for consumer in consumers for some in consumer.assignment.values() for p in some]
+    return sorted(held) == list(range(6))
+
+
+async def produce(stack: Stack, topic: str, values: range) -> None:
+    async with Producer(stack.url) as producer:
+        for value in values:
+            await producer.send_soon(topic, value, partition=value % 6)
+        await producer.flush()
+
+
+async def consume(consumer: ShareConsumer, seen: Counter[int], partitions: dict[str, set[int]]) -> None:
+    while True:
+        for record in await consumer.poll(2000):
+            seen[record.value] += 1
+            partitions.setdefault(consumer.member_id, set()).add(record.partition)
+
+
+@in_event_loop
+async def test_a_member_fetches_what_it_is_assigned(stack: Stack, topic: str) -> None:
+    await produce(stack, topic, range(60))
+    seen: Counter[int] = Counter()
+    partitions: dict[str, set[int]] = {}
+    async with member(stack, topic, "m1") as one, member(stack, topic, "m2") as two:
+        await until(lambda: disjoint(one, two))
+        assert shares(one, two) == [3, 3]
+        fetched = {consumer.member_id: set(consumer.assignment[topic]) for consumer in (one, two)}
+        tasks = [asyncio.create_task(consume(consumer, seen, partitions)) for consumer in (one, two)]
+        await until(lambda: len(seen) == 60)
+        for task in tasks:
+            task.cancel()
+        assert partitions == fetched
+    assert set(seen.values()) == {1}
+
+
+@in_event_loop
+async def test_a_member_stops_fetching_what_it_lost(stack: Stack, client: httpx.Client, topic: str) -> None:
+    async with member(stack, topic, "m1") as one:
+        await until(lambda: shares(one) == [6])
+        waiting = asyncio.create_task(one.poll(60_000))
+        async with member(stack, topic, "m2") as two:
+            await until(lambda: disjoint(one, two) and shares(one, two) == [3, 3])
+            mine, others = one.assignment[topic], two.assignment[topic]
+            async with Producer(stack.url) as producer:
+                await producer.send(topic, "theirs", partition=others[0])
+                assert [record.value for record in await two.poll(10_000)] == ["theirs"]
+                assert not waiting.done()
+                await producer.send(topic, "mine", partition=mine[0])
+            assert [record.value for record in await waiting] == ["mine"]
+        await until(lambda: shares(one) == [6])
+    listed = described(client, topic)
+    assert (listed["state"], listed["members"]) == ("Empty", [])
+
+
+@in_event_loop
+async def test_a_member_that_was_put_out_joins_again(stack: Stack, client: httpx.Client, topic: str) -> None:
+    async with member(stack, topic, "m1") as consumer:
+        await until(lambda: shares(consumer) == [6])
+        polling = asyncio.create_task(consumer.poll(60_000))
+        before = described(client, topic)["group_epoch"]
+        take_out(client, topic, "m1")
+        await until(lambda: described(client, topic)["group_epoch"] >= before + 2)
+        await until(lambda: shares(consumer) == [6])
+        await produce(stack, topic, range(1))
+        assert [record.value for record in await polling] == [0]
+
+
+@in_event_loop
+async def test_a_member_that_is_not_used_leaves_and_comes_back(stack: Stack, client: httpx.Client, topic: str) -> None:
+    async with member(stack, topic, "m1", max_poll_interval_ms=700) as consumer:
+        await until(lambda: described(client, topic).get("state") == "Stable")
+        await until(lambda: described(client, topic)["state"] == "Empty")
+        assert consumer.assignment == {}
+        await produce(stack, topic, range(1))
+        assert [record.value for record in await consumer.poll(20_000)] == [0]
+
+
+@in_event_loop
+async def test_a_subscription_can_change_and_end(stack: Stack, client: httpx.Client, topic: str) -> None:
+    other = f"{topic}-other"
+    make_topic(client, other)
+    async with member(stack, topic, "m1") as consumer:
+        await until(lambda: shares(consumer) == [6])
+        consumer.subscribe([other])
+        assert consumer.subscription == [other]
+        await until(lambda: consumer.assignment == {other: [0]})
+        consumer.subscribe([])
+        await until(lambda: described(client, topic)["state"] == "Empty")
+        assert consumer.assignment == {}
+
+
+@in_event_loop
+async def test_what_the_service_refuses_is_raised_by_the_poll(stack: Stack, name: str) -> None:
+    async with ShareConsumer(stack.url, name + "\x01") as consumer:
+        consumer.subscribe([name])
+        with pytest.raises(ApiError) as refused:
+            await consumer.poll(10_000)
+        assert refused.value.error.code == "INVALID_GROUP_ID"
+
+
+def test_the_sync_face_subscribes_too(stack: Stack, topic: str) -> None:
+    with sync.Producer(stack.url) as producer:
+        producer.send(topic, "x", partition=4)
+    with sync.ShareConsumer(stack.url, topic, member_id="m1") as consumer:
+        consumer.subscribe(topic)
+        records = consumer.poll(20_000)
+        assert [record.value for record in records] == ["x"]
+        assert consumer.assignment == {topic: [0, 1, 2, 3, 4, 5]}
+
+
+@pytest.mark.parametrize("service", ["group coordinator", "share coordinator", "gateway"])
+@in_event_loop
+async def test_three_members_survive_a_restart(stack: Stack, client: httpx.Client, topic: str, service: str) -> None:
+    """Killed and started again under load: every record is consumed, and members and epochs are as they were."""
+    seen: Counter[int] = Counter()
+    partitions: dict[str, set[int]] = {}
+    async with contextlib.AsyncExitStack() as consumers:
+        members = [
+            await consumers.enter_async_context(member(stack, topic, f"m{number}", request_timeout_ms=60_000))
+            for number in range(3)
+        ]
+        await until(lambda: disjoint(*members) and shares(*members) == [2, 2, 2])
+        before = described(client, topic)
+        assigned = [consumer.assignment for consumer in members]
+        tasks = [asyncio.create_task(consume(consumer, seen, partitions)) for consumer in members]
+        await produce(stack, topic, range(60))
+        await until(lambda: len(seen) == 60)
+        process = stack.service(service)
+        await asyncio.to_thread(process.kill)
+        process.start()
+        await until(process.ready)
+        await produce(stack, topic, range(60, 120))
+        await until(lambda: len(seen) == 120)
+        for consumer in members:
+            await consumer.commit()
+        assert [consumer.assignment for consumer in members] == assigned
+        assert described(client, topic) == before
+        for task in tasks:
+            assert not task.done(), task.exception()
+            task.cancel()
+        assert partitions == {c.member_id: set(c.assignment[topic]) for c in members}

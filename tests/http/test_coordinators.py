@@ -1,0 +1,300 @@
+"""Two coordinators of each kind: findCoordinator, calls at the wrong instance, and requests that span owners."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from sharequeue.coordinators import CoordinatorClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import CoordinatorNotAvailable, TopicAlreadyExists
+from sharequeue.protocol.internal import (
+    GroupState,
+    PartitionState,
+    ShardOwner,
+    ShareStateRequest,
+    TopicState,
+    WriteBatchRequest,
+)
+from sharequeue.protocol.messages import CreateTopicRequest
+from sharequeue.protocol.shards import CLUSTER, shard_of
+from sharequeue.protocol.types import StateBatch
+from sharequeue.stack import ServiceProcess, Stack
+from tests.http.calls import wait_until
+
+KINDS = ("group coordinator", "share coordinator")
+TOKEN = "a token of the cluster that only its services know"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module")
+def database(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
+    data_dir: Path = tmp_path_factory.mktemp("stack")
+    (data_dir / "cluster.token").write_text(TOKEN)
+    stack = Stack(data_dir, postgres_url=database, redis_url=new_redis(), coordinators=2, share_coordinators=2)
+    try:
+        stack.start()
+        for kind in KINDS:
+            wait_until(lambda k=kind: len(set(owners(pair(stack, k)[0]).values())) == 2)  # type: ignore[misc]
+        yield stack
+    finally:
+        stack.stop()
+
+
+def pair(stack: Stack, kind: str) -> tuple[ServiceProcess, ServiceProcess]:
+    return stack.service(kind), stack.service(f"{kind} 2")
+
+
+def owners(at: ServiceProcess) -> dict[int, str]:
+    """URL by shard, as one instance tells it."""
+    answer = httpx.get(f"{at.url}/v1/shards", headers=HEADERS, timeout=5).raise_for_status().json()
+    assert answer["count"] == 16
+    return {entry["shard"]: entry["url"] for entry in answer["shards"]}
+
+
+def calling(stack: Stack, kind: str, test: Callable[[CoordinatorClient], Awaitable[None]]) -> None:
+    """Run a test with a client that knows one instance."""
+
+    async def run() -> None:
+        client = CoordinatorClient(stack.service(kind).url, kind.split(maxsplit=1)[0], cluster_token=TOKEN)  # type: ignore[arg-type]
+        try:
+            await test(client)
+        finally:
+            await client.close()
+
+    asyncio.run(run())
+
+
+def group_at(stack: Stack, url: str, name: str) -> str:
+    """A group that the group coordinator at `url` owns."""
+    known = owners(stack.service("group coordinator"))
+    return next(group for group in (f"{name}-{n}" for n in range(200)) if known[shard_of(group, 16)] == url)
+
+
+# Who owns what
+
+
+def test_every_instance_finds_the_owner_of_every_key(stack: Stack) -> None:
+    topic_id = "4be9f4a1-5a0e-4b4c-9e3c-00000000000a"
+    for number in range(8):
+        for key_type, key in {"group": f"g{number}", "share": f"g:{number}:{topic_id}:3"}.items():
+            owner = owners(stack.service(f"{key_type} coordinator"))[shard_of(key, 16)]
+            asked = [key, key.replace(topic_id, topic_id.upper())]
+            for kind in KINDS:
+                for at in pair(stack, kind):
+                    for form in asked:
+                        found = find(at, key_type, form).raise_for_status().json()["coordinators"][0]
+                        assert (found["key"], found["url"], found["error_code"]) == (form, owner, 0)
+
+
+def find(at: ServiceProcess, key_type: str, key: str) -> httpx.Response:
+    query = {"key_type": key_type, "key": key}
+    return httpx.get(f"{at.url}/v1/coordinators", params=query, headers=HEADERS, timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("key_type", "key"), [("share", "g:0"), ("share", "g:no-id:0"), ("group", "a/b"), ("transaction", "t")]
+)
+def test_a_key_that_is_none_is_refused(stack: Stack, key_type: str, key: str) -> None:
+    refused = find(stack.service("group coordinator 2"), key_type, key)
+    assert (refused.status_code, refused.json()["kafka_code"]) == (400, 42)
+
+
+def test_only_services_are_told(stack: Stack) -> None:
+    for path in ("/v1/shards", "/v1/coordinators?key_type=group&key=g"):
+        assert httpx.get(stack.service("group coordinator").url + path, timeout=5).status_code == 403
+
+
+def test_a_call_at_the_wrong_instance_is_told_where_to_go(stack: Stack, name: str) -> None:
+    """NOT_COORDINATOR, definite and retriable, before anything is done."""
+    first, second = pair(stack, "group coordinator")
+    owner = owners(first)[shard_of(CLUSTER, 16)]
+    wrong = second if owner == first.url else first
+    answer = httpx.post(f"{wrong.url}/v1/topics", json={"name": name}, headers=HEADERS, timeout=5)
+    document = answer.json()
+    assert (answer.status_code, document["kafka_code"]) == (421, 16)
+    assert (document["retriable"], document["definite"], document["owner_url"]) == (True, True, owner)
+    group = group_at(stack, owner, name)
+    refused = httpx.get(f"{wrong.url}/v1/share-groups/{group}/config", headers=HEADERS, timeout=5)
+    assert (refused.status_code, refused.json()["owner_url"]) == (421, owner)
+    state = {"group_id": group, "topics": [{"topic_id": str(uuid.uuid4()), "partitions": [{"partition": 0}]}]}
+    codes = [
+        httpx.post(f"{at.url}/v1/share-state/read-summary", json=state, headers=HEADERS, timeout=5).status_code
+        for at in pair(stack, "share coordinator")
+    ]
+    assert sorted(codes) == [200, 421]
+
+
+# The client
+
+
+def test_a_client_whose_map_is_wrong_finds_the_owner_and_does_it_once(stack: Stack, name: str) -> None:
+    async def test(client: CoordinatorClient) -> None:
+        await client.learn()
+        urls = {owner.url for owner in client._owners.values()}
+        for shard, known in client._owners.items():
+            (other,) = urls - {known.url}
+            client._owners[shard] = ShardOwner(shard=shard, node_id="x", url=other, owner_epoch=0)
+        topic = await client.call(apis.CREATE_TOPIC, CreateTopicRequest(name=name, partitions=2), key=CLUSTER)
+        assert topic.partitions == 2
+        with pytest.raises(TopicAlreadyExists):
+            await client.call(apis.CREATE_TOPIC, CreateTopicRequest(name=name), key=CLUSTER)
+        for number in range(20):
+            group = f"{name}-{number}"
+            assert await client.call(apis.GET_SHARE_GROUP_CONFIG, key=group, path={"group": group})
+
+    calling(stack, "group coordinator", test)
+
+
+def test_one_url_of_several_is_enough(stack: Stack) -> None:
+    async def run() -> None:
+        urls = f"http://127.0.0.1:1, {stack.service('group coordinator 2').url}/"
+        client = CoordinatorClient(urls, "group", cluster_token=TOKEN)
+        await client.call(apis.LIST_TOPICS, key=CLUSTER)
+        await client.close()
+        nobody = CoordinatorClient("http://127.0.0.1:1", "group", cluster_token=TOKEN, deadline_s=0.5)
+        with pytest.raises(CoordinatorNotAvailable) as refused:
+            await nobody.call(apis.LIST_TOPICS, key=CLUSTER)
+        assert refused.value.definite
+        await nobody.close()
+
+    asyncio.run(run())
+
+
+PARTITIONS = 40
+
+
+def states(**values: Any) -> list[PartitionState]:
+    return [PartitionState(partition=number, **values) for number in range(PARTITIONS)]
+
+
+def test_requests_that_span_owners_are_answered_in_their_order(stack: Stack, client: httpx.Client, name: str) -> None:
+    """SC-033 over two owners: what is not initialised fails alone."""
+    topics = [client.post("/v1/topics", json={"name": f"{name}-{n}", "partitions": PARTITIONS}).json() for n in (1, 2)]
+    first, second = (topic["topic_id"] for topic in topics)
+
+    async def test(coordinators: CoordinatorClient) -> None:
+        def request(*of: tuple[str, list[PartitionState]]) -> ShareStateRequest:
+            listed = [TopicState(topic_id=topic_id, partitions=partitions) for topic_id, partitions in of]
+            return ShareStateRequest(group_id=name, topics=listed)
+
+        made = await coordinators.state(
+            apis.INITIALIZE_STATE,
+            request(
+                (second, states(state_epoch=1, start_offset=5)[:7][::-1]),
+                (first, states(state_epoch=1, start_offset=0)),
+            ),
+        )
+        assert [topic.topic_id for topic in made.results] == [second, first]
+        assert [result.partition for result in made.results[0].partitions] == list(range(7))[::-1]
+        assert {result.error_code for topic in made.results for result in topic.partitions} == {0}
+        writes = [
+            PartitionState(
+                partition=number,
+                state_epoch=1,
+                leader_epoch=0,
+                start_offset=number,
+                state_batches=[StateBatch(number, number, 2, 1)],
+            )
+            for number in range(PARTITIONS)
+        ]
+        groups = [
+            GroupState(group_id=group, topics=[TopicState(topic_id=topic_id, partitions=[write])])
+            for write in writes
+            for group, topic_id in ((name, first), (f"{name}-new", first), (name, second))
+        ]
+        answer = await coordinators.write_batch(WriteBatchRequest(groups=groups))
+        assert [group.group_id for group in answer.groups] == [group.group_id for group in groups]
+        codes = [group.results[0].partitions[0].error_code for group in answer.groups]
+        assert codes == [code for number in range(PARTITIONS) for code in (0, 42, 0 if number < 7 else 42)]
+        read = await coordinators.state(apis.READ_STATE, request((first, states(leader_epoch=3))))
+        assert [result.start_offset for result in read.results[0].partitions] == list(range(PARTITIONS))
+
+    calling(stack, "share coordinator", test)
+
+
+# What one instance does, and another must know
+
+
+def fetched(client: httpx.Client, group: str, topic: str) -> list[Any]:
+    request = {"topics": [topic], "max_wait_ms": 10_000, "max_records": 1}
+    answer = client.post(f"/v1/share-groups/{group}/fetch", json=request)
+    assert answer.status_code == 200, answer.text
+    return [record["value"] for batch in answer.json()["batches"] for record in batch["records"]]
+
+
+def test_a_topic_is_known_everywhere_as_soon_as_it_is_made_or_grown(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
+    """Groups of both group coordinators, share-partitions at both share coordinators."""
+    groups = [group_at(stack, at.url, name) for at in pair(stack, "group coordinator")]
+    for number in range(5):
+        topic = f"{name}-{number}"
+        assert client.post("/v1/topics", json={"name": topic}).status_code == 201
+        client.post(f"/v1/topics/{topic}/records", json={"records": [{"value": 1}]}).raise_for_status()
+        assert [fetched(client, group, topic) for group in groups] == [[1], [1]]
+        assert client.patch(f"/v1/topics/{topic}", json={"partitions": 9}).status_code == 200
+        grown = {"records": [{"value": 2, "partition": 8}]}
+        client.post(f"/v1/topics/{topic}/records", json=grown).raise_for_status()
+        assert [fetched(client, group, topic) for group in groups] == [[2], [2]]
+
+
+def test_a_groups_settings_reach_the_gateway_from_whichever_coordinator_owns_it(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
+    """Changed behind the gateway's back: it hears of it by the change feed of the other group coordinator."""
+    client.post(f"/v1/topics/{name}/records", json={"records": [{"value": n} for n in range(50)]}).raise_for_status()
+    for at in pair(stack, "group coordinator"):
+        group = group_at(stack, at.url, name)
+        assert fetched(client, group, name) == [0]
+        config = {"share.record.lock.duration.ms": 4_321_000}
+        url = f"{at.url}/v1/share-groups/{group}/config"
+        assert httpx.patch(url, json=config, headers=HEADERS, timeout=5).status_code == 200
+
+        def lock_ms(group: str = group) -> float:
+            fetched(client, group, name)
+            in_flight = client.get(f"/v1/share-groups/{group}/in-flight", params={"topic": name}).json()
+            locks = [
+                b["lock_expires_at_ms"] for p in in_flight["partitions"] for b in p["batches"] if b.get("member_id")
+            ]
+            return max(locks) - min(locks)
+
+        wait_until(lambda: lock_ms() > 1_000_000)
+
+
+def test_a_deleted_topic_leaves_no_state_at_any_share_coordinator(
+    stack: Stack, client: httpx.Client, database: str, name: str
+) -> None:
+    topic_id = client.post("/v1/topics", json={"name": name, "partitions": 20}).json()["topic_id"]
+    client.post(f"/v1/topics/{name}/records", json={"records": [{"value": 1}]}).raise_for_status()
+    for group in (f"{name}-a", f"{name}-b"):
+        assert fetched(client, group, name) == [1]
+
+    def state() -> list[int]:
+        query = """SELECT count(*) FROM share_state.share_partitions k WHERE topic_id = $1 AND 2 <> (
+            SELECT kind FROM share_state.share_records r WHERE r.key_id = k.key_id ORDER BY seq DESC LIMIT 1)"""
+        return [asyncio.run(value(database, query, topic_id))]
+
+    assert state() == [40]
+    assert client.delete(f"/v1/topics/{name}").status_code == 204
+    wait_until(lambda: state() == [0])
+    gone = "SELECT count(*) FROM groups.share_group_topics WHERE topic_id = $1"
+    wait_until(lambda: asyncio.run(value(database, gone, topic_id)) == 0)
+
+
+async def value(database: str, query: str, argument: Any) -> Any:
+    connection = await asyncpg.connect(database)
+    try:
+        return await connection.fetchval(query, argument)
+    finally:
+        await connection.close()

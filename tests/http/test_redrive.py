@@ -1,0 +1,150 @@
+"""Redriving dead letters: which, how often, to whom, and what comes back."""
+
+from typing import Any
+
+import pytest
+
+from tests.http.calls import Gateway, Json, good, problem, wait_until
+
+
+def redrive(gateway: Gateway, group: str, **fields: Any) -> Json:
+    return dict(good(gateway.http.post(f"/v1/share-groups/{group}/dead-letters/redrive", json=fields)))
+
+
+def dead(gateway: Gateway, group: str, topic: str, count: int, **fields: Any) -> None:
+    """Have the group reject the next records of a topic; returns when their dead letters are written."""
+    answer = gateway.fetch(group, topic, max_records=count)
+    for batch in answer["batches"]:
+        first, last = batch["first_offset"], batch["last_offset"]
+        assert gateway.settle(group, topic, first, last, "reject", **fields) == "applied"
+    under_way = {"ACQUIRED", "ARCHIVING"}
+
+    def written() -> bool:
+        states = {
+            batch["delivery_state"]
+            for partition in gateway.in_flight(group, topic=topic)
+            for batch in partition["batches"]
+        }
+        return not states & under_way
+
+    wait_until(written)
+
+
+def records(gateway: Gateway, group: str, topic: str) -> list[tuple[Any, Any, Json, int]]:
+    """What the group fetches: (key, value, headers, delivery count)."""
+    return [
+        (record["key"], record["value"], record.get("headers", {}), batch["delivery_count"])
+        for batch in gateway.fetch(group, topic)["batches"]
+        for record in batch["records"]
+    ]
+
+
+def test_dead_letters_come_back_to_their_group_alone(gateway: Gateway, name: str) -> None:
+    other = f"{name}-other"
+    gateway.produce(name, {"n": 1}, key="k", headers={"trace": "x"})
+    assert len(records(gateway, other, name)) == 1
+    assert gateway.settle(other, name, 0, 0, "accept") == "applied"
+    dead(gateway, name, name, 1, reason="broken")
+    assert redrive(gateway, name, dry_run=True) == {"matched": 1, "redriven": 0}
+    assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
+    headers = {"trace": "x", "__redrive.group": name}
+    gateway.produce(name, "after", headers={})
+    assert records(gateway, other, name) == [(None, "after", {}, 1)]
+    assert records(gateway, name, name) == [("k", {"n": 1}, headers, 1), (None, "after", {}, 1)]
+    assert redrive(gateway, name) == {"matched": 0, "redriven": 0}
+
+
+def test_another_group_passes_redriven_records_and_what_it_skips_stays_skipped(gateway: Gateway, name: str) -> None:
+    """Nothing but redriven records behind the group, more than one fetch takes: it waits, and goes on with the next."""
+    other = f"{name}-other"
+    gateway.produce_batches(name, 5)
+    gateway.acquire(other, name)
+    gateway.settle(other, name, 0, 4, "accept")
+    for _ in range(3):
+        dead(gateway, name, name, 5)
+        assert redrive(gateway, name)["redriven"] == 5
+    assert gateway.acquire(other, name, max_records=2) == []
+    gateway.produce(name, "new")
+    assert gateway.acquire(other, name, max_records=2) == ["20-20×1"]
+    assert gateway.settle(other, name, 20, 20, "accept") == "applied"
+    assert gateway.offsets(other)[name, 0][1] == 0
+
+
+def test_to_source_reaches_every_group(gateway: Gateway, name: str) -> None:
+    other = f"{name}-other"
+    gateway.produce(name, 7)
+    gateway.acquire(other, name)
+    gateway.settle(other, name, 0, 0, "accept")
+    dead(gateway, name, name, 1)
+    assert redrive(gateway, name, to="source") == {"matched": 1, "redriven": 1}
+    for group in (name, other):
+        assert records(gateway, group, name) == [(None, 7, {}, 1)]
+    assert redrive(gateway, name, to="retry") == {"matched": 0, "redriven": 0}
+
+
+def test_filters_and_limits(gateway: Gateway, name: str) -> None:
+    topics = [f"{name}-a", f"{name}-b"]
+    for topic in topics:
+        gateway.produce(topic, *range(4))
+    dead(gateway, name, topics[0], 2, reason="too large")
+    dead(gateway, name, topics[0], 2, reason="too small")
+    dead(gateway, name, topics[1], 4, reason="too large")
+
+    def matched(**fields: Any) -> int:
+        return int(redrive(gateway, name, dry_run=True, **fields)["matched"])
+
+    assert matched() == 8
+    assert matched(topic=topics[1]) == 4
+    assert matched(filter={"message": "large"}) == 6
+    assert matched(filter={"message": "rejected by client"}) == 8
+    assert matched(topic=topics[0], filter={"message": "small"}) == 2
+    assert matched(filter={"min_delivery_count": 1}) == 8
+    assert matched(filter={"min_delivery_count": 2}) == 0
+    assert matched(filter={"before_ms": 1}) == 0
+    assert matched(max_records=3) == 3
+    assert redrive(gateway, name, max_records=3) == {"matched": 3, "redriven": 3}
+    assert redrive(gateway, name, max_records=3) == {"matched": 3, "redriven": 3}
+    assert redrive(gateway, name) == {"matched": 2, "redriven": 2}
+    found = [value for topic in topics for _, value, _, _ in records(gateway, name, topic)]
+    assert sorted(found) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_what_the_log_no_longer_has_is_sent_as_it_was_copied(gateway: Gateway, name: str) -> None:
+    gateway.produce(name, {"n": 1}, key="k", headers={"trace": "x"})
+    dead(gateway, name, name, 1)
+    gateway.delete_records(name, 1)
+    assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
+    assert records(gateway, name, name) == [("k", {"n": 1}, {"__redrive.group": name}, 1)]
+
+
+def test_a_dead_letter_of_which_nothing_is_left_is_skipped(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
+    gateway.produce(name, 1, 2)
+    dead(gateway, name, name, 2)
+    gateway.delete_records(name, 1)
+    assert redrive(gateway, name) == {"matched": 2, "redriven": 1, "skipped_count": 1}
+    assert records(gateway, name, name) == [(None, 2, {"__redrive.group": name}, 1)]
+
+
+def test_parked_dead_letters_are_redriven_too(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(f"{name}-no-letters")
+    gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-no-letters")
+    gateway.produce(name, 1, 2, 3)
+    dead(gateway, name, name, 3)
+    assert gateway.in_flight(name)[0]["parked_dead_letters"] == 3
+    assert redrive(gateway, name, max_records=2) == {"matched": 2, "redriven": 2}
+    assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
+    assert "parked_dead_letters" not in gateway.in_flight(name)[0]
+    assert [value for _, value, _, _ in records(gateway, name, name)] == [1, 2, 3]
+
+
+def test_a_group_without_dead_letters(gateway: Gateway, name: str) -> None:
+    assert redrive(gateway, name) == {"matched": 0, "redriven": 0}
+    path = f"/v1/share-groups/{name}/dead-letters/redrive"
+    problem(gateway.http.post(path, json={"topic": f"{name}-no"}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+
+
+@pytest.mark.parametrize("fields", [{"to": "there"}, {"max_records": 0}, {"filter": {"cause": "x"}}, {"dry_run": 1}])
+def test_requests_that_do_not_fit_the_schema(gateway: Gateway, name: str, fields: Json) -> None:
+    path = f"/v1/share-groups/{name}/dead-letters/redrive"
+    problem(gateway.http.post(path, json=fields), 422, "INVALID_REQUEST", 42)

@@ -1,0 +1,246 @@
+"""Faults between a gateway, its share coordinator and the log: rows LD, PW, DF and GI that need one, on a stack of its own."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem, ranges, wait_until
+from tests.http.database import refused_state_writes, sql
+
+NEWER = 1_000_000
+"""An epoch that no gateway and no group of these tests comes to."""
+TOKEN = secrets.token_hex(16)
+MOST_S = 10.0
+"""`At once`, on a machine that does much else; the fetches would wait for 30 s."""
+
+
+@pytest.fixture(scope="module")
+def database(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def redis_database(new_redis: Callable[[], str]) -> str:
+    return new_redis()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, database: str, redis_database: str) -> Iterator[Stack]:
+    """The record cache holds one batch: earlier ones are read from the database."""
+    data_dir: Path = tmp_path_factory.mktemp("faults")
+    (data_dir / "cluster.token").write_text(TOKEN)
+    settings = {"SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES": "1"}
+    stack = Stack(data_dir, postgres_url=database, redis_url=redis_database, settings=settings)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture
+def gateway(own_gateway: Gateway) -> Gateway:
+    return own_gateway
+
+
+@pytest.fixture
+def state(stack: Stack, gateway: Gateway, name: str) -> Callable[..., Any]:
+    """Calls the share coordinator as another gateway would, about partition 0 of the test's topic and group."""
+    url = f"{stack.service('share coordinator').url}/v1/share-state"
+
+    def call(what: str, partition: int = 0, **fields: Any) -> int:
+        topic = {
+            "topic_id": gateway.describe_topic(name)["topic_id"],
+            "partitions": [{"partition": partition, **fields}],
+        }
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        answer = good(httpx.post(f"{url}/{what}", json={"group_id": name, "topics": [topic]}, headers=headers))
+        error_code: int = answer["results"][0]["partitions"][0]["error_code"]
+        return error_code
+
+    return call
+
+
+def initialised(gateway: Gateway, name: str, partitions: int = 1) -> None:
+    """A group whose share-partitions exist and are loaded nowhere: a member joined, and nobody fetched."""
+    body = {"member_id": "first", "member_epoch": 0, "subscribed_topic_names": [name]}
+    good(gateway.http.post(f"/v1/share-groups/{name}/heartbeat", json=body))
+    wait_until(lambda: gateway.offsets(name) == {(name, number): (-1, -1) for number in range(partitions)})
+
+
+# Loading
+
+
+def test_ld_035_a_state_that_cannot_be_read_fails_the_partition(gateway: Gateway, database: str, name: str) -> None:
+    gateway.produce_batches(name, 3)
+    initialised(gateway, name)
+    other = f"{name}-other"
+    gateway.produce_batches(other, 3)
+    gateway.acquire(name, other)
+    with refused_state_writes(database, name):  # reading a state raises its leader epoch
+        (error,) = gateway.fetch(name, topics=[name, other])["errors"]
+        problem(gateway.try_fetch(name, name), 503, "COORDINATOR_NOT_AVAILABLE", 15)
+    assert (error["topic"], error["partition"], error["kafka_code"]) == (name, 0, 15)
+    assert gateway.acquire(name, name) == ["0-2×1"]
+
+
+def test_ld_037_a_load_that_takes_long_is_waited_for(
+    gateway: Gateway, database: str, background: ThreadPoolExecutor, name: str
+) -> None:
+    gateway.produce_batches(name, 3)
+    initialised(gateway, name)
+    lock = "DO $$ BEGIN LOCK TABLE share_state.share_records IN EXCLUSIVE MODE; PERFORM pg_sleep(2); END $$"
+    locked = background.submit(sql, database, lock)
+    held = "SELECT 1 FROM pg_locks WHERE relation = 'share_state.share_records'::regclass AND mode = 'ExclusiveLock'"
+    wait_until(lambda: sql(database, held))
+    answer = gateway.fetch(name, name, max_wait_ms=5000)
+    assert locked.done()
+    assert (ranges(answer), answer["errors"]) == (["0-2×1"], [])
+
+
+def test_ld_041_another_leader_fences_this_one(gateway: Gateway, state: Callable[..., Any], name: str) -> None:
+    gateway.produce_batches(name, 10)
+    assert gateway.acquire(name, name) == ["0-9×1"]
+    assert state("read", leader_epoch=NEWER) == 0
+    assert gateway.settle(name, name, 0, 9, "accept") == 6
+    assert gateway.in_flight(name) == [], "it is unloaded"
+    assert gateway.offsets(name) == {(name, 0): (0, 10)}, "and nothing was accepted"
+
+
+def test_df_015_a_fetch_that_can_load_nothing_does_not_wait(gateway: Gateway, database: str, name: str) -> None:
+    gateway.create_topic(name, partitions=2)
+    initialised(gateway, name, partitions=2)
+    started = time.monotonic()
+    with refused_state_writes(database, name):
+        response = gateway.try_fetch(name, name, max_wait_ms=30_000)
+    assert time.monotonic() - started < MOST_S
+    problem(response, 503, "COORDINATOR_NOT_AVAILABLE", 15)
+
+
+def test_ld_039_ee_011_without_redis_a_restarted_gateway_knows_what_was_persisted(
+    gateway: Gateway, stack: Stack, redis_database: str, name: str
+) -> None:
+    """The locks are gone with Redis; with it they would go on."""
+    gateway.produce_batches(name, 10, 5)
+    assert gateway.acquire(name, name, share_session_epoch=0) == ["0-14×1"]
+    assert gateway.settle(name, name, 10, 14, "accept") == "applied"
+    service = stack.service("gateway")
+    service.kill()
+    with redis.Redis.from_url(redis_database) as connection:
+        connection.flushdb()
+    service.start()
+    wait_until(service.ready)
+    problem(gateway.try_fetch(name, share_session_epoch=1), 404, "SHARE_SESSION_NOT_FOUND", 122)
+    assert gateway.acquire(name, name, share_session_epoch=0) == ["0-9×1"]
+    assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×1", "10-14 ACKNOWLEDGED×1"])
+
+
+@pytest.mark.parametrize("kind", ["group coordinator", "share coordinator"])
+def test_lg_007_the_lag_is_the_same_after_a_restart(gateway: Gateway, stack: Stack, name: str, kind: str) -> None:
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 2, "accept") == "applied"
+    assert gateway.settle(name, name, 5, 6, "accept") == "applied"
+    before = gateway.offsets(name)
+    assert before[name, 0][1] == 5
+    service = stack.service(kind)
+    service.kill()
+    service.start()
+    wait_until(service.ready)
+    assert gateway.offsets(name) == before
+
+
+# Writing
+
+
+@pytest.mark.parametrize(
+    ("how", "fields"),
+    [("read", {"leader_epoch": NEWER}), ("initialize", {"state_epoch": NEWER, "start_offset": 0})],
+    ids=["74", "124"],
+)
+def test_pw_013_a_fenced_write_answers_6(
+    gateway: Gateway, state: Callable[..., Any], name: str, how: str, fields: dict[str, int]
+) -> None:
+    gateway.produce_batches(name, 2)
+    gateway.acquire(name, name)
+    assert state(how, **fields) == 0
+    response = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 1, "accept")])
+    assert outcomes(response) == [6]
+    assert response.json()["results"][0]["status"] == "failed"
+
+
+def test_pw_015_a_fenced_write_ends_the_wait_of_others(
+    gateway: Gateway, state: Callable[..., Any], background: ThreadPoolExecutor, name: str
+) -> None:
+    gateway.produce_batches(name, 2)
+    gateway.acquire(name, name)
+    waiting = background.submit(gateway.try_fetch, name, name, member="m2", max_wait_ms=30_000)
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+    assert state("read", leader_epoch=NEWER) == 0
+    assert not waiting.done()
+    assert gateway.settle(name, name, 0, 1, "accept") == 6
+    problem(waiting.result(MOST_S), 421, "NOT_LEADER_OR_FOLLOWER", 6)
+
+
+def test_pw_017_a_write_is_tried_again_until_it_is_durable(gateway: Gateway, database: str, name: str) -> None:
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name)
+    with refused_state_writes(database, name, times=3) as tries:
+        assert gateway.settle(name, name, 0, 9, "accept") == "applied"
+        assert tries() == 4
+    assert gateway.window(name, name) == (10, [])
+
+
+def test_gi_031_a_summary_that_cannot_be_read_is_no_offset(
+    gateway: Gateway, state: Callable[..., Any], name: str
+) -> None:
+    gateway.create_topic(name, partitions=2)
+    gateway.produce_batches(name, 3)
+    gateway.acquire(name, name)
+    assert gateway.offsets(name) == {(name, 0): (0, 3), (name, 1): (0, 0)}
+    assert state("delete") == 0
+    assert gateway.offsets(name) == {(name, 0): (-1, -1), (name, 1): (0, 0)}
+
+
+# Reading the log
+
+
+Mend = Callable[[], Any]
+
+
+@pytest.fixture
+def broken_log(gateway: Gateway, database: str, name: str) -> Mend:
+    """A topic with ten records in each of two partitions; those of partition 0 cannot be read until this is called."""
+    gateway.create_topic(name, partitions=2)
+    for partition in (0, 1):
+        gateway.produce_batches(name, 10, partition=partition)
+    where = "WHERE topic_id = $1 AND partition = 0"
+    topic_id = gateway.describe_topic(name)["topic_id"]
+    ((stored,),) = sql(database, f"SELECT records FROM log.record_batches {where}", topic_id)
+    sql(database, f"UPDATE log.record_batches SET records = substr(records, 1, 60) {where}", topic_id)
+    return lambda: sql(database, f"UPDATE log.record_batches SET records = $2 {where}", topic_id, stored)
+
+
+def test_df_013_a_partition_that_cannot_be_read_leaves_the_others_alone(
+    gateway: Gateway, broken_log: Mend, name: str
+) -> None:
+    answer = gateway.fetch(name, name)
+    assert ranges(answer) == ["1:0-9×1"]
+    (error,) = answer["errors"]
+    assert (error["partition"], error["kafka_code"], error["code"]) == (0, 56, "KAFKA_STORAGE_ERROR")
+
+
+def test_df_019_a_failed_read_locks_nothing(gateway: Gateway, broken_log: Mend, name: str) -> None:
+    partition = {"topic_partitions": [{"topic": name, "partitions": [0]}]}
+    for _ in range(2):
+        problem(gateway.try_fetch(name, **partition), 503, "KAFKA_STORAGE_ERROR", 56)
+    broken_log()
+    assert gateway.acquire(name, member="m2", **partition) == ["0-9×1"]

@@ -1,0 +1,48 @@
+"""A driver program to be killed: reads a group into a Parquet directory for each batch, which a repeat overwrites.
+
+Usage: driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER STUCK_AT. Says `java HOME`, then `batch N` as each batch
+begins; stays in batch STUCK_AT for ever (-1: in none), and ends when there is nothing more to read.
+"""
+
+import sys
+import threading
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from sharequeue_pipeline import session
+
+CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+}
+
+
+def start(
+    spark: SparkSession, url: str, topic: str, group: str, directory: str, records: int, stuck_at: int = -1
+) -> Any:
+    """The query, in any program."""
+
+    def write(frame: DataFrame, batch: int) -> None:
+        print(f"batch {batch}", flush=True)
+        frame.write.mode("overwrite").parquet(f"{directory}/out/batch={batch}")
+        if batch == stuck_at:
+            threading.Event().wait()
+
+    options = {"url": url, "topics": topic, "group": group, "maxRecordsPerTrigger": records, "parallelism": 2}
+    stream = spark.readStream.format("sharequeue").options(**options).load()
+    writer = stream.selectExpr("CAST(value AS STRING) AS value", "delivery_count").writeStream.foreachBatch(write)
+    return writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
+
+
+def main() -> None:
+    url, topic, group, directory, records, stuck_at = sys.argv[1:]
+    spark = session("driver", master="local[2]", config=CONFIG)
+    assert spark.sparkContext._jvm is not None
+    print(f"java {spark.sparkContext._jvm.System.getProperty('java.home')}", flush=True)
+    start(spark, url, topic, group, directory, int(records), int(stuck_at)).awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Counts for reports on their way to the database: written once however often it is tried, by the hour, and bounded."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from sharequeue_gateway import activity as activity_module
+from sharequeue_gateway.activity import HOUR_MS, Activity
+from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTotal
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+
+from sharequeue.protocol.errors import StorageError
+from sharequeue.service import Clock
+
+TOPIC = "4799b8f4-4040-412c-b59e-000000000001"
+FIRST = (0, "", "00000000-0000-0000-0000-000000000000", -1)
+
+
+class TurnedClock(Clock):
+    """Stands still until it is turned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+class Lossy:
+    """The database over a line that may lose what it is asked, or its answers."""
+
+    def __init__(self, query: Callable[..., Any]) -> None:
+        self._query = query
+        self.loses: str | None = None
+
+    async def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if self.loses == "requests":
+            raise StorageError("lost")
+        answer = await self._query(function, *arguments)
+        if self.loses == "answers":
+            raise StorageError("lost")
+        return answer
+
+
+class Counting:
+    def __init__(self, query: Callable[..., Any]) -> None:
+        self.clock = TurnedClock()
+        self.line = Lossy(query)
+        self.log = ActivityLog(self.line)
+        self.activity = Activity(self.log, self.clock, {TOPIC: "orders"}.get, flush_ms=1000, retention_ms=HOUR_MS)
+
+    async def totals(self) -> list[ActivityTotal]:
+        return await self.log.totals(0, 2**31 - 1, None, None, FIRST, 1000)
+
+    async def produced(self) -> dict[int, int]:
+        """By hour since the clock's first."""
+        first = 1_700_000_000_000 // HOUR_MS
+        return {total.hour - first: total.produced for total in await self.totals()}
+
+
+@asynccontextmanager
+async def counting_on(database_url: str) -> AsyncIterator[Counting]:
+    record_log = await PostgresRecordLog.open(database_url)
+    try:
+        yield Counting(record_log.query)
+    finally:
+        await record_log.close()
+
+
+@pytest.mark.parametrize("loses", ["requests", "answers"])
+async def test_a_write_that_is_repeated_counts_once(database_url: str, loses: str) -> None:
+    async with counting_on(database_url) as counting:
+        counting.activity.produced(TOPIC, 0, 3)
+        counting.line.loses = loses
+        await counting.activity.flush()
+        counting.activity.produced(TOPIC, 0, 4)
+        counting.line.loses = None
+        await counting.activity.flush()
+        await counting.activity.flush()
+        (total,) = await counting.totals()
+        assert (total.produced, total.topic, total.group_id) == (7, "orders", "")
+
+
+async def test_each_hour_has_its_own_count_also_when_it_is_written_late(database_url: str) -> None:
+    async with counting_on(database_url) as counting:
+        counting.activity.produced(TOPIC, 0, 3)
+        await counting.activity.flush()
+        counting.activity.produced(TOPIC, 0, 1)
+        counting.line.loses = "requests"
+        counting.clock.ms += HOUR_MS
+        await counting.activity.flush()
+        counting.activity.produced(TOPIC, 0, 5)
+        counting.line.loses = None
+        await counting.activity.flush()
+        assert await counting.produced() == {0: 4, 1: 5}
+        await counting.log.remove_before(counting.clock.ms // HOUR_MS)
+        assert await counting.produced() == {1: 5}
+
+
+async def test_many_share_partitions_begin_a_new_part_and_add_up(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with counting_on(database_url) as counting:
+        monkeypatch.setattr(activity_module, "MOST_COUNTED", 2)
+        for _ in range(3):
+            for partition in range(4):
+                counting.activity.produced(TOPIC, partition, 1)
+            await counting.activity.flush()
+        assert [(total.partition, total.produced) for total in await counting.totals()] == [(n, 3) for n in range(4)]
+
+
+async def test_what_cannot_be_written_is_bounded(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with counting_on(database_url) as counting:
+        monkeypatch.setattr(activity_module, "MOST_UNWRITTEN", 3)
+        counting.line.loses = "requests"
+        for _ in range(10):
+            for partition in range(2):
+                counting.activity.produced(TOPIC, partition, 1)
+            counting.clock.ms += HOUR_MS
+            await counting.activity.flush()
+        counting.line.loses = None
+        await counting.activity.flush()
+        assert len(await counting.totals()) <= 4
+        assert max(await counting.produced()) == 9  # the newest are kept

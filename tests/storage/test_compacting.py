@@ -1,0 +1,150 @@
+"""Taking records out of stored batches: generations, bounds, what is in the memory of each gateway."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sharequeue_gateway.record_log import OffsetOutOfRange
+from sharequeue_gateway.record_log.compacting import Replaced, Replacement
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+
+from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion
+from tests.storage.database import session
+from tests.storage.record_logs import PostgresRecordLogs, append, new_topic
+
+
+async def offsets_left(log: PostgresRecordLog, topic: str, offset: int = 0) -> list[int]:
+    """Offsets that hold a record, read from memory where it can tell."""
+    found: list[int] = []
+    while True:
+        read = log.read_cached(topic, 0, offset, 1 << 20, 1000) or await log.read(topic, 0, offset, 1 << 20, 1000)
+        if not read.batches:
+            return found
+        for batch in read.batches:
+            gone = {each for first, last in batch.absent(offset, batch.last_offset) for each in range(first, last + 1)}
+            found += [each for each in range(max(offset, batch.base_offset), batch.last_offset + 1) if each not in gone]
+        offset = read.batches[-1].last_offset + 1
+
+
+async def until(condition: Callable[[], Awaitable[object]], wanted: object) -> None:
+    """Ask until the answer is the one wanted; the test's own deadline ends it."""
+    while await condition() != wanted:  # noqa: ASYNC110 - the watch tells nobody of it
+        await asyncio.sleep(0.02)
+
+
+async def three_batches(log: PostgresRecordLog) -> str:
+    """0–4, 5–9 and the newest, 10."""
+    topic = new_topic()
+    for values in (range(5), range(5, 10), [10]):
+        await append(log, topic, values)
+    return topic
+
+
+async def test_records_leave_and_offsets_stay(module_database: str) -> None:
+    async with PostgresRecordLogs(module_database).open() as log:
+        topic = await three_batches(log)
+        done = await log.compaction.replace(topic, 0, [Replacement(0, 0, [(1, 2)]), Replacement(5, 0, [(5, 9)])])
+        assert done == [Replaced(0, 1, 3), Replaced(5, 1, 0)]
+        assert await offsets_left(log, topic) == [0, 3, 4, 10]
+        listed, bounds = await log.compaction.batches(topic, 0, 0, 100)
+        assert [(b.base_offset, b.last_offset, b.record_count, b.generation) for b in listed] == [
+            (0, 4, 3, 1),
+            (5, 9, 0, 1),
+            (10, 10, 1, 0),
+        ]
+        assert (bounds.log_start_offset, bounds.log_end_offset) == (0, 11)
+        assert await append(log, topic, ["next"]) == 11
+
+
+async def test_a_writer_that_was_overtaken_changes_nothing(module_database: str) -> None:
+    async with PostgresRecordLogs(module_database).open() as log:
+        topic = await three_batches(log)
+        await log.compaction.replace(topic, 0, [Replacement(5, 0, [(5, 5)])])
+        with pytest.raises(InvalidUpdateVersion, match="at 5 was replaced"):
+            await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 0)]), Replacement(5, 0, [(6, 6)])])
+        assert await offsets_left(log, topic) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
+
+
+async def test_a_writer_that_is_overtaken_under_way_changes_nothing(module_database: str) -> None:
+    """Both have read generation 0 when the first of them stores; the lock of the partition orders them."""
+    async with PostgresRecordLogs(module_database).open() as log, PostgresRecordLogs(module_database).open() as other:
+        topic = await three_batches(log)
+        tries = (
+            each.compaction.replace(topic, 0, [Replacement(0, 0, [(first, first)])])
+            for first, each in enumerate((log, other, log, other))
+        )
+        outcomes = await asyncio.gather(*tries, return_exceptions=True)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, InvalidUpdateVersion)]
+        assert len(refused) == 3
+        listed, _ = await log.compaction.batches(topic, 0, 0, 1)
+        assert (listed[0].generation, listed[0].record_count) == (1, 4)
+
+
+async def test_a_repeat_is_answered_as_done(module_database: str) -> None:
+    async with PostgresRecordLogs(module_database).open() as log:
+        topic = await three_batches(log)
+        for _ in range(2):
+            assert await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 1)])]) == [Replaced(0, 1, 3)]
+        await log.compaction.replace(topic, 0, [Replacement(0, 1, [(2, 2)])])
+        with pytest.raises(InvalidUpdateVersion):
+            await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 1)])])
+
+
+async def test_what_is_never_touched(module_database: str) -> None:
+    async with PostgresRecordLogs(module_database).open() as log:
+        topic = await three_batches(log)
+        with pytest.raises(InvalidRequest, match="newest"):
+            await log.compaction.replace(topic, 0, [Replacement(10, 0, [(10, 10)])])
+        with pytest.raises(OffsetOutOfRange, match="last stable offset 9"):
+            await log.compaction.replace(topic, 0, [Replacement(5, 0, [(5, 5)])], last_stable_offset=9)
+        for ranges in ([(4, 5)], [(3, 2)], [(2, 3), (3, 4)]):
+            with pytest.raises(InvalidRequest, match="not an ascending range"):
+                await log.compaction.replace(topic, 0, [Replacement(0, 0, ranges)])
+        with pytest.raises(InvalidUpdateVersion, match="no batch at 1 any more"):
+            await log.compaction.replace(topic, 0, [Replacement(1, 0, [(1, 1)])])
+        await log.delete_records(topic, 0, 7)
+        with pytest.raises(InvalidUpdateVersion, match="was deleted"):
+            await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 0)])])
+        await log.compaction.replace(topic, 0, [Replacement(5, 0, [(8, 8)])])
+        assert await offsets_left(log, topic, 7) == [7, 9, 10]
+
+
+async def test_every_gateway_forgets_what_it_has_in_memory(module_database: str) -> None:
+    async with PostgresRecordLogs(module_database).open() as log, PostgresRecordLogs(module_database).open() as other:
+        topic = await three_batches(log)
+        for each in (log, other):
+            assert await offsets_left(each, topic) == list(range(11))
+        await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 3)])])
+        assert await offsets_left(log, topic) == [4, 5, 6, 7, 8, 9, 10], "its own at once"
+        await until(lambda: offsets_left(other, topic), [4, 5, 6, 7, 8, 9, 10])
+
+
+async def test_a_read_under_way_does_not_bring_back_older_batches(module_database: str) -> None:
+    """It has the rows from before the replacement, and comes back when their like is already forgotten."""
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        topic = await three_batches(log)
+        async with PostgresRecordLogs(module_database).open() as other:
+            await other.offsets(topic, [0])
+            begun, go_on = asyncio.Event(), asyncio.Event()
+            query = other._query
+
+            async def slow(function: object, *arguments: object) -> object:
+                answer = await query(function, *arguments)  # type: ignore[arg-type]
+                begun.set()
+                await go_on.wait()
+                return answer
+
+            other._query = slow  # type: ignore[method-assign]
+            reading = asyncio.create_task(other.read(topic, 0, 0, 1 << 20, 1000))
+            await begun.wait()
+            other._query = query  # type: ignore[method-assign]
+            await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 3)])])
+            counted = await admin.fetchval("SELECT replacements FROM log.partitions WHERE topic_id = $1", topic)
+
+            async def heard() -> int:
+                return other._cache.replacements((topic, 0))
+
+            await until(heard, counted)
+            go_on.set()
+            await reading
+            assert await offsets_left(other, topic) == [4, 5, 6, 7, 8, 9, 10]

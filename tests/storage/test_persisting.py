@@ -1,0 +1,72 @@
+"""State writes whose answers are errors or nonsense: rows PW-013 and LD-035."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.persister import Persister, persist_error
+
+from sharequeue.coordinators import CoordinatorClient
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.types import SharePartitionKey
+from tests.core.share_partition_driver import fetched
+
+
+@pytest.mark.parametrize(
+    ("answered", "told"),
+    [(14, 15), (15, 15), (16, 15), (69, 69), (3, 3), (42, 42), (74, 6), (124, 6), (-1, -1), (99, -1)],
+)
+def test_pw_013_ld_035_what_the_share_coordinator_answers_is_the_leaders_error(answered: int, told: int) -> None:
+    error = persist_error(answered, "why")
+    assert error.error.kafka_code == told
+    assert "why" in error.detail
+    assert error.definite == (told not in (15, -1)), "a write that was answered 14, 15 or 16 may be durable"
+
+
+@asynccontextmanager
+async def answering(body: bytes) -> AsyncIterator[str]:
+    """Something that answers every request with `body`; yields its URL."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def written(url: str) -> ApiError | None:
+    """The outcome of one write."""
+    d = fetched("[0-9]", hold_writes=True)
+    d.ack("0-9 Acc")
+    client = CoordinatorClient(url, "share")
+    persister = Persister(client, deadline_ms=1000)
+    running = asyncio.create_task(persister.run())
+    try:
+        led = LedSharePartition(SharePartitionKey("g", "0" * 32, 0), "t", d.machine, d.now_ms)
+        return await asyncio.wait_for(persister.submit(led, d.writes[0]), 20)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await client.close()
+
+
+@pytest.mark.parametrize("body", [b'{"groups":[]}', b"{}", b"not JSON"])
+async def test_pw_013_an_answer_that_cannot_be_read_is_unknown_server_error(body: bytes) -> None:
+    async with answering(body) as url:
+        error = await written(url)
+    assert error is not None
+    assert error.error.kafka_code == -1
+
+
+async def test_pw_013_nobody_there_is_not_available() -> None:
+    async with answering(b"") as url:
+        pass
+    error = await written(url)
+    assert error is not None
+    assert (error.error.kafka_code, error.definite) == (15, True)
