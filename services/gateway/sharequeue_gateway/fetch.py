@@ -256,16 +256,13 @@ class Fetcher:
         self._waiting[waiting] = leds
         try:
             now_ms = self._clock.now_ms()
-            if not any(self._may_acquire(led, now_ms) for led in leds):
+            if not any(may_acquire(led, self._record_log, now_ms) for led in leds):
                 await waiting.wait(seconds)
         finally:
             del self._waiting[waiting]
             for led in leds:
                 led.remove_waiter(waiting)
         return leds
-
-    def _may_acquire(self, led: LedSharePartition, now_ms: int) -> bool:
-        return self._leader.allowed_to_acquire() and may_acquire(led, self._record_log, now_ms)
 
     def pass_on_later(self, leds: Sequence[LedSharePartition]) -> None:
         """Another gateway was told to fetch: if it takes nothing, the next one that waits is told."""
@@ -283,7 +280,7 @@ class Fetcher:
                 continue
             if led.reading:
                 led.turned_away = True  # whoever reads passes it on
-            elif self._may_acquire(led, now_ms):
+            elif may_acquire(led, self._record_log, now_ms):
                 if waiting is None or led.turned_away:
                     led.turned_away = False
                     led.wake()
@@ -299,7 +296,7 @@ class Fetcher:
         faults: list[PartitionFault],
         last_look: bool,
     ) -> list[Acquisition]:
-        if limits.max_records == 0 or limits.max_bytes == 0 or not self._leader.allowed_to_acquire():
+        if limits.max_records == 0 or limits.max_bytes == 0:
             return []
         now_ms = self._clock.now_ms()
         taken = []
