@@ -33,8 +33,10 @@ class WaitingFetch:
         return self.client_gone or self.replaced
 
     def gone(self) -> bool:
-        """Whether the client has hung up by now, as far as this host has heard."""
-        return self.client_gone if self._watcher is not None else self._gone()
+        """Whether the client has hung up by now, as far as this host has heard; then the fetch is over."""
+        if self._watcher is None and not self.client_gone:
+            self.client_gone = self._gone()
+        return self.client_gone
 
     def _start_listening(self) -> None:
         if self._watcher is None:
