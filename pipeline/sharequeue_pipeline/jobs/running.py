@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final, ParamSpec
 
 import click
@@ -20,8 +21,14 @@ from sharequeue_pipeline.session import session
 
 FAILED: Final = 1
 UNREACHABLE: Final = 3
-QUIET: Final = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+QUIET: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+}
 _OURS: Final = re.compile(r"sharequeue\.PipelineError: ([^\n]+)|\[PipelineError\] ([^\n]+)|PipelineError: ([^\n]+)")
+_RAISED: Final = re.compile(r"^[\w.]+(?:Error|Exception|Warning): .+$", re.MULTILINE)
 _AWAY: Final = re.compile(r"cannot reach |did not answer|was lost: ")
 
 P = ParamSpec("P")
@@ -53,9 +60,19 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines")(command)
 
 
-def start(job: str, master: str | None) -> SparkSession:
-    """The session of a job. Raises: PipelineError: there is no Java."""
-    return session(f"sharequeue {job}", master=master, config=QUIET)
+def start(job: str, master: str | None, *, small: bool = False) -> SparkSession:
+    """The session of a job. `small`: what is grouped there fits into a few tasks. Raises: PipelineError: no Java."""
+    config = {**QUIET, "spark.sql.shuffle.partitions": "4"} if small else QUIET
+    return session(f"sharequeue {job}", master=master, config=config)
+
+
+def moment_ms(text: str, option: str) -> int:
+    """A moment that an option names, in epoch milliseconds; UTC without a zone. Raises: click.BadParameter."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"must be as 2026-11-21T08:00, not {text!r}", param_hint=option) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def echo_json(document: Any) -> None:
@@ -82,10 +99,15 @@ def job(work: Callable[P, int | None]) -> Callable[P, None]:
     return command
 
 
+def away(text: str) -> bool:
+    """Whether a fault is that the gateway cannot be reached."""
+    return _AWAY.search(text) is not None
+
+
 def explain(text: str) -> int:
     """Say what went wrong. Returns: the exit code."""
     say(f"sharequeue: {text}")
-    return UNREACHABLE if _AWAY.search(text) else FAILED
+    return UNREACHABLE if away(text) else FAILED
 
 
 def _line_of(text: str) -> str:
@@ -93,4 +115,7 @@ def _line_of(text: str) -> str:
     ours = _OURS.search(text)
     if ours is not None:
         return next(part for part in ours.groups() if part)
+    raised = _RAISED.findall(text)
+    if raised:
+        return str(raised[-1])
     return next((line.strip() for line in text.splitlines() if line.strip()), "Spark failed")
