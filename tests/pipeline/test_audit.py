@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from sharequeue.cli import main
 from sharequeue.stack import Stack
-from tests.http.calls import Gateway
+from tests.http.calls import Gateway, good, wait_until
 from tests.http.database import sql
 
 PLANTED = {"first_offset": 55, "last_offset": 70, "delivery_state": 0, "delivery_count": 1}
@@ -149,6 +149,31 @@ def test_a_planted_difference_in_the_log_is_named(audited: Audited) -> None:
     finally:
         audited.sql("INSERT INTO log.record_batches SELECT * FROM log.taken")
         audited.sql("DROP TABLE log.taken")
+    assert audited.differences(0) == []
+
+
+def test_compaction_and_redriving_leave_no_difference(audited: Audited) -> None:
+    """Offsets without a record, archived in memory or acknowledged, and batches that are for one group."""
+    gateway = audited.gateway
+    gateway.create_topic("compacted", cleanup_policy="compact")
+    gateway.produce_batches("compacted", 10, 10, 10)
+    assert gateway.acquire("c", "compacted", max_records=5) == ["0-4×1"]
+    path = "/v1/topics/compacted/partitions/0"
+    listed = good(gateway.http.get(f"{path}/batches"))["batches"]
+    remove = [[{"first_offset": 0, "last_offset": 9}], [{"first_offset": 12, "last_offset": 15}]]
+    batches = [
+        {"base_offset": batch["base_offset"], "generation": batch["generation"], "remove": ranges}
+        for batch, ranges in zip(listed, remove, strict=False)
+    ]
+    good(gateway.http.post(f"{path}/replace-batches", json={"batches": batches}))
+    assert audited.differences(0) == []
+    assert gateway.settle("c", "compacted", 0, 4, "accept") == "applied"
+    wait_until(lambda: gateway.acquire("c", "compacted", max_records=100))
+    assert gateway.settle("c", "compacted", 16, 19, "accept") == "applied"
+    assert gateway.settle("c", "compacted", 20, 29, "reject") == "applied"
+    wait_until(lambda: gateway.http.get("/v1/topics/dlq.c").status_code == 200 and gateway.log_ends("dlq.c") == [10])
+    assert good(gateway.http.post("/v1/share-groups/c/dead-letters/redrive", json={}))["redriven"] == 10
+    assert gateway.acquire("d", "compacted", max_records=3)
     assert audited.differences(0) == []
 
 
