@@ -1,7 +1,9 @@
 """The job `audit` on a stack of its own, whose database a test changes behind its back: each difference is named."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,6 +152,36 @@ def test_a_planted_difference_in_the_log_is_named(audited: Audited) -> None:
         audited.sql("INSERT INTO log.record_batches SELECT * FROM log.taken")
         audited.sql("DROP TABLE log.taken")
     assert audited.differences(0) == []
+
+
+def test_traffic_that_goes_on_is_no_difference(audited: Audited) -> None:
+    """The same four share-partitions are written to all the while."""
+    over = threading.Event()
+
+    def work(group: str) -> int:
+        settled = 0
+        with httpx.Client(base_url=audited.url, timeout=40) as http:
+            gateway = Gateway(http)
+            while not over.is_set():
+                gateway.produce("busy", *range(20), partition=settled % 2)
+                for batch in gateway.fetch(group, "busy", max_records=15)["batches"]:
+                    kind = "release" if settled % 5 == 0 else "accept"
+                    first, last = batch["first_offset"], batch["last_offset"]
+                    assert gateway.settle(group, "busy", first, last, kind, partition=batch["partition"]) == "applied"
+                    settled += 1
+        return settled
+
+    audited.gateway.create_topic("busy", 2)
+    with ThreadPoolExecutor(2) as executor:
+        working = [executor.submit(work, group) for group in ("busy-a", "busy-b")]
+        try:
+            wait_until(lambda: audited.gateway.log_ends("busy")[0] > 100)
+            told = json.loads(audited.run("--json", code=0).stdout)
+        finally:
+            over.set()
+        assert min(future.result() for future in working) > 5
+    assert told["differences"] == []
+    assert told["checked"]["records"] > 100
 
 
 def test_compaction_and_redriving_leave_no_difference(audited: Audited) -> None:
