@@ -16,7 +16,6 @@ from sharequeue.stack import Stack
 from tests.http.calls import Gateway
 from tests.http.database import sql
 
-
 PLANTED = {"first_offset": 55, "last_offset": 70, "delivery_state": 0, "delivery_count": 1}
 
 
