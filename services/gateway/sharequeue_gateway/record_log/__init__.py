@@ -169,8 +169,10 @@ class RecordLog(Protocol):
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]: ...
 
-    async def parked_dead_letters(self, group_id: str, limit: int, skip: int) -> Sequence[ParkedDeadLetter]:
-        """A group's parked dead letters, in order, but the first `skip`."""
+    async def parked_dead_letters(
+        self, group_id: str, limit: int, after: ParkedDeadLetter | None
+    ) -> Sequence[ParkedDeadLetter]:
+        """A group's parked dead letters, in order; `after`: those behind this one."""
 
     async def unpark_dead_letters(self, keys: Sequence[DeadLetterKey]) -> None:
         """Forget parked dead letters: they were redriven."""

@@ -129,8 +129,10 @@ class PostgresRecordLog:
         written: set[DeadLetterKey] = await self._query(store.known_dead_letter_keys, keys)
         return written
 
-    async def parked_dead_letters(self, group_id: str, limit: int, skip: int) -> Sequence[ParkedDeadLetter]:
-        parked: list[ParkedDeadLetter] = await self._query(store.parked, group_id, limit, skip)
+    async def parked_dead_letters(
+        self, group_id: str, limit: int, after: ParkedDeadLetter | None
+    ) -> Sequence[ParkedDeadLetter]:
+        parked: list[ParkedDeadLetter] = await self._query(store.parked, group_id, limit, after)
         return parked
 
     async def unpark_dead_letters(self, keys: Sequence[DeadLetterKey]) -> None:

@@ -13,6 +13,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log import DeadLetterKey, ParkedDeadLetter
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
+_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
 
 _END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
@@ -389,13 +390,17 @@ async def parked_counts(connection: Connection, group_id: str) -> dict[tuple[str
     return {(str(row[0]), row[1]): row[2] for row in rows}
 
 
-async def parked(connection: Connection, group_id: str, limit: int, skip: int) -> list[ParkedDeadLetter]:
+async def parked(
+    connection: Connection, group_id: str, limit: int, after: ParkedDeadLetter | None
+) -> list[ParkedDeadLetter]:
+    behind = (_NO_UUID, -1, -1, -1) if after is None else (*after.source[1:], after.offset, after.delivery_count)
     rows = await connection.fetch(
         """SELECT topic_id, partition, record_offset, delivery_count, record FROM log.parked_dead_letters
-           WHERE group_id = $1 ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2 OFFSET $3""",
+           WHERE group_id = $1 AND (topic_id, partition, record_offset, delivery_count) > ($3::uuid, $4, $5, $6)
+           ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2""",
         group_id,
         limit,
-        skip,
+        *behind,
     )
     return [ParkedDeadLetter(SharePartitionKey(group_id, str(row[0]), row[1]), row[2], row[3], row[4]) for row in rows]
 
