@@ -7,7 +7,11 @@ import click
 
 from sharequeue.cli.output import say
 
-JOBS: Final[dict[str, str]] = {}
+JOBS: Final[dict[str, str]] = {
+    "ingest": "Write the rows of Parquet, CSV or NDJSON files to a topic.",
+    "archive": "Copy a topic to Parquet, from where the last run ended.",
+    "compact": "Keep the last record of each key of a topic.",
+}
 """Names and what they do. Each is a module of `sharequeue_pipeline.jobs` with a click command named `command`."""
 
 

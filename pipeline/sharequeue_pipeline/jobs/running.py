@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, ParamSpec
 
 import click
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -75,7 +76,7 @@ def job(work: Callable[P, int | None]) -> Callable[P, None]:
             code = work(*arguments, **options) or 0
         except PipelineError as fault:
             code = explain(str(fault))
-        except PySparkException as fault:
+        except (PySparkException, Py4JError) as fault:
             code = explain(_line_of(str(fault)))
         sys.exit(code)
 
