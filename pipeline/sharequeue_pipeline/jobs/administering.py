@@ -14,12 +14,11 @@ from sharequeue.protocol.compaction_messages import (
 )
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.group_messages import ListShareGroupsQuery
-from sharequeue.protocol.messages import CreateTopicRequest, DeleteRecordsPartition, DeleteRecordsRequest
+from sharequeue.protocol.messages import CreateTopicRequest, DeleteRecordsPartition, DeleteRecordsRequest, InFlightQuery
 from sharequeue_pipeline.errors import refused
 from sharequeue_pipeline.gateway import Gateway
 
 LISTED_AT_ONCE = 10_000
-UNKNOWN = -1
 
 
 class JobGateway(Gateway):
@@ -50,20 +49,39 @@ class JobGateway(Gateway):
             if token is None:
                 return
 
-    def start_offsets(self, topic_id: str) -> dict[int, dict[str, int]]:
-        """By partition, where each group that reads the topic starts; −1 where that is not known yet."""
+    def start_offsets(self, topic: str, topic_id: str) -> dict[int, dict[str, int]]:
+        """By partition, below which offset each group that reads the topic is done; 0 where that is not known yet.
+
+        What is persisted may be a write behind: a group without lag is done with all there is, and its leader knows more.
+        """
         starts: dict[int, dict[str, int]] = {}
         for group in self.groups():
-            try:
-                listed = self._call(apis.LIST_SHARE_GROUP_OFFSETS, group=group)
-            except ApiError as error:
-                if error.error.code == "GROUP_ID_NOT_FOUND":
-                    continue
-                raise refused(error, self._connection.url) from None
-            for entry in listed.topics:
-                for partition in entry.partitions if entry.topic_id == topic_id else ():
-                    starts.setdefault(partition.partition, {})[group] = partition.start_offset
+            listed = self._of_group(apis.LIST_SHARE_GROUP_OFFSETS, group)
+            entries = [
+                entry
+                for each in (listed.topics if listed is not None else ())
+                if each.topic_id == topic_id
+                for entry in each.partitions
+            ]
+            for entry in entries:
+                done = entry.log_end_offset if entry.lag == 0 else max(entry.start_offset, 0)
+                starts.setdefault(entry.partition, {})[group] = done
+            if any(entry.lag != 0 for entry in entries):
+                held = self._of_group(apis.LIST_IN_FLIGHT_RECORDS, group, InFlightQuery(topic=topic))
+                for place in held.partitions if held is not None else ():
+                    known = starts.get(place.partition, {})
+                    if group in known:
+                        known[group] = max(known[group], place.start_offset)
         return starts
+
+    def _of_group(self, api: apis.Api, group: str, request: Any = None) -> Any:
+        """A call about a group; None if it is gone."""
+        try:
+            return self._call(api, request, group=group)
+        except ApiError as error:
+            if error.error.code == "GROUP_ID_NOT_FOUND":
+                return None
+            raise refused(error, self._connection.url) from None
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records below an offset of each partition."""

@@ -111,7 +111,7 @@ class Archiver:
 
     def delete(self, gateway: JobGateway) -> dict[int, int]:
         """Delete from the log what is archived, verified, and behind every group. Returns: log starts by partition."""
-        groups = gateway.start_offsets(self._topic.topic_id)
+        groups = gateway.start_offsets(self._topic.name, self._topic.topic_id)
         before = {}
         for entry in self._topic.partitions:
             known = self._partition(entry.partition)

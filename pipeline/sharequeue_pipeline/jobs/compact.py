@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from sharequeue.protocol.compaction_messages import BatchReplacement, RemovedRange
 from sharequeue.protocol.messages import DescribeTopicResponse
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.jobs.administering import UNKNOWN, JobGateway
+from sharequeue_pipeline.jobs.administering import JobGateway
 from sharequeue_pipeline.jobs.running import (
     connection,
     echo_json,
@@ -74,11 +74,9 @@ def list_batches(gateway: JobGateway, topic: DescribeTopicResponse, now_ms: int)
 
 
 def oldest_starts(gateway: JobGateway, topic: DescribeTopicResponse) -> dict[int, int]:
-    """By partition, the smallest start offset of any group; 0 where one is not known."""
-    return {
-        partition: min(0 if start == UNKNOWN else start for start in groups.values())
-        for partition, groups in gateway.start_offsets(topic.topic_id).items()
-    }
+    """By partition, below which offset every group is done."""
+    starts = gateway.start_offsets(topic.name, topic.topic_id)
+    return {partition: min(groups.values()) for partition, groups in starts.items()}
 
 
 def removable(records: DataFrame, expired_before_ms: int, starts: dict[int, int]) -> DataFrame:
