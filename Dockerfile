@@ -15,12 +15,13 @@ RUN python -m venv /opt/build && python -m venv --without-pip /opt/sharequeue
 # What builds it and what it depends on: a layer that stands until one of these two files changes.
 COPY pyproject.toml constraints.txt ./
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" > /tmp/build.txt \
-    && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /tmp/run.txt \
+    && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['arrow'], sep='\n')" > /tmp/run.txt \
     && /opt/build/bin/pip install --requirement /tmp/build.txt \
     && /opt/build/bin/pip --python /opt/sharequeue/bin/python install --requirement /tmp/run.txt
 
 COPY README.md README.md
 COPY migrations migrations
+COPY pipeline pipeline
 COPY services services
 COPY sharequeue sharequeue
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/wheels . \

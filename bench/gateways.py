@@ -107,13 +107,13 @@ def main(rounds: int, records: int) -> None:
     rates: dict[int, list[float]] = {1: [], 2: []}
     costs: dict[str, list[float]] = {}
     for _ in range(rounds):
-        for count in rates:
+        for count, measured in rates.items():
             with tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory:
                 stack = Stack(Path(directory), gateways=count)
                 try:
                     stack.start()
                     gateways = [service for service in stack.services if service.name.startswith("gateway")]
-                    rates[count].append(uvloop.run(throughput(gateways, records)))
+                    measured.append(uvloop.run(throughput(gateways, records)))
                     if count > 1:
                         for what, cost in uvloop.run(cpu_per_cycle(gateways, records)).items():
                             costs.setdefault(what, []).append(cost)
@@ -128,8 +128,8 @@ def main(rounds: int, records: int) -> None:
     table.add_row("one gateway, records/s", f"{one:,.0f}")
     table.add_row("two gateways, records/s", f"{two:,.0f}")
     table.add_row("ratio", f"{two / one:.2f}")
-    for what, measured in costs.items():
-        table.add_row(f"gateways' CPU for fetch and acknowledge, {what}, ms", f"{statistics.median(measured):.2f}")
+    for what, found in costs.items():
+        table.add_row(f"gateways' CPU for fetch and acknowledge, {what}, ms", f"{statistics.median(found):.2f}")
     Console().print(table)
 
 

@@ -259,13 +259,15 @@ class CoordinatorClient:
 
     async def _while_owned(self, key: str | None, url: str, asking: Coroutine[Any, Any, bytes]) -> bytes:
         """The answer of the instance at `url`, given up once another one owns the key: this one may be paused."""
+        if len(self._known_urls()) == 1:
+            return await asking
         attempt = asyncio.create_task(asking)
         try:
             while True:
                 done, _ = await asyncio.wait({attempt}, timeout=PATIENCE_S)
                 if done:
                     return attempt.result()
-                if key is not None and len(self._known_urls()) > 1:
+                if key is not None:
                     await self._learn_before(time.monotonic() + PATIENCE_S)
                     owner = self.owner(key)
                     if owner is not None and owner.url != url and not attempt.done():
@@ -345,10 +347,15 @@ class CoordinatorClient:
         while True:
             parts = await self._by_owner([entries[place].key for place in waiting], deadline)
             seconds = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
-            answers = await asyncio.gather(
-                *(send(key, [entries[waiting[at]] for at in part], seconds) for key, part in parts),
-                return_exceptions=True,
-            )
+            sending = [send(key, [entries[waiting[at]] for at in part], seconds) for key, part in parts]
+            answers: list[list[PartitionStateResult] | BaseException]
+            if len(sending) == 1:  # without a task: this is on the way of every acknowledgement
+                try:
+                    answers = [await sending[0]]
+                except ApiError as error:
+                    answers = [error]
+            else:
+                answers = await asyncio.gather(*sending, return_exceptions=True)
             failures = []
             for (_, part), answer in zip(parts, answers, strict=True):
                 places = [waiting[at] for at in part]

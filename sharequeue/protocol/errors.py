@@ -51,7 +51,7 @@ ERRORS: Final = (
     Error("NON_EMPTY_GROUP", 68, 409, "Group is in use"),
     Error("GROUP_ID_NOT_FOUND", 69, 404, "Unknown group"),
     Error("FENCED_LEADER_EPOCH", 74, 409, "Leader epoch is fenced", retriable=True),
-    Error("GROUP_MAX_SIZE_REACHED", 81, 429, "Group is full", retriable=True),
+    Error("GROUP_MAX_SIZE_REACHED", 81, 429, "Group is full"),
     Error("THROTTLING_QUOTA_EXCEEDED", 89, 429, "Throttled", retriable=True),
     Error("INVALID_UPDATE_VERSION", 95, 409, "Another version is there"),
     Error("UNKNOWN_TOPIC_ID", 100, 404, "Unknown topic id"),

@@ -229,8 +229,10 @@ def test_offsets_of_what_is_not_there(gateway: Gateway, name: str) -> None:
     problem(gateway.try_delete_offsets(name, name), 404, "GROUP_ID_NOT_FOUND", 69)
 
 
-def test_gi_035_group_ids_are_checked(gateway: Gateway) -> None:
+def test_gi_035_group_ids_are_checked(gateway: Gateway, name: str) -> None:
+    problem(gateway.http.get(f"/v1/share-groups/{name}"), 404, "GROUP_ID_NOT_FOUND", 69)
     for response in (
+        gateway.http.get("/v1/share-groups/%01"),
         gateway.try_delete_group("%01"),
         gateway.try_reset("%01", "earliest"),
         gateway.try_delete_offsets("%01", "t"),

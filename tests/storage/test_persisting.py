@@ -1,4 +1,4 @@
-"""State writes whose answers are errors or nonsense: row PW-013."""
+"""State writes whose answers are errors or nonsense: rows PW-013 and LD-035."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from tests.core.share_partition_driver import fetched
     ("answered", "told"),
     [(14, 15), (15, 15), (16, 15), (69, 69), (3, 3), (42, 42), (74, 6), (124, 6), (-1, -1), (99, -1)],
 )
-def test_pw_013_what_the_share_coordinator_answers_is_the_leaders_error(answered: int, told: int) -> None:
+def test_pw_013_ld_035_what_the_share_coordinator_answers_is_the_leaders_error(answered: int, told: int) -> None:
     error = persist_error(answered, "why")
     assert error.error.kafka_code == told
     assert "why" in error.detail

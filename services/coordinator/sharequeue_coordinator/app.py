@@ -159,4 +159,3 @@ def create_group_coordinator_app(
     serve_ownership(app, ownership, "group", share_coordinators, cluster_token=cluster_token)
     serve_operations(app, ready)
     return app
-

@@ -7,7 +7,8 @@ every gateway has unloaded what it led, so that none hands out records by the ol
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sharequeue.protocol import apis
@@ -146,7 +147,8 @@ class GroupAdmin:
         begun = await self._groups.decide(
             group, lambda machine: share_group_offsets.alter(machine, by_name, self._topics).changes
         )
-        faults = await self._groups.initialize_state(group.group_id, begun.state_epoch, wanted)
+        with _begun():
+            faults = await self._groups.initialize_state(group.group_id, begun.state_epoch, wanted)
         done = [
             Initialization(topic_id, frozenset(p for p in partitions if (topic_id, p) not in faults), -1)
             for topic_id, partitions in wanted.items()
@@ -165,7 +167,8 @@ class GroupAdmin:
                 for topic_id, some in partitions.items()
             ],
         )
-        faults = await self._groups.state_call(apis.DELETE_STATE, request)
+        with _begun():
+            faults = await self._groups.state_call(apis.DELETE_STATE, request)
         for fault in faults.values():
             raise fault
 
@@ -238,3 +241,13 @@ class GroupAdmin:
             )
         finally:
             await client.close()
+
+
+@contextmanager
+def _begun() -> Iterator[None]:
+    """The first stage is stored: whatever goes wrong from now on, it did not surely not happen."""
+    try:
+        yield
+    except ApiError as error:
+        error.definite = False
+        raise

@@ -30,6 +30,9 @@ from sharequeue_gateway.start_offsets import StartOffsets
 
 LOADS_AT_ONCE = 64
 
+NOT_INITIALIZED = 42
+"""What the share coordinator answers for a share-partition it was never told of."""
+
 Wanted = tuple[SharePartitionKey, Topic]
 Outcome = tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError
 
@@ -78,13 +81,19 @@ class Loader:
             leader_epoch = self.leader_epoch
             faults: dict[SharePartitionKey, ApiError] = {}
             group_known = self._metadata.config(group_id) is not None
-            if initialize and (self._metadata.reachable() or not group_known):
-                faults = await self._initialize(
-                    group_id, wanted
-                )  # without the group coordinator the state itself tells
+            ask_first = self._metadata.reachable() or not group_known
+            if initialize and ask_first:
+                faults = await self._initialize(group_id, wanted)
             to_read = [item for item in wanted if item[0] not in faults]
             await self._take_from_former([key for key, _ in to_read])
             states = await self._read(group_id, to_read, leader_epoch)
+            if initialize and not ask_first:  # without the group coordinator the state itself tells
+                unknown = [item for item in to_read if states[item[0]].error_code == NOT_INITIALIZED]
+                if unknown:
+                    faults = await self._initialize(group_id, unknown)
+                    to_read = [item for item in to_read if item[0] not in faults]
+                    again = [item for item in unknown if item[0] not in faults]
+                    states = {**states, **await self._read(group_id, again, leader_epoch)}
             readable = [item for item in to_read if states[item[0]].error_code == 0]
             locks = await self._lock_timers.load(
                 [(key, leader_epoch, states[key].state_epoch or 0) for key, _ in readable]
@@ -182,7 +191,7 @@ class Loader:
 
 
 def _read_error(state: PartitionStateResult) -> ApiError:
-    if state.error_code == 42:
+    if state.error_code == NOT_INITIALIZED:
         return InvalidRecordState(
             "nothing of this partition was ever fetched by this group: there is nothing to settle"
         )

@@ -1,0 +1,175 @@
+"""Groups over faults: a share coordinator that is away, restarts that members do not notice, a full group (GI, HB, LG)."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, good, problem, wait_until
+from tests.http.test_group_membership import Member
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    return {"SHAREQUEUE_COORDINATOR_GROUP_MAX_SIZE": "2", "SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}
+
+
+@pytest.fixture
+def restart(stack: Stack) -> Callable[[str], None]:
+    """Kills a service as a crash would, and starts it again; returns when it is ready."""
+
+    def restart(name: str) -> None:
+        service = stack.service(name)
+        service.kill()
+        service.start()
+        wait_until(service.ready, 30)
+
+    return restart
+
+
+def away(stack: Stack, service: str) -> None:
+    stack.service(service).kill()
+
+
+def back(stack: Stack, service: str) -> None:
+    stack.service(service).start()
+    wait_until(stack.service(service).ready, 30)
+    wait_until(stack.service("gateway").ready, 30)
+
+
+def test_hb_009_hb_011_a_full_group_takes_nobody_else(own_gateway: Gateway, name: str) -> None:
+    members = [Member(own_gateway, name, f"m{number}", name) for number in range(3)]
+    for member in members[:2]:
+        member.beat()
+    began = time.monotonic()
+    refused = members[2].try_beat()
+    assert problem(refused, 429, "GROUP_MAX_SIZE_REACHED", 81)["limit"] == 2
+    assert refused.headers["retry-after"]
+    problem(members[2].try_beat(member_epoch=5), 429, "GROUP_MAX_SIZE_REACHED", 81)
+    assert time.monotonic() - began < 5, "it is told at once"
+    assert members[0].beat()["member_epoch"] in (2, 3), "who is in it goes on"
+    good(members[1].try_beat(member_epoch=-1))
+    members[2].beat()
+
+
+@pytest.mark.parametrize("service", ["group coordinator", "share coordinator", "gateway"])
+def test_members_do_not_notice_a_restart(
+    stack: Stack, own_gateway: Gateway, restart: Callable[[str], None], name: str, service: str
+) -> None:
+    """Members, epochs and assignments are as they were; nobody joins again, and nothing is assigned anew."""
+    own_gateway.configure(name, share_assignment_interval_ms=0)
+    own_gateway.create_topic(name, partitions=4)
+    members = [Member(own_gateway, name, f"m{number}", name) for number in range(2)]
+    wait_until(lambda: [m.beat() for m in members] and [m.count for m in members] == [2, 2])
+    wait_until(lambda: all("assignment" not in m.beat() for m in members))
+    before = good(own_gateway.http.get(f"/v1/share-groups/{name}"))
+    epochs = [member.epoch for member in members]
+    restart(service)
+    for member in members:
+        wait_until(lambda m=member: m.try_beat().status_code == 200)
+        assert "assignment" not in member.beat()
+    assert [member.epoch for member in members] == epochs
+    assert good(own_gateway.http.get(f"/v1/share-groups/{name}")) == before
+
+
+def test_a_restarted_group_coordinator_still_takes_lost_members_out(
+    own_gateway: Gateway, restart: Callable[[str], None], name: str
+) -> None:
+    own_gateway.configure(name, share_session_timeout_ms=2000, share_heartbeat_interval_ms=500)
+    Member(own_gateway, name, "m1", name).beat()
+    restart("group coordinator")
+
+    def state() -> str:
+        return str(own_gateway.http.get(f"/v1/share-groups/{name}").json().get("state"))
+
+    wait_until(lambda: state() == "Stable")
+    wait_until(lambda: state() == "Empty")
+
+
+def test_gi_001_what_could_not_be_initialised_is_when_the_share_coordinator_is_back(
+    stack: Stack, own_gateway: Gateway, name: str
+) -> None:
+    own_gateway.configure(name, share_assignment_interval_ms=0)
+    own_gateway.create_topic(name, partitions=2)
+    away(stack, "share coordinator")
+    try:
+        member = Member(own_gateway, name, "m1", name)
+        began = time.monotonic()
+        assert member.beat()["assignment"] == {"topic_partitions": []}
+        member.beat()
+        assert time.monotonic() - began < 8, "heartbeats do not wait for the share coordinator"
+    finally:
+        back(stack, "share coordinator")
+    wait_until(lambda: member.beat() and member.count == 2, 60)
+
+
+def test_gi_023_gi_025_what_could_not_be_done_is_done_by_the_next_call(
+    stack: Stack,
+    own_gateway: Gateway,
+    restart: Callable[[str], None],
+    background: ThreadPoolExecutor,
+    name: str,
+) -> None:
+    """A topic's offsets are deleted, a group is deleted, another one is reset, all while no state can be changed."""
+    forgetful, gone, steady = f"{name}-1", f"{name}-2", f"{name}-3"
+    own_gateway.produce_batches(name, 4)
+    for group in (forgetful, gone, steady):
+        assert own_gateway.acquire(group, name, max_records=2) == ["0-1×1"]
+        assert own_gateway.settle(group, name, 0, 1, "accept") == "applied"
+    away(stack, "share coordinator")
+    try:
+        refused = [
+            background.submit(own_gateway.try_delete_offsets, forgetful, name),
+            background.submit(own_gateway.try_delete_group, gone),
+            background.submit(own_gateway.try_reset, steady, "latest", name),
+        ]
+        for response in (future.result() for future in refused):
+            assert response.status_code == 503, response.text
+        assert [future.result().json()["definite"] for future in refused[:2]] == [False, False]
+        for group in (forgetful, gone, steady):
+            assert good(own_gateway.http.get(f"/v1/share-groups/{group}"))["state"] == "Empty"
+    finally:
+        back(stack, "share coordinator")
+    restart("group coordinator")
+    assert own_gateway.acquire(steady, name) == ["2-3×1"], "a reset that failed leaves the group where it was"
+    assert own_gateway.try_delete_offsets(forgetful, name).status_code == 204
+    problem(own_gateway.try_delete_offsets(forgetful, name), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert own_gateway.try_delete_group(gone).status_code == 204
+    for group in (forgetful, gone):
+        assert own_gateway.acquire(group, name) == ["0-3×1"]
+
+
+def test_lg_007_lag_is_the_same_after_restarts(own_gateway: Gateway, restart: Callable[[str], None], name: str) -> None:
+    own_gateway.produce_batches(name, 10)
+    own_gateway.acquire(name, name)
+    own_gateway.settle(name, name, 0, 3, "accept")
+    own_gateway.settle(name, name, 6, 6, "accept")
+    assert own_gateway.offsets(name)[name, 0][1] == 5
+    for service in ("group coordinator", "share coordinator"):
+        restart(service)
+        wait_until(lambda: httpx.get(f"{own_gateway.http.base_url}/v1/share-groups/{name}/offsets").status_code == 200)
+        assert own_gateway.offsets(name)[name, 0][1] == 5
+
+
+def test_lg_005_lag_after_a_reset(own_gateway: Gateway, name: str) -> None:
+    own_gateway.configure(name, share_auto_offset_reset="latest")
+    own_gateway.produce_batches(name, 100)
+    assert own_gateway.acquire(name, name) == []
+    own_gateway.produce_batches(name, 5)
+    assert own_gateway.acquire(name, name) == ["100-104×1"]
+    own_gateway.settle(name, name, 100, 104, "accept")
+    assert own_gateway.offsets(name)[name, 0][1] == 0
+    own_gateway.reset(name, "offset", name, offset=40)
+    assert own_gateway.offsets(name) == {(name, 0): (40, 65)}
+
+
+def test_lg_009_what_is_finished_is_no_lag_wherever_the_stored_start_is(own_gateway: Gateway, name: str) -> None:
+    own_gateway.produce_batches(name, 10)
+    own_gateway.acquire(name, name)
+    own_gateway.settle(name, name, 0, 9, "accept")
+    start, lag = own_gateway.offsets(name)[name, 0]
+    assert (start in (0, 10), lag) == (True, 0)
+    assert own_gateway.reset(name, "current", dry_run=True) == {(name, 0): 10}
