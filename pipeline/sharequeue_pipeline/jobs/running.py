@@ -7,6 +7,7 @@ import functools
 import json
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec
 
@@ -57,6 +58,7 @@ def json_option(command: Command) -> Command:
 
 def start(job: str, master: str | None) -> SparkSession:
     """The session of a job. Raises: PipelineError: there is no Java."""
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     return session(f"sharequeue {job}", master=master, config=QUIET)
 
 
