@@ -75,13 +75,13 @@ def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, name: str, tmp_path: Path
 
 
 def test_a_job_under_spark_submit(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("id\n1\n2\n")
+    (tmp_path / "rows.ndjson").write_text('{"id":1}\n{"id":2}\n')
     submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
-    script = Path(sharequeue_pipeline.__path__[0]) / "__main__.py"
-    words = ["--master", "local[1]", str(script), "ingest", name, str(tmp_path / "rows.csv"), "--create", "1", "--json"]
+    script = Path(sharequeue_pipeline.__path__[0]) / "jobs" / "ingest.py"
+    words = ["--master", "local[1]", str(script), name, str(tmp_path / "rows.ndjson"), "--create", "1", "--json"]
     done = subprocess.run(
         [str(submit), *words], env=environment(pipeline.url), capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["records"] == 2
-    assert [record["value"] for record in gateway.read(name)["records"]] == [{"id": "1"}, {"id": "2"}]
+    assert [record["value"] for record in gateway.read(name)["records"]] == [{"id": 1}, {"id": 2}]

@@ -212,3 +212,9 @@ def command(
         )
     if verify or delete_records:
         click.echo(f"verified: {report['verified_records']} records")
+
+
+if __name__ == "__main__":  # under spark-submit; tasks import what they run
+    from sharequeue_pipeline.jobs import archive
+
+    archive.command()

@@ -302,3 +302,9 @@ def command(
             f"{topic}-{entry['partition']}: of {entry['records']} records below {entry['compacted_before']}, "
             f"{would}: {entry['superseded']} superseded, {entry['tombstones']} tombstones"
         )
+
+
+if __name__ == "__main__":  # under spark-submit; tasks import what they run
+    from sharequeue_pipeline.jobs import compact
+
+    compact.command()

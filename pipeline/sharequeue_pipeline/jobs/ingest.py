@@ -273,3 +273,9 @@ def command(
         echo_json({"topic": topic, "files": len(found), "records": records, "write_id": write_id})
         return
     click.echo(f"{topic}: {records} records of {len(found)} files (write {write_id})")
+
+
+if __name__ == "__main__":  # under spark-submit; tasks import what they run
+    from sharequeue_pipeline.jobs import ingest
+
+    ingest.command()
