@@ -4,6 +4,7 @@ The log is cut into segments of offsets, a task each. Tasks write beside the arc
 driver moves their files into place and then writes the manifest. A run that is killed loses the wave under way.
 """
 
+import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -215,6 +216,4 @@ def command(
 
 
 if __name__ == "__main__":  # under spark-submit; tasks import what they run
-    from sharequeue_pipeline.jobs import archive
-
-    archive.command()
+    importlib.import_module("sharequeue_pipeline.jobs.archive").command()

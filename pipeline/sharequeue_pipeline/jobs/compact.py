@@ -5,6 +5,7 @@ generation. Superseded records go first: a tombstone goes only when nothing that
 killed between the two brings nothing back.
 """
 
+import importlib
 import json
 import time
 from array import array
@@ -305,6 +306,4 @@ def command(
 
 
 if __name__ == "__main__":  # under spark-submit; tasks import what they run
-    from sharequeue_pipeline.jobs import compact
-
-    compact.command()
+    importlib.import_module("sharequeue_pipeline.jobs.compact").command()

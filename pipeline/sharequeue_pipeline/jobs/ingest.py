@@ -5,6 +5,7 @@ the same in each run, files are cut by size alone, never by how many CPUs there 
 """
 
 import hashlib
+import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -276,6 +277,4 @@ def command(
 
 
 if __name__ == "__main__":  # under spark-submit; tasks import what they run
-    from sharequeue_pipeline.jobs import ingest
-
-    ingest.command()
+    importlib.import_module("sharequeue_pipeline.jobs.ingest").command()
