@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+import pytest
 import sharequeue_pipeline
 from sharequeue_pipeline.java import find_java_home
 
@@ -54,6 +55,7 @@ def environment(url: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.soak
 def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, name: str, tmp_path: Path) -> None:
     """Each line a program of its own; the file and the archive go to a directory of the test's own."""
     (tour,) = re.findall(r"```sh\n(printf .*?)```", DOCUMENT.read_text(), re.DOTALL)
