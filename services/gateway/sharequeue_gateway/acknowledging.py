@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest, UnknownTopicOrPartition
+from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
 from sharequeue.service import Clock
@@ -186,7 +186,7 @@ class Acknowledger:
         if isinstance(led, ApiError):
             raise led
         if led.fenced:
-            raise InvalidRecordState("the share-partition was unloaded meanwhile; repeat the acknowledgement")
+            raise NotLeaderOrFollower("the share-partition was unloaded meanwhile; repeat the acknowledgement")
         batches = [item.batch for item in unit]
         if atomic:
             check_atomic(batches)
