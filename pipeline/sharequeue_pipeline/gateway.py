@@ -80,6 +80,13 @@ class Gateway:
     def _call(self, api: Api, request: Any = None, wait_s: float = 0.0, **path: Any) -> Any:
         return msgspec.json.decode(self._exchange(api, request, None, wait_s, **path), type=api.response)
 
+    def ask(self, api: Api, request: Any = None, **path: Any) -> Any:
+        """Any call that has no method of its own here."""
+        try:
+            return self._call(api, request, **path)
+        except ApiError as error:
+            raise refused(error, self._connection.url) from None
+
     def describe(self, topic: str, *, first_try: bool = False) -> DescribeTopicResponse:
         """A topic's partitions and offsets. `first_try`: tell soon if there is no gateway."""
         wait_s = min(0.0, FIRST_TRY_S - self._connection.timeout_ms / 1000) if first_try else 0.0

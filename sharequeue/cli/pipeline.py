@@ -7,7 +7,10 @@ import click
 
 from sharequeue.cli.output import say
 
-JOBS: Final[dict[str, str]] = {}
+JOBS: Final[dict[str, str]] = {
+    "report": "Tables and plots of what went through the queue.",
+    "audit": "Compare what is stored with itself and with what the services answer.",
+}
 """Names and what they do. Each is a module of `sharequeue_pipeline.jobs` with a click command named `command`."""
 
 

@@ -4,7 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from sharequeue.protocol import compaction_messages, group_messages, internal, messages, report_messages
+from sharequeue.protocol import (
+    audit_messages,
+    compaction_messages,
+    group_messages,
+    internal,
+    messages,
+    report_messages,
+)
 from sharequeue.protocol.messages import Request
 
 NO_BODY: Final = None
@@ -353,6 +360,31 @@ LIST_ACTIVITY = Api(
     idempotent=True,
 )
 
+# Audits, for operators: with the cluster token
+
+AUDIT_SHARE_STATE = Api(
+    "auditShareState",
+    "GET",
+    "/v1/audit/share-state",
+    "What is stored of share-partitions, what their share coordinators answer, and where their logs begin and end.",
+    audit_messages.ExportStateQuery,
+    audit_messages.AuditStateResponse,
+    tag="Audit",
+    errors=("CLUSTER_AUTHORIZATION_FAILED",),
+    idempotent=True,
+)
+AUDIT_LOG = Api(
+    "auditLog",
+    "GET",
+    "/v1/audit/log/{topic_id}/{partition}",
+    "The record batches of a partition as they are stored, without their records.",
+    audit_messages.AuditLogQuery,
+    audit_messages.AuditLogResponse,
+    tag="Audit",
+    errors=("CLUSTER_AUTHORIZATION_FAILED",),
+    idempotent=True,
+)
+
 # Every service
 
 LIVEZ = Api("livez", "GET", "/livez", "The process runs.", response=messages.Empty, tag="Operations", idempotent=True)
@@ -432,6 +464,15 @@ TOPIC_STATE_DELETED = Api(
     "Forget every group's state for a topic that was deleted, in the shards of this instance.",
     internal.TopicDeletedRequest,
     internal.TopicDeletedResponse,
+    idempotent=True,
+)
+EXPORT_STATE = Api(
+    "exportShareGroupState",
+    "GET",
+    "/v1/share-state/export",
+    "What is stored of share-partitions, row by row, a page at a time.",
+    audit_messages.ExportStateQuery,
+    audit_messages.ExportStateResponse,
     idempotent=True,
 )
 FIND_COORDINATOR = Api(

@@ -2,9 +2,11 @@
 
 import re
 from enum import IntEnum, StrEnum
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
+
+Int64 = Annotated[int, msgspec.Meta(extra_json_schema={"format": "int64"})]
 
 
 class DeliveryState(IntEnum):
@@ -48,8 +50,8 @@ class SharePartitionKey(NamedTuple):
 class StateBatch(msgspec.Struct, frozen=True, order=True):
     """The state of a range of offsets, `last_offset` inclusive."""
 
-    first_offset: int
-    last_offset: int
+    first_offset: Int64
+    last_offset: Int64
     delivery_state: int
     delivery_count: int
 
@@ -57,10 +59,10 @@ class StateBatch(msgspec.Struct, frozen=True, order=True):
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a state batch cannot say of a range: when a delayed release ends, and the reason a client gave."""
 
-    first_offset: int
-    last_offset: int
+    first_offset: Int64
+    last_offset: Int64
     delivery_count: int
-    available_at_ms: int | None = None
+    available_at_ms: Int64 | None = None
     reason: str | None = None
 
 

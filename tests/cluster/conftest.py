@@ -37,7 +37,7 @@ def cluster(stack: Stack) -> GatewayCluster:
 @pytest.fixture
 def clients(cluster: GatewayCluster) -> Iterator[list[httpx.Client]]:
     """An HTTP client of each gateway."""
-    clients = [httpx.Client(base_url=gateway.url, timeout=40) for gateway in cluster.gateways]
+    clients = [httpx.Client(base_url=gateway.url, timeout=40, verify=False) for gateway in cluster.gateways]
     yield clients
     for client in clients:
         client.close()

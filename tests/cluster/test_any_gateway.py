@@ -1,5 +1,7 @@
 """Any gateway serves any client: fetches, acknowledgements, sessions and listings, whoever leads."""
 
+import json
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -167,11 +169,11 @@ def test_many_polls_over_all_gateways_share_what_comes(clients: list[httpx.Clien
 
     def consume(index: int) -> None:
         with httpx.Client(base_url=str(clients[index % 3].base_url), timeout=40) as client:
-            while True:
-                answer = fetch(client, name, topics=[name], max_records=1, max_wait_ms=4000, member_id=f"m{index}")
-                if not answer["batches"]:
-                    return
-                acknowledge(client, name, answer)
+            deadline = time.monotonic() + 30
+            while len(got) < 60 and time.monotonic() < deadline:
+                answer = fetch(client, name, topics=[name], max_records=1, max_wait_ms=500, member_id=f"m{index}")
+                if answer["batches"]:
+                    acknowledge(client, name, answer)
                 with lock:
                     got.extend(places(answer))
 
@@ -182,3 +184,28 @@ def test_many_polls_over_all_gateways_share_what_comes(clients: list[httpx.Clien
         for consumer in consumers:
             consumer.result(60)
     assert len(got) == len(set(got)) == 60
+    assert fetch(clients[0], name, topics=[name], max_wait_ms=0)["batches"] == []
+
+
+def test_a_client_that_hung_up_at_once_uses_up_no_deliveries(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    """What it acquired is given back, once: it does not try again until its time is over.
+
+    Groups that nobody knows yet, so that it hangs up while they are being loaded.
+    """
+    make_topic(clients[0], name, 1)
+    produce(clients[0], name, 0, 200)
+    body = json.dumps({"topics": [name], "member_id": "m", "max_records": 10, "max_wait_ms": 20_000}).encode()
+    head = f"HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    groups = {f"{name}-{turn}": cluster.gateways[turn % 3] for turn in range(9)}
+    for turn, (group, gateway) in enumerate(groups.items()):
+        address = httpx.URL(gateway.url)
+        with socket.create_connection((address.host, address.port)) as connection:
+            connection.sendall(f"POST /v1/share-groups/{group}/fetch {head}".encode() + body)
+            time.sleep(turn // 3 * 0.01)
+    for group in groups:
+        answer = fetch(clients[0], group, topics=[name], member_id="n", max_wait_ms=5000)
+        assert len(places(answer)) >= 190, group  # what it gave back may be on its way to the share coordinator still
+        tried = [batch for batch in answer["batches"] if batch["delivery_count"] > 1]
+        assert sum(batch["last_offset"] - batch["first_offset"] + 1 for batch in tried) <= 10, group

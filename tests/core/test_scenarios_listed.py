@@ -7,6 +7,7 @@ docstring: the id of a parameter set.
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -33,6 +34,7 @@ def named(source: str) -> Iterator[str]:
             yield from ROW.findall(node.value)
 
 
+@cache
 def rows_of_tests() -> set[str]:
     modules = [path for path in TESTS.rglob("test_*.py") if path != Path(__file__)]
     return {row for path in modules for row in named(path.read_text())}

@@ -405,7 +405,7 @@ def test_ee_009_a_member_that_died_leaves_the_group_and_its_records_by_two_clock
 
 
 def test_hb_025_assignments_keep_their_distance(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_assignment_interval_ms=3000)
+    gateway.configure(name, share_assignment_interval_ms=2000)
     gateway.create_topic(name, partitions=2)
     one, two = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)
     one.beat_until_assigned(**{name: [0, 1]})
@@ -413,7 +413,7 @@ def test_hb_025_assignments_keep_their_distance(gateway: Gateway, name: str) -> 
     joined = two.beat()
     assert (joined["member_epoch"], joined["assignment"]) == (one.epoch, NO_ASSIGNMENT)
     wait_until(lambda: two.beat() and two.assigned)
-    assert time.monotonic() - assigned_at > 2
+    assert time.monotonic() - assigned_at > 1
     assert (two.count, two.epoch) == (1, one.epoch + 1)
 
 
@@ -421,7 +421,7 @@ def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any
     url = shared_stack.service("group coordinator").url
 
     def sample(metric: str) -> float:
-        lines = httpx.get(f"{url}/metrics").text.splitlines()
+        lines = httpx.get(f"{url}/metrics", verify=False).text.splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric + " "))
 
     stable = 'sharequeue_coordinator_share_group_count{state="Stable"}'
@@ -431,7 +431,7 @@ def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any
     assert sample(rebalances) > bumps
 
     def told() -> bool:
-        good(httpx.get(f"{url}/readyz"))
+        good(httpx.get(f"{url}/readyz", verify=False))
         listed = good(gateway.http.get("/v1/share-groups?state=Stable&page_size=10000"))["groups"]
         return sample(stable) == len(listed) > 0
 

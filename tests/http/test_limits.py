@@ -56,7 +56,7 @@ def refused(response: httpx.Response, status: int, code: str, number: int) -> No
 
 def listening(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/livez").status_code == 200
+        return httpx.get(f"{url}/livez", verify=False).status_code == 200
     except httpx.TransportError:
         return False
 

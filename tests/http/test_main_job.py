@@ -2,8 +2,11 @@
 
 import httpx
 
+from tests.http.calls import Gateway, wait_until
 
-def test_a_record_is_accepted_released_and_rejected(client: httpx.Client, name: str) -> None:
+
+def test_a_record_is_accepted_released_and_rejected(gateway: Gateway, name: str) -> None:
+    client: httpx.Client = gateway.http
     values = [{"n": 1}, "two", [3, 4]]
     produced = client.post(f"/v1/topics/{name}/records", json={"records": [{"value": value} for value in values]})
     assert produced.status_code == 200, produced.text
@@ -27,6 +30,7 @@ def test_a_record_is_accepted_released_and_rejected(client: httpx.Client, name: 
     (batch,) = again["batches"]
     assert (batch["first_offset"], batch["last_offset"], batch["delivery_count"]) == (1, 1, 2)
 
+    wait_until(lambda: client.get(f"/v1/topics/dlq.{name}").status_code == 200)
     dead = client.post(f"/v1/share-groups/{name}-dlq/fetch", json={"topics": [f"dlq.{name}"]}).json()
     (record,) = dead["batches"][0]["records"]
     assert record["value"] == [3, 4]

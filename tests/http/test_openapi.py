@@ -144,9 +144,12 @@ class Tour:
         self._document = document
         self.seen: set[str] = set()
 
-    def call(self, api: Api, status: int, *, query: Json | None = None, body: Any = None, **path: Any) -> Any:
+    def call(
+        self, api: Api, status: int, *, query: Json | None = None, body: Any = None, token: str = "", **path: Any
+    ) -> Any:
         raw = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
-        response = self._http.request(api.method, apis.path_of(api, **path), params=query, **raw)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        response = self._http.request(api.method, apis.path_of(api, **path), params=query, headers=headers, **raw)
         assert response.status_code == status, response.text
         responses = self._document["paths"][api.path][api.method.lower()]["responses"]
         content = responses.get(str(status), responses["default"]).get("content", {})
@@ -174,7 +177,7 @@ def closed(schema: Json) -> Json:
     return {"additionalProperties": False, **schema} if "properties" in schema else schema
 
 
-def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json, name: str) -> None:
+def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json, name: str, data_dir: Path) -> None:
     tour = Tour(gateway.http, document)
     call, topic, group = tour.call, {"topic": name}, {"group": name}
     call(apis.CREATE_TOPIC, 201, body={"name": name, "partitions": 2, "config": {"retention.ms": 1_000_000}})
@@ -226,6 +229,12 @@ def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json
     call(apis.LEAVE_SHARE_GROUP, 204, **group, member_id="m3")
     assert len(call(apis.LIST_ACTIVITY, 200, query={"topic": name, "page_size": 1})["activity"]) == 1
     assert call(apis.LIST_ACTIVITY, 200, query={"topic": name, "group_id": name})["activity"]
+    (token,) = data_dir.rglob("cluster.token")
+    secret = token.read_text().strip()
+    query = {"group_id": name, "page_size": 1}
+    (stored,) = call(apis.AUDIT_SHARE_STATE, 200, query=query, token=secret)["share_partitions"]
+    assert call(apis.AUDIT_LOG, 200, topic_id=stored["topic_id"], partition=0, token=secret)["batches"]
+    call(apis.AUDIT_LOG, 403, topic_id=stored["topic_id"], partition=0)
     call(apis.LIST_ACTIVITY, 400, query={"page_token": "x"})
     call(apis.LEAVE_SHARE_GROUP, 404, **group, member_id="m3")
     call(apis.RESET_SHARE_GROUP_OFFSETS, 409, **group, body={"to": "latest"})

@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from sharequeue_coordinator import groups
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.writing import Database
 
@@ -223,7 +224,10 @@ def group_of(ownership: Ownership) -> str:
     return next(group for group in map(str, range(100)) if shard_of(group, SHARDS) in ownership.owned)
 
 
-async def test_what_one_instance_made_the_other_knows_when_it_is_asked(database_url: str) -> None:
+async def test_what_one_instance_made_the_other_knows_when_it_is_asked(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "STATE_DEADLINE_S", 0.1)
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group = group_of(ownership)
@@ -236,7 +240,6 @@ async def test_what_one_instance_made_the_other_knows_when_it_is_asked(database_
         topic = await first.create_topic("t", 1, {})
         assert [known.topic_id for known in await second.describe_topics(["t"], [])] == [topic.topic_id]
         topic = await first.create_topic("u", 2, {})
-        second.groups._share_coordinator._deadline_s = 0.1
         assert await asyncio.wait_for(codes(0, 5), 20) == [15, 3]
         await first.update_topic("u", 6, {}, [])
         assert await codes(5) == [15]

@@ -11,17 +11,15 @@ from tests.http.calls import wait_until
 
 
 @pytest.fixture
-def own_stack(tmp_path: Path) -> Iterator[Stack]:
+def own_stack(tmp_path: Path, database_url: str) -> Iterator[Stack]:
     """A stack with stores of its own, which forgets idle share-partitions soon."""
     settings = {"SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "500"}
-    stack = Stack(tmp_path / "data", settings=settings)
+    stack = Stack(tmp_path / "data", postgres_url=database_url, settings=settings)
     try:
         stack.start()
         yield stack
     finally:
         stack.stop()
-        if stack.postgres is not None:
-            stack.postgres.remove()
 
 
 def test_a_share_partition_is_loaded_again_without_the_group_coordinator(own_stack: Stack) -> None:

@@ -18,16 +18,16 @@ ACQUISITIONS = 'sharequeue_topic_partitions_acquire_seconds_count{group="g"}'
 
 
 @pytest.fixture
-def own_stack(tmp_path: Path) -> Iterator[Stack]:
-    """A stack with stores of its own, which a test may break; the outcome of a write is given up soon."""
-    stack = Stack(tmp_path / "data", settings={"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "1000"})
+def own_stack(tmp_path: Path, database_url: str) -> Iterator[Stack]:
+    """A stack with a Redis of its own, which a test may break; the outcome of a write is given up soon."""
+    stack = Stack(
+        tmp_path / "data", postgres_url=database_url, settings={"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "1000"}
+    )
     try:
         stack.start()
         yield stack
     finally:
         stack.stop()
-        if stack.postgres is not None:
-            stack.postgres.remove()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ FAILED: Final = 1
 UNREACHABLE: Final = 3
 QUIET: Final = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 _OURS: Final = re.compile(r"sharequeue\.PipelineError: ([^\n]+)|\[PipelineError\] ([^\n]+)|PipelineError: ([^\n]+)")
+_RAISED: Final = re.compile(r"^[\w.]+(?:Error|Exception|Warning): .+$", re.MULTILINE)
 _AWAY: Final = re.compile(r"cannot reach |did not answer|was lost: ")
 
 P = ParamSpec("P")
@@ -82,10 +83,15 @@ def job(work: Callable[P, int | None]) -> Callable[P, None]:
     return command
 
 
+def away(text: str) -> bool:
+    """Whether a fault is that the gateway cannot be reached."""
+    return _AWAY.search(text) is not None
+
+
 def explain(text: str) -> int:
     """Say what went wrong. Returns: the exit code."""
     say(f"sharequeue: {text}")
-    return UNREACHABLE if _AWAY.search(text) else FAILED
+    return UNREACHABLE if away(text) else FAILED
 
 
 def _line_of(text: str) -> str:
@@ -93,4 +99,7 @@ def _line_of(text: str) -> str:
     ours = _OURS.search(text)
     if ours is not None:
         return next(part for part in ours.groups() if part)
+    raised = _RAISED.findall(text)
+    if raised:
+        return str(raised[-1])
     return next((line.strip() for line in text.splitlines() if line.strip()), "Spark failed")

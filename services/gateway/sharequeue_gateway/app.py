@@ -10,6 +10,7 @@ from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
 from sharequeue.serving import create_app, serve
 from sharequeue_gateway.activity_api import ActivityApi
+from sharequeue_gateway.audit_api import AuditApi
 from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.group_admin import GroupAdminApi
 from sharequeue_gateway.group_use import GroupUse
@@ -35,6 +36,7 @@ def create_gateway_app(
     redriving: Redriving,
     group_use: GroupUse,
     activity: ActivityApi,
+    audit: AuditApi,
     ready: Callable[[], Awaitable[Readiness]],
     *,
     cluster_token: str,
@@ -83,6 +85,8 @@ def create_gateway_app(
         (apis.RELEASE_MEMBER, group_use.release_member),
     ):
         serve(app, api, handler, max_request_bytes=max_request_bytes, cluster_token=cluster_token)
+    serve(app, apis.AUDIT_SHARE_STATE, audit.share_state, cluster_token=cluster_token, protect=True)
+    serve(app, apis.AUDIT_LOG, audit.log, cluster_token=cluster_token, protect=True)
     serve_operations(app, ready)
     serve_openapi(app, DESCRIPTION)
     return app

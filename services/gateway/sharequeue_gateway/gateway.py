@@ -18,6 +18,7 @@ from sharequeue_gateway.activity import Activity
 from sharequeue_gateway.activity_api import ActivityApi
 from sharequeue_gateway.app import create_gateway_app
 from sharequeue_gateway.append_news import AppendNews
+from sharequeue_gateway.audit_api import AuditApi
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.dead_letters import DeadLetterQueue
@@ -173,6 +174,7 @@ async def prepare(settings: Settings) -> Service:
         Redriving(metadata, record_log),
         group_use,
         ActivityApi(activity, activity_log),
+        AuditApi(metadata, share_coordinator, record_log),
         ready,
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,

@@ -380,7 +380,7 @@ class Leader:
                 for first, last, delivery_count, deadline_ms in ranges
             }
             write = LockWrite(led.key, machine.leader_epoch, self._remind_at_ms(led), entries, over, fetch)
-        leads = await self._lock_timers.write(write)
+        leads = await self._lock_timers.write(write) and self.may_acquire()
         if not leads:
             log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
             self.unload(led)
@@ -452,13 +452,18 @@ class Leader:
             metrics.LOCK_TIMEOUTS.labels(led.key.group_id, led.topic_name, str(led.key.partition)).inc(expired.records)
             self.activity.expired(led, expired.records)
         if expired.write is not None:
-            self.persist(led, expired.write)
-        if expired.dead_letters:
-            self.on_dead_letters(led, expired.dead_letters)
+            written = self.persist(led, expired.write)
+            if expired.dead_letters:
+                written.add_done_callback(lambda _: self._dead_letters_of_expired(led, expired.dead_letters))
         if expired.made_available:
             led.wake()
         else:
             led.wake_turned_away(self._clock.now_ms())
+
+    def _dead_letters_of_expired(self, led: LedSharePartition, letters: Sequence[DeadLetter]) -> None:
+        """Whoever was replaced learns it from the write: what ended in its memory is not dead where it is led now."""
+        if not led.fenced:
+            self.on_dead_letters(led, letters)
 
     def expire_if_due(self, led: LedSharePartition, now_ms: int) -> None:
         deadline_ms = led.machine.next_deadline_ms()

@@ -23,12 +23,13 @@ from sharequeue.serving import Answer, Call
 from sharequeue.wire import encode
 from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.cluster import Cluster
-from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault, WaitingFetch
+from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault
 from sharequeue_gateway.fetch_answer import fetched_entries, partition_error
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.sessions import Sessions
+from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 
 class LeaderApi:

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Sequence
 from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
-from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault, WaitingFetch
+from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.lock_timers import fetch_key
 from sharequeue_gateway.metadata import Topic
 from sharequeue_gateway.record_log import TopicPartition
 from sharequeue_gateway.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 Partitions = Sequence[tuple[Topic, int]]
 

@@ -24,13 +24,14 @@ from sharequeue.serving import JSON, Answer, Call
 from sharequeue.wire import encode
 from sharequeue_gateway import metrics
 from sharequeue_gateway.acknowledging import failed_of
-from sharequeue_gateway.fetch import Fetcher, FetchLimits, PartitionFault, WaitingFetch
+from sharequeue_gateway.fetch import Fetcher, FetchLimits, PartitionFault
 from sharequeue_gateway.fetch_answer import fetch_answer
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routed_fetch import Asked, Found, RoutedFetch
 from sharequeue_gateway.routing import Routing
 from sharequeue_gateway.sessions import OpenSession, Sessions
+from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800

@@ -17,11 +17,12 @@ from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult,
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue.service import Clock
 from sharequeue_gateway.acknowledging import failed_of
-from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault, WaitingFetch
+from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault
 from sharequeue_gateway.leadership import Node
 from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.metadata import Topic
 from sharequeue_gateway.routing import MOVED, Partitions, Routing, by_topic
+from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 MOVED_PAUSE_S: Final = 0.1
 MOVED_PATIENCE_MS: Final = 1000

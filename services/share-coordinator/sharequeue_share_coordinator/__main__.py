@@ -13,6 +13,7 @@ from sharequeue.settings import SettingsError, load
 from sharequeue.shard_store import ShardStore
 from sharequeue_share_coordinator.app import Topics, create_share_coordinator_app
 from sharequeue_share_coordinator.coordinator import ShareCoordinator
+from sharequeue_share_coordinator.export import Export
 from sharequeue_share_coordinator.settings import PREFIX, Settings
 
 
@@ -69,6 +70,7 @@ def main() -> int:
             ownership,
             group_coordinators,
             topics,
+            Export(connect),
             clock,
             cluster_token=settings.cluster_token,
             updates_per_snapshot=settings.snapshot_update_records_per_snapshot,

@@ -32,6 +32,7 @@ from sharequeue.service import Clock, serve_operations
 from sharequeue.serving import Call, create_app, serve
 from sharequeue_share_coordinator import shard
 from sharequeue_share_coordinator.coordinator import LOST, Item, ShareCoordinator
+from sharequeue_share_coordinator.export import Export
 from sharequeue_share_coordinator.shard import Decision, KeyState
 
 GROWTH_PAUSE_S = 1.0
@@ -96,6 +97,7 @@ def create_share_coordinator_app(
     ownership: Ownership,
     group_coordinators: CoordinatorClient,
     topics: Topics,
+    export: Export,
     clock: Clock,
     *,
     cluster_token: str,
@@ -224,6 +226,7 @@ def create_share_coordinator_app(
         (apis.DELETE_STATE, delete),
         (apis.READ_STATE_SUMMARY, read_summary),
         (apis.TOPIC_STATE_DELETED, topic_deleted),
+        (apis.EXPORT_STATE, export.export),
     ):
         serve(app, api, handler, cluster_token=cluster_token)
     serve_ownership(app, ownership, "share", group_coordinators, cluster_token=cluster_token)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sharequeue.protocol.audit_messages import ExportStateQuery
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.shard_store import HELD
 from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, Row
@@ -159,3 +160,23 @@ async def remove_keys(connection: Any, epochs: Mapping[int, int], key_ids: Seque
         list(epochs.values()),
         key_ids,
     )
+
+
+async def export(connection: Any, query: ExportStateQuery) -> list[tuple[Any, ...]]:
+    """(key id, group id, topic id, partition, seq, kind, record) of share-partitions, as one moment has them."""
+    rows: list[tuple[Any, ...]] = await connection.fetch(
+        """SELECT k.key_id, k.group_id, k.topic_id, k.partition, r.seq, r.kind, r.record
+           FROM (SELECT * FROM share_state.share_partitions
+                 WHERE key_id > $1 AND key_id % $3 = $2 AND ($4::text IS NULL OR group_id = $4)
+                   AND ($5::text IS NULL OR topic_id::text = $5) AND ($6::int IS NULL OR partition = $6)
+                 ORDER BY key_id LIMIT $7) k
+           LEFT JOIN share_state.share_records r USING (key_id) ORDER BY k.key_id, r.seq""",
+        query.after,
+        query.part,
+        query.parts,
+        query.group_id,
+        query.topic_id,
+        query.partition,
+        query.page_size,
+    )
+    return rows

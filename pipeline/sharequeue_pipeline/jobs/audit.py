@@ -1,0 +1,278 @@
+"""audit: replay what is stored of every share-partition, and compare it with what the services answer and with the log.
+
+Tasks read it in parts. What changes while it is looked at is looked at again: a difference is told if it stands still,
+between two looks at which nothing was written.
+"""
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import click
+import msgspec
+import pyarrow as pa
+
+from sharequeue.cli.output import show_table
+from sharequeue.protocol import apis
+from sharequeue.protocol.audit_messages import (
+    AuditedState,
+    AuditLogQuery,
+    AuditLogResponse,
+    AuditStateResponse,
+    ExportStateQuery,
+    LogBatch,
+)
+from sharequeue.protocol.messages import DescribeTopicResponse, ListTopicsResponse
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.jobs.log_check import batch_faults, record_faults
+from sharequeue_pipeline.jobs.running import (
+    away,
+    connection,
+    echo_json,
+    gateway_options,
+    job,
+    json_option,
+    master_option,
+    say,
+    start,
+)
+from sharequeue_pipeline.jobs.share_state import Finding, findings, last_row
+from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.ranges import Range
+
+DIFFERENT: Final = 4
+"""The exit code when something differs."""
+LOOKS: Final = 8
+PAUSE_S: Final = 0.25
+STRETCH: Final = 100_000
+"""Offsets of the log for one task."""
+
+
+class Checked(NamedTuple):
+    """What a task has gone over. `restless`: share-partitions and stretches that changed at each look."""
+
+    share_partitions: int = 0
+    state_rows: int = 0
+    stretches: int = 0
+    batches: int = 0
+    records: int = 0
+    restless: int = 0
+
+
+class Stretch(NamedTuple):
+    """A part of one partition's log, `end` exclusive."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    begin: int
+    end: int
+
+
+Outcome = tuple[Checked, list[Finding]]
+
+
+# Share-partition state
+
+
+def check_states(services: Connection, part: int, parts: int) -> Iterator[Outcome]:
+    """One part of all share-partitions, a page at a time. `services`: with the cluster token."""
+    with Gateway(services) as gateway:
+        after = 0
+        while True:
+            query = ExportStateQuery(after=after, part=part, parts=parts)
+            page: AuditStateResponse = gateway.ask(apis.AUDIT_SHARE_STATE, query)
+            found: list[Finding] = []
+            restless = 0
+            for audited in page.share_partitions:
+                standing = _standing(gateway, audited) if findings(audited) else []
+                found += standing or []
+                restless += standing is None
+            rows = sum(len(audited.rows) for audited in page.share_partitions)
+            yield Checked(share_partitions=len(page.share_partitions), state_rows=rows, restless=restless), found
+            if page.next_after is msgspec.UNSET:
+                return
+            after = page.next_after
+
+
+def _standing(gateway: Gateway, audited: AuditedState) -> list[Finding] | None:
+    """What differs at two looks in a row between which nothing was written; None if it never stood still.
+
+    State of a topic that is gone is on its way out: it has some time.
+    """
+    for look in range(1, LOOKS + 1):
+        time.sleep(PAUSE_S)
+        query = ExportStateQuery(
+            group_id=audited.group_id, topic_id=audited.topic_id, partition=audited.partition, page_size=1
+        )
+        page: AuditStateResponse = gateway.ask(apis.AUDIT_SHARE_STATE, query)
+        if not page.share_partitions:
+            return []
+        before, audited = audited, page.share_partitions[0]
+        again = findings(audited)
+        if not again:
+            return []
+        leaving = any(finding.kind == "orphaned state" for finding in again) and look < LOOKS
+        if last_row(before) == last_row(audited) and not leaving:
+            earlier = set(findings(before))
+            return [finding for finding in again if finding in earlier]
+    return None
+
+
+# The log
+
+
+def stretches(gateway: Gateway) -> Iterator[Stretch]:
+    """All that the log holds now, in parts."""
+    query = apis.ListTopicsQuery()
+    while True:
+        page: ListTopicsResponse = gateway.ask(apis.LIST_TOPICS, query)
+        for topic in page.topics:
+            try:
+                described: DescribeTopicResponse = gateway.describe(topic.name)
+            except PipelineError:
+                continue  # it was deleted just now
+            for entry in described.partitions:
+                for begin in range(entry.log_start_offset, entry.log_end_offset, STRETCH):
+                    end = min(begin + STRETCH, entry.log_end_offset)
+                    yield Stretch(topic.name, described.topic_id, entry.partition, begin, end)
+        if page.next_page_token is None:
+            return
+        query = apis.ListTopicsQuery(page_token=page.next_page_token)
+
+
+def check_stretch(services: Connection, reading: Connection, stretch: Stretch, *, records: bool) -> Outcome:
+    """One part of the log. `reading`: as a client; `records`: read them and count them."""
+    with Gateway(services) as gateway, Gateway(reading) as reader:
+        faults: set[str] | None = None
+        for look in range(LOOKS):
+            log = _log_of(gateway, stretch)
+            if log.deleted:
+                return Checked(stretches=1), []
+            read = 0
+            again = set(batch_faults(log.batches, stretch.begin, stretch.end, log.log_start_offset))
+            if records and stretch.end > log.log_start_offset:
+                try:
+                    counted = _counted(reader, stretch, log)
+                except PipelineError as fault:
+                    if away(str(fault)):
+                        raise
+                    again.add(f"the records from {stretch.begin} on cannot be read: {fault}")
+                else:
+                    read = sum(counted.values())
+                    own = [batch for batch in log.batches if batch.base_offset >= stretch.begin]
+                    again |= set(record_faults(own, counted, _log_of(gateway, stretch).log_start_offset))
+            if not again or again == faults:
+                where = f"{stretch.topic}-{stretch.partition}"
+                found = [Finding("log", where, fault) for fault in sorted(again)]
+                return Checked(stretches=1, batches=len(log.batches), records=read), found
+            faults = again
+            if look < LOOKS - 1:
+                time.sleep(PAUSE_S)
+        return Checked(stretches=1, restless=1), []
+
+
+def _log_of(gateway: Gateway, stretch: Stretch) -> AuditLogResponse:
+    """The log with the batches that begin within the stretch, and the one that holds its begin."""
+    batches: list[LogBatch] = []
+    offset = stretch.begin
+    while True:
+        page: AuditLogResponse = gateway.ask(
+            apis.AUDIT_LOG,
+            AuditLogQuery(offset=offset, page_size=10_000),
+            topic_id=stretch.topic_id,
+            partition=stretch.partition,
+        )
+        new = [batch for batch in page.batches if not batches or batch.base_offset > batches[-1].base_offset]
+        batches += [batch for batch in new if batch.base_offset < stretch.end]
+        if not new or new[-1].base_offset >= stretch.end:
+            page.batches = batches
+            return page
+        offset = new[-1].base_offset
+
+
+def _counted(reader: Gateway, stretch: Stretch, log: AuditLogResponse) -> dict[int, int]:
+    """Records by their batch's base offset, read to the end of the stretch's last batch; -1: of no batch."""
+    begin = max(stretch.begin, log.log_start_offset)
+    last = max((batch.last_offset for batch in log.batches), default=-1)
+    bases = [batch.base_offset for batch in log.batches]
+    counted: dict[int, int] = {}
+    if last < begin:
+        return counted
+    for arrow in reader.read(Range(stretch.topic, stretch.partition, begin, last, 0), "read_uncommitted"):
+        with pa.ipc.open_stream(arrow) as stream:
+            for records in stream:
+                for offset in records.column("offset").to_pylist():
+                    place = bisect_right(bases, offset) - 1
+                    base = bases[place] if place >= 0 and log.batches[place].last_offset >= offset else -1
+                    counted[base] = counted.get(base, 0) + 1
+    return counted
+
+
+# The command
+
+
+@click.command()
+@click.option(
+    "--cluster-token",
+    envvar="SHAREQUEUE_CLUSTER_TOKEN",
+    required=True,
+    help="the services' own; `sharequeue up` keeps it in cluster.token",
+)
+@click.option("--records/--no-records", default=True, show_default=True, help="read and count the log's records too")
+@gateway_options
+@master_option
+@json_option
+@job
+def command(
+    cluster_token: str,
+    records: bool,
+    url: str,
+    token: str | None,
+    timeout_s: int,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Compare what is stored of share-partitions and of the log with itself and with what the services answer.
+
+    Exit code 4 if anything differs: each difference is named.
+    """
+    services, reading = connection(url, cluster_token, timeout_s), connection(url, token, timeout_s)
+    with Gateway(services) as gateway:
+        gateway.ask(apis.AUDIT_SHARE_STATE, ExportStateQuery(page_size=1))  # say soon what is wrong
+    spark = start("audit", master)
+    context = spark.sparkContext
+    parts = max(1, context.defaultParallelism)
+    states = (
+        context.parallelize(range(parts), parts).flatMap(lambda part: check_states(services, part, parts)).collect()
+    )
+    with Gateway(reading) as gateway:
+        wanted = list(stretches(gateway))
+    logs: list[Outcome] = []
+    if wanted:
+        tasks = min(len(wanted), 4 * parts)
+        logs = (
+            context.parallelize(wanted, tasks)
+            .map(lambda stretch: check_stretch(services, reading, stretch, records=records))
+            .collect()
+        )
+    outcomes = [*states, *logs]
+    found = sorted({finding for _, some in outcomes for finding in some})
+    checked = Checked(*(sum(counts) for counts in zip(*(checked for checked, _ in outcomes), strict=True)))
+    if as_json:
+        echo_json({"checked": checked._asdict(), "differences": [finding._asdict() for finding in found]})
+    else:
+        if found:
+            show_table(("kind", "where", "difference"), found)
+        say(
+            f"{len(found)} differences; looked at {checked.share_partitions} share-partitions ({checked.state_rows} rows) "
+            f"and {checked.batches} batches of the log ({checked.records} records read); "
+            f"{checked.restless} changed all the while"
+        )
+    return DIFFERENT if found else 0
+
+
+if __name__ == "__main__":
+    command()

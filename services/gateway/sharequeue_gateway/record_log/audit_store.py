@@ -1,0 +1,38 @@
+"""The log as it is stored, for audits: past caches. SQL, one function per statement."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sharequeue.protocol.audit_messages import AuditLogResponse, LogBatch
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.store import Bounds
+
+
+async def bounds(connection: Any, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
+    """Where partitions begin and end; those never appended to are left out."""
+    return await store.bounds(connection, places) if places else {}
+
+
+async def batches(connection: Any, topic_id: str, partition: int, offset: int, limit: int) -> AuditLogResponse:
+    """Rows from the one that holds `offset` on, and where the partition begins and ends after they were read."""
+    rows = await connection.fetch(
+        """SELECT base_offset, last_offset, record_count, generation FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
+             SELECT base_offset FROM log.record_batches
+             WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+           ORDER BY base_offset LIMIT $4""",
+        topic_id,
+        partition,
+        offset,
+        limit,
+    )
+    found = (await store.bounds(connection, [(topic_id, partition)])).get((topic_id, partition))
+    return AuditLogResponse(
+        log_start_offset=0 if found is None else found.log_start_offset,
+        log_end_offset=0 if found is None else found.log_end_offset,
+        deleted=found is not None and found.deleted,
+        batches=[
+            LogBatch(base_offset=base, last_offset=last, record_count=count, generation=generation)
+            for base, last, count, generation in rows
+        ],
+    )

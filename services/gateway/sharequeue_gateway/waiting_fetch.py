@@ -1,0 +1,95 @@
+"""One fetch on its way: what wakes it, whether its client is still there, and what goes on beside it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+from sharequeue.protocol.messages import AcknowledgementResult
+
+Result = TypeVar("Result")
+
+
+class WaitingFetch:
+    """One fetch on its way. `woken`: something happened since it last looked.
+
+    `watch` returns when the client has hung up; it is listened to from the first wait on, and `gone` tells before.
+    """
+
+    __slots__ = ("_event", "_gone", "_watch", "_watcher", "client_gone", "failed_acknowledgement", "replaced", "woken")
+
+    def __init__(self, watch: Callable[[], Coroutine[None, None, None]], gone: Callable[[], bool]) -> None:
+        self._event = asyncio.Event()
+        self._watch = watch
+        self._gone = gone
+        self._watcher: asyncio.Task[None] | None = None
+        self.woken = False
+        self.client_gone = False
+        self.failed_acknowledgement = False
+        self.replaced = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing may be acquired any more."""
+        return self.client_gone or self.replaced
+
+    def gone(self) -> bool:
+        """Whether the client has hung up by now, as far as this host has heard; then the fetch is over."""
+        if self._watcher is None and not self.client_gone:
+            self.client_gone = self._gone()
+        return self.client_gone
+
+    def _start_listening(self) -> None:
+        if self._watcher is None:
+            self._watcher = asyncio.get_running_loop().create_task(self._listen())
+
+    async def _listen(self) -> None:
+        await self._watch()
+        self.client_gone = True
+        self.wake()
+
+    def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    def wake(self) -> None:
+        self.woken = True
+        self._event.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a wake-up. Returns: False when the time is over."""
+        self._start_listening()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        self._event.clear()
+        self.woken = False
+        return True
+
+    def start_acknowledging(
+        self, work: Coroutine[None, None, list[AcknowledgementResult]]
+    ) -> asyncio.Task[list[AcknowledgementResult]]:
+        """Acknowledge beside the fetch; if one fails the fetch ends at once, so that it is told."""
+
+        async def acknowledge() -> list[AcknowledgementResult]:
+            results = await work
+            if any(result.status in ("failed", "unknown") for result in results):
+                self.failed_acknowledgement = True
+                self.wake()
+            return results
+
+        return asyncio.get_running_loop().create_task(acknowledge())
+
+    async def unless_over(self, work: Coroutine[None, None, Result]) -> Result | None:
+        """Do `work`, which others do for this fetch; None when the fetch is over before: then it is cancelled."""
+        self._start_listening()
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda _: self._event.set())
+        try:
+            while not task.done() and not self.over and not self.failed_acknowledgement:
+                await self._event.wait()
+                self._event.clear()
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()

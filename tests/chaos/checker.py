@@ -1,0 +1,440 @@
+"""Whether a history keeps every promise of the service. Pure: a history in, violations out.
+
+What the rules conclude from time is sound whatever happened between a request and its answer: something asked for is
+not done before the request was sent, and something answered is done before the answer came.
+
+A reset gives a group's records another life; what overlaps it belongs to none and proves nothing. A gateway that dies
+while it goes on without Redis loses its locks: around such windows counts may come again, once for each.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Outcome, Place, Produce, Reset, Span
+
+INVALID_RECORD_STATE: Final = 121
+TERMINAL: Final = frozenset({"accept", "reject", "gap"})
+CLOCK_S: Final = 0.01
+"""How much the rules about locks leave for clocks that count milliseconds."""
+
+
+class Violation(NamedTuple):
+    rule: str
+    group: str
+    place: Place | None
+    text: str
+
+
+class Delivery(NamedTuple):
+    """One record in one answer."""
+
+    span: Span
+    member: str
+    fetch_id: str | None
+    count: int
+    asked_s: float
+    """When the first fetch of this id that brought this count was sent: its lock is not older."""
+
+    def same_fetch(self, other: "Delivery") -> bool:
+        return self.fetch_id is not None and (self.member, self.fetch_id) == (other.member, other.fetch_id)
+
+
+class Settlement(NamedTuple):
+    """What one acknowledgement asked for one record."""
+
+    span: Span
+    member: str
+    count: int
+    kind: str
+    status: str
+    kafka_code: int
+
+
+class RecordLife:
+    """What happened to one record in one group between two resets, in order of the answers."""
+
+    def __init__(self, group: str, place: Place) -> None:
+        self.group = group
+        self.place = place
+        self.deliveries: list[Delivery] = []
+        self.settlements: list[Settlement] = []
+
+    def violation(self, rule: str, text: str) -> Violation:
+        return Violation(rule, self.group, self.place, text)
+
+
+class Known:
+    """A history, by record."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.resets: dict[str, list[Reset]] = defaultdict(list)
+        for reset in sorted(history.resets, key=lambda reset: reset.span):
+            self.resets[reset.group].append(reset)
+        self.lives: dict[tuple[str, int, Place], RecordLife] = {}
+        self.between: dict[str, set[Place]] = defaultdict(set)
+        """By group: records that were delivered in answers which overlap a reset."""
+        self.maybe: dict[tuple[str, str], set[Place]] = defaultdict(set)
+        """By (group, kind): records of acknowledgements that may have been applied, in whatever life."""
+        self.let_go: dict[tuple[str, str], list[LetGo]] = defaultdict(list)
+        for left in history.let_go:
+            self.let_go[left.group, left.member].append(left)
+        for fetch in history.fetched:
+            self._take_fetch(fetch)
+        for acknowledge in history.acknowledged:
+            self._take_acknowledge(acknowledge)
+        for life in self.lives.values():
+            life.deliveries = _with_first_asked(life.deliveries)
+
+    def _take_fetch(self, fetch: Fetch) -> None:
+        number = self.life_of(fetch.group, fetch.span)
+        for range_ in fetch.ranges:
+            for place in range_.places():
+                if number is None:
+                    self.between[fetch.group].add(place)
+                    continue
+                delivery = Delivery(
+                    fetch.span, fetch.member, fetch.fetch_id, range_.delivery_count, fetch.span.started_s
+                )
+                self._life(fetch.group, number, place).deliveries.append(delivery)
+
+    def _take_acknowledge(self, ack: Acknowledge) -> None:
+        number = self.life_of(ack.group, ack.span)
+        for place, kind in ack.places():
+            if ack.status != "failed":
+                self.maybe[ack.group, kind].add(place)
+            if number is not None:
+                self._life(ack.group, number, place).settlements.append(
+                    Settlement(ack.span, ack.member, ack.delivery_count, kind, ack.status, ack.kafka_code)
+                )
+
+    def _life(self, group: str, number: int, place: Place) -> RecordLife:
+        life = self.lives.get((group, number, place))
+        if life is None:
+            life = self.lives[group, number, place] = RecordLife(group, place)
+        return life
+
+    def life_of(self, group: str, span: Span) -> int | None:
+        """How many resets came before; None if one was under way."""
+        number = 0
+        for reset in self.resets.get(group, ()):
+            if reset.span.overlaps(*span):
+                return None
+            number += reset.span.ended_s < span.started_s
+        return number
+
+    def without_redis(self, started_s: float, ended_s: float) -> int:
+        """How many windows without Redis overlap."""
+        return sum(window.overlaps(started_s, ended_s) for window in self.history.without_redis)
+
+    def lock_held_until(self, life: RecordLife, delivery: Delivery, at_s: float, but: Span | None = None) -> float:
+        """The earliest moment at which the lock of a delivery may end, seen from `at_s`; 0 if it may be gone already.
+
+        Args:
+            but: of the request that is judged: what it did itself does not count.
+        """
+        until_s = delivery.asked_s + self.history.lock_s - CLOCK_S
+        for settlement in life.settlements:
+            if settlement.member != delivery.member or settlement.span.started_s > at_s or settlement.span == but:
+                continue
+            if settlement.kind == "renew":
+                if settlement.count == delivery.count and settlement.status == "applied":
+                    until_s = max(until_s, settlement.span.started_s + self.history.lock_s - CLOCK_S)
+            elif settlement.status != "failed" and settlement.count == delivery.count:
+                return 0
+        for left in self.let_go.get((life.group, delivery.member), ()):
+            if left.span.overlaps(delivery.asked_s, at_s):
+                return 0
+        return until_s
+
+
+def _with_first_asked(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    ordered = sorted(deliveries)
+    first: dict[tuple[str, str, int], float] = {}
+    for delivery in ordered:
+        if delivery.fetch_id is not None:
+            name = (delivery.member, delivery.fetch_id, delivery.count)
+            first.setdefault(name, delivery.asked_s)
+    return sorted(
+        (
+            delivery._replace(asked_s=first[delivery.member, delivery.fetch_id, delivery.count])
+            if delivery.fetch_id is not None
+            else delivery
+            for delivery in ordered
+        ),
+        key=lambda delivery: delivery.span.ended_s,
+    )
+
+
+Rule = Callable[[Known], Iterator[Violation]]
+
+
+def produced_is_kept(known: Known) -> Iterator[Violation]:
+    """An answered produce is in the log where it was answered; a refused one is not; a request is whole; all once."""
+    history = known.history
+    found: dict[int, list[Place]] = defaultdict(list)
+    for (topic, partition), values in history.log.items():
+        for offset, value in values.items():
+            found[value].append((topic, partition, offset))
+    asked: dict[tuple[int, ...], list[Produce]] = defaultdict(list)
+    for produce in history.produced:
+        asked[produce.values].append(produce)
+    for values, tries in asked.items():
+        there = [value for value in values if value in found]
+        if 0 < len(there) < len(values):
+            yield Violation("atomic", "", None, f"of the request {values} only {there} are in the log")
+        if there and all(one.outcome is Outcome.REFUSED for one in tries):
+            yield Violation("refused", "", found[there[0]][0], f"{there} were refused and are in the log")
+        for one in tries:
+            for value, (partition, offset) in zip(values, one.places, strict=False):
+                if found[value] != [(one.topic, partition, offset)]:
+                    text = f"{value} was answered at {(one.topic, partition, offset)}; in the log: {found[value]}"
+                    yield Violation("durable", "", (one.topic, partition, offset), text)
+    known_values = {value for values in asked for value in values}
+    for value, places in found.items():
+        if len(places) > 1:
+            yield Violation("once", "", places[0], f"{value} is in the log {len(places)} times: {places}")
+        if value not in known_values:
+            yield Violation("durable", "", places[0], f"nobody produced {value}")
+    for (topic, partition), log in history.log.items():
+        if sorted(log) != list(range(len(log))):
+            yield Violation("dense", "", (topic, partition, 0), "the log has holes")
+
+
+def delivered_is_produced(known: Known) -> Iterator[Violation]:
+    """A delivered record holds what the log holds there, and a range all of its records."""
+    for fetch in known.history.fetched:
+        for range_ in fetch.ranges:
+            place = (range_.topic, range_.partition, range_.first_offset)
+            if [offset for offset, _ in range_.values] != list(range(range_.first_offset, range_.last_offset + 1)):
+                yield Violation("whole", fetch.group, place, f"a range without all of its records: {range_}")
+            log = known.history.log.get((range_.topic, range_.partition), {})
+            for offset, value in range_.values:
+                if log.get(offset) != value:
+                    text = f"{value} was delivered, the log holds {log.get(offset)}"
+                    yield Violation("identical", fetch.group, (range_.topic, range_.partition, offset), text)
+
+
+def counts_rise(known: Known) -> Iterator[Violation]:
+    """Counts of a record strictly rise; only a repeat of a fetch brings the same one, and none is above the limit."""
+    limit = known.history.limit
+    for life in known.lives.values():
+        deliveries = life.deliveries
+        for delivery in deliveries:
+            if not 1 <= delivery.count <= limit:
+                yield life.violation("limit", f"delivery count {delivery.count}, the limit is {limit}")
+        for one, other in combinations(deliveries, 2):
+            first_s = min(one.asked_s, other.asked_s)
+            if known.without_redis(first_s, max(one.span.ended_s, other.span.ended_s)):
+                continue
+            if one.count == other.count and not one.same_fetch(other):
+                yield life.violation("rising", f"delivery {one.count} went to {one.member} and to {other.member}")
+            elif one.span.ended_s < other.span.started_s and other.count < one.count:
+                yield life.violation("rising", f"delivery {other.count} after delivery {one.count}")
+        attempts = {
+            (delivery.member, delivery.fetch_id or delivery.span.started_s, delivery.count) for delivery in deliveries
+        }
+        if deliveries and len(attempts) > limit:
+            windows = known.without_redis(deliveries[0].asked_s, deliveries[-1].span.ended_s)
+            if len(attempts) > limit + windows:
+                yield life.violation("limit", f"{len(attempts)} deliveries, {windows} windows without Redis")
+
+
+def one_holder_at_a_time(known: Known) -> Iterator[Violation]:
+    """A record is not delivered again while a lock on it surely lives."""
+    for life in known.lives.values():
+        for one, other in combinations(life.deliveries, 2):
+            earlier, later = (one, other) if one.count < other.count else (other, one)
+            if earlier.count == later.count or known.without_redis(earlier.asked_s, later.span.ended_s):
+                continue
+            until_s = known.lock_held_until(life, earlier, later.span.ended_s)
+            if later.span.ended_s < until_s:
+                text = f"{later.member} got it {until_s - later.span.ended_s:.3f} s before the lock of {earlier.member} ends"
+                yield life.violation("exclusive", text)
+
+
+def holders_are_heard(known: Known) -> Iterator[Violation]:
+    """Whoever surely holds all records of an acknowledgement is neither refused nor told that they are finished."""
+    for ack in known.history.acknowledged:
+        refused = ack.status == "failed" and ack.kafka_code == INVALID_RECORD_STATE
+        number = known.life_of(ack.group, ack.span)
+        if number is None or not (refused or ack.status == "ignored"):
+            continue
+        lives = [known.lives[ack.group, number, place] for place, _ in ack.places()]
+        if all(_surely_holds(known, life, ack) for life in lives):
+            answer = "refused" if refused else "told that it was finished"
+            yield lives[0].violation("holder", f"{ack.member} holds it and its {','.join(ack.kinds)} was {answer}")
+
+
+def _surely_holds(known: Known, life: RecordLife, ack: Acknowledge) -> bool:
+    return any(
+        (delivery.member, delivery.count) == (ack.member, ack.delivery_count)
+        and delivery.span.ended_s <= ack.span.started_s
+        and not known.without_redis(delivery.asked_s, ack.span.ended_s)
+        and ack.span.ended_s < known.lock_held_until(life, delivery, ack.span.ended_s, but=ack.span)
+        for delivery in life.deliveries
+    )
+
+
+def settled_is_settled(known: Known) -> Iterator[Violation]:
+    """Only the holder of the latest delivery settles a record, one way, and then it is not delivered again."""
+    for life in known.lives.values():
+        applied = [settlement for settlement in life.settlements if settlement.status == "applied"]
+        if not applied:
+            continue
+        for settlement in applied:
+            yield from _settled_by_another(known, life, settlement)
+        final = {(one.kind, one.count) for one in applied if one.kind in TERMINAL}
+        if len(final) > 1:
+            yield life.violation("settled", f"settled in more than one way: {sorted(final)}")
+        for one in applied:
+            if one.kind in TERMINAL:
+                again = [d for d in life.deliveries if _delivered_again(known, one, d)]
+                if again:
+                    text = f"{one.kind} at count {one.count} was answered; delivered again at {again[0].count}"
+                    yield life.violation("settled", text)
+
+
+def _delivered_again(known: Known, settled: Settlement, delivery: Delivery) -> bool:
+    if delivery.span.started_s > settled.span.ended_s:
+        return True
+    return delivery.count > settled.count and not known.without_redis(settled.span.started_s, delivery.span.ended_s)
+
+
+def _settled_by_another(known: Known, life: RecordLife, settlement: Settlement) -> Iterator[Violation]:
+    # who asks for what is so already is told that it is so, whoever it is
+    so_already = {
+        (one.kind, one.count, one.member)
+        for one in life.settlements
+        if one.status != "failed" and one.span.started_s < settlement.span.ended_s
+    }
+    for delivery in life.deliveries:
+        if known.without_redis(min(delivery.asked_s, settlement.span.started_s), settlement.span.ended_s):
+            continue
+        if delivery.count == settlement.count and delivery.member != settlement.member:
+            if (settlement.kind, settlement.count, delivery.member) in so_already:
+                continue
+            text = f"{settlement.kind} of delivery {settlement.count} by {settlement.member}, not {delivery.member}"
+            yield life.violation("owner", text)
+
+
+def only_the_latest_counts(known: Known) -> Iterator[Violation]:
+    """What a later delivery has taken over is not settled by an earlier one.
+
+    Of a range the part below the start offset is passed over, so what is finished may stand beside what is not.
+    """
+    for ack in known.history.acknowledged:
+        number = known.life_of(ack.group, ack.span)
+        if number is None or ack.status != "applied":
+            continue
+        lives = [known.lives[ack.group, number, place] for place, _ in ack.places()]
+        stale = [life for life in lives if _taken_over(known, life, ack)]
+        held = [life for life in stale if not _may_be_finished(life, ack)]
+        if held or (stale and len(stale) == len(lives)):
+            text = f"{','.join(ack.kinds)} of delivery {ack.delivery_count} by {ack.member} after a later delivery"
+            yield (held or stale)[0].violation("stale", text)
+
+
+def _taken_over(known: Known, life: RecordLife, ack: Acknowledge) -> bool:
+    return any(
+        delivery.count > ack.delivery_count
+        and delivery.span.ended_s < ack.span.started_s
+        and not known.without_redis(delivery.asked_s, ack.span.ended_s)
+        for delivery in life.deliveries
+    )
+
+
+def _may_be_finished(life: RecordLife, ack: Acknowledge) -> bool:
+    return any(
+        settlement.kind in TERMINAL
+        and settlement.status != "failed"
+        and settlement.span != ack.span
+        and settlement.span.started_s < ack.span.ended_s
+        for settlement in life.settlements
+    )
+
+
+def every_group_finishes(known: Known) -> Iterator[Violation]:
+    """In the end each group has accepted or dead-lettered each record itself, and not both."""
+    history = known.history
+    dead: dict[str, Counter[Place]] = defaultdict(Counter)
+    for letter in history.dead_letters:
+        dead[letter.group][letter.place] += 1
+        causes = known.maybe[letter.group, "reject"]
+        if letter.delivery_count < history.limit and letter.place not in causes:
+            text = f"dead-lettered at count {letter.delivery_count}, nobody rejected it"
+            yield Violation("dead", letter.group, letter.place, text)
+    for group in history.groups:
+        resets = known.resets.get(group, [])
+        for place, times in dead[group].items():
+            if times > 1 + len(resets):
+                yield Violation("dead", group, place, f"dead-lettered {times} times")
+        for topic, partition in history.log:
+            end = len(history.log[topic, partition])
+            lag = history.lags.get((group, topic, partition))
+            if lag != 0:
+                yield Violation("finished", group, (topic, partition, end - 1), f"the group lags by {lag} in the end")
+            start = resets[-1].starts.get((topic, partition), 0) if resets else 0
+            for offset in range(start, end):
+                place = (topic, partition, offset)
+                settled = any(place in known.maybe[group, kind] for kind in ("accept", "gap"))
+                if not settled and not dead[group][place]:
+                    yield Violation("finished", group, place, "neither accepted nor dead-lettered")
+    for (group, number, place), life in known.lives.items():
+        if known.resets.get(group) and number != len(known.resets[group]):
+            continue
+        applied = {settlement.kind for settlement in life.settlements if settlement.status == "applied"}
+        if "accept" in applied and dead[group][place] and not known.resets.get(group):
+            yield life.violation("dead", "accepted and dead-lettered")
+        if "reject" in applied and not dead[group][place]:
+            yield life.violation("dead", "rejected, but there is no dead letter of it")
+
+
+def resets_hold(known: Known) -> Iterator[Violation]:
+    """After a reset delivery starts at the planned offsets: not below them, and with the first record."""
+    for group, resets in known.resets.items():
+        for number, reset in enumerate(resets, start=1):
+            lowest: dict[tuple[str, int], int] = {}
+            for (of_group, of_life, (topic, partition, offset)), life in known.lives.items():
+                if (of_group, of_life) == (group, number) and life.deliveries:
+                    lowest[topic, partition] = min(offset, lowest.get((topic, partition), offset))
+            for (topic, partition), start in reset.starts.items():
+                first = lowest.get((topic, partition))
+                if first is not None and first < start:
+                    text = f"delivered at {first} after a reset to {start}"
+                    yield Violation("reset", group, (topic, partition, first), text)
+                if number == len(resets) and start < len(known.history.log.get((topic, partition), ())):
+                    place = (topic, partition, start)
+                    if first != start and place not in known.between[group]:
+                        yield Violation("reset", group, place, f"not delivered after a reset to {start}")
+
+
+RULES: Final[Sequence[Rule]] = (
+    produced_is_kept,
+    delivered_is_produced,
+    counts_rise,
+    one_holder_at_a_time,
+    holders_are_heard,
+    settled_is_settled,
+    only_the_latest_counts,
+    every_group_finishes,
+    resets_hold,
+)
+
+
+def check(history: History) -> list[Violation]:
+    """Every promise that a history breaks; none if it keeps all."""
+    known = Known(history)
+    return [violation for rule in RULES for violation in rule(known)]
+
+
+def report(history: History, violations: Sequence[Violation], most: int = 5) -> str:
+    """The first violations, each with all that touched its record."""
+    lines = [f"{len(violations)} violations: {dict(Counter(violation.rule for violation in violations))}"]
+    for violation in violations[:most]:
+        lines.append(f"{violation.rule}: group {violation.group!r} record {violation.place}: {violation.text}")
+        if violation.place is not None:
+            lines.append(history.excerpt(violation.group, violation.place))
+    return "\n".join(lines)

@@ -1,0 +1,182 @@
+"""Every request of a run with its answer, as the checker reads them. No IO.
+
+Times are seconds of one monotonic clock, that of the process which asked: `started_s` before the request was sent,
+`ended_s` after its answer came, or the hope of one was given up.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+Place = tuple[str, int, int]
+"""A record: topic, partition, offset."""
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    REFUSED = "refused"
+    """It surely did not happen."""
+    UNKNOWN = "unknown"
+
+
+class Span(NamedTuple):
+    started_s: float
+    ended_s: float
+
+    def overlaps(self, started_s: float, ended_s: float) -> bool:
+        return self.started_s <= ended_s and started_s <= self.ended_s
+
+
+class Produce(NamedTuple):
+    """One try of a produce request. `values` are unique in the run, so a repeat has the same ones."""
+
+    span: Span
+    topic: str
+    values: tuple[int, ...]
+    outcome: Outcome
+    places: tuple[tuple[int, int], ...] = ()
+    """(partition, offset) in request order; of an answered one."""
+
+
+class Range(NamedTuple):
+    """Records that a fetch was answered with; `values` of first to last offset."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    values: tuple[tuple[int, int], ...]
+    """(offset, value)."""
+
+    def places(self) -> Iterator[Place]:
+        return ((self.topic, self.partition, offset) for offset in range(self.first_offset, self.last_offset + 1))
+
+
+class Fetch(NamedTuple):
+    span: Span
+    group: str
+    member: str
+    fetch_id: str | None
+    gateway: str
+    outcome: Outcome
+    ranges: tuple[Range, ...] = ()
+
+
+class Acknowledge(NamedTuple):
+    """One acknowledgement of one request, piggybacked or not. `kinds`: one for all its offsets, or one for each."""
+
+    span: Span
+    group: str
+    member: str
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    kinds: tuple[str, ...]
+    gateway: str
+    status: str
+    """`applied`, `ignored`, `failed` (surely not done) or `unknown`."""
+    kafka_code: int = 0
+
+    def places(self) -> Iterator[tuple[Place, str]]:
+        for index, offset in enumerate(range(self.first_offset, self.last_offset + 1)):
+            kind = self.kinds[0] if len(self.kinds) == 1 else self.kinds[index]
+            yield (self.topic, self.partition, offset), kind
+
+
+class LetGo(NamedTuple):
+    """A member opened or closed a session: whatever it held may be released."""
+
+    span: Span
+    group: str
+    member: str
+
+
+class Reset(NamedTuple):
+    """A group's offsets were set anew; repeats of one request are one reset. `starts` by (topic, partition)."""
+
+    span: Span
+    group: str
+    starts: Mapping[tuple[str, int], int]
+
+
+class DeadLetter(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    delivery_count: int
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition, self.offset
+
+
+class Trouble(NamedTuple):
+    """What was done to the service; for people who read an excerpt."""
+
+    span: Span
+    what: str
+
+
+@dataclass
+class History:
+    """What was asked and answered, and how things stood in the end."""
+
+    limit: int
+    """Deliveries of a record in each group."""
+    lock_s: float
+    groups: tuple[str, ...]
+    produced: list[Produce] = field(default_factory=list)
+    fetched: list[Fetch] = field(default_factory=list)
+    acknowledged: list[Acknowledge] = field(default_factory=list)
+    let_go: list[LetGo] = field(default_factory=list)
+    resets: list[Reset] = field(default_factory=list)
+    without_redis: list[Span] = field(default_factory=list)
+    """When a gateway went on without Redis: locks taken then do not survive it."""
+    troubles: list[Trouble] = field(default_factory=list)
+    log: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
+    """In the end: value by offset, by (topic, partition)."""
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+    lags: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """In the end: how many records a group has not finished, by (group, topic, partition)."""
+
+    def excerpt(self, group: str, place: Place) -> str:
+        """All that touched a record, in order of time; a line each, times from the first request on."""
+        topic, partition, offset = place
+        lines: list[tuple[Span, str]] = [
+            (produce.span, f"produced {produce.outcome}")
+            for produce in self.produced
+            if produce.topic == topic and (partition, offset) in produce.places
+        ]
+        for fetch in self.fetched:
+            if fetch.group != group:
+                continue
+            who = f"{fetch.member} via {fetch.gateway} fetch_id={fetch.fetch_id}"
+            for range_ in fetch.ranges:
+                if place in range_.places():
+                    bounds = f"{range_.first_offset}-{range_.last_offset}"
+                    lines.append((fetch.span, f"delivered to {who}: {bounds} count {range_.delivery_count}"))
+        for ack in self.acknowledged:
+            if ack.group == group and any(place == touched for touched, _ in ack.places()):
+                bounds = f"{ack.first_offset}-{ack.last_offset} count {ack.delivery_count}"
+                answer = f"{ack.status} {ack.kafka_code or ''}"
+                lines.append((ack.span, f"{','.join(ack.kinds)} by {ack.member} via {ack.gateway}: {bounds}: {answer}"))
+        if not lines:
+            return "nothing touched it"
+        from_s = min(span.started_s for span, _ in lines) - 1
+        to_s = max(span.ended_s for span, _ in lines) + 1
+        holders = {fetch.member for fetch in self.fetched if fetch.group == group}
+        lines += [(left.span, f"{left.member} let go") for left in self.let_go if left.member in holders]
+        lines += [(reset.span, f"reset to {dict(reset.starts)}") for reset in self.resets if reset.group == group]
+        lines += [(trouble.span, f"* {trouble.what}") for trouble in self.troubles]
+        lines += [(span, "* a gateway without Redis") for span in self.without_redis]
+        origin_s = min((produce.span.started_s for produce in self.produced), default=0.0)
+        return "\n".join(
+            f"    {span.started_s - origin_s:8.3f} to {span.ended_s - origin_s:8.3f}  {text}"
+            for span, text in sorted(lines)
+            if span.overlaps(from_s, to_s)
+        )

@@ -1,0 +1,191 @@
+"""What breaks the services while they are used: a plan drawn from a seed, and who carries it out.
+
+It is also the supervisor: a service that ended by itself is started again, as compose does.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sharequeue.embedded import EmbeddedError
+from sharequeue.stack import ServiceProcess, Stack
+from tests.chaos.history import History, Span, Trouble
+
+STORES: Final = ("PostgreSQL", "Redis")
+START_S: Final = 30.0
+TURN_S: Final = 0.1
+
+
+class Step(NamedTuple):
+    """`at_s` from the beginning on; the victim is back after `hold_s`."""
+
+    at_s: float
+    victim: str
+    action: str
+    """`kill`, `pause` or `restart`."""
+    hold_s: float
+
+
+def plan(seed: int, seconds: float, services: Sequence[str], *, stores: bool, pause_s: float) -> list[Step]:
+    """What to break when. `pause_s`: the longest pause, above every lease."""
+    draw = random.Random(f"nemesis {seed}")
+    steps: list[Step] = []
+    free_s: dict[str, float] = {}
+    at_s = draw.uniform(0.3, 1)
+    while at_s < seconds:
+        names = [name for name in services if free_s.get(name, 0) <= at_s]
+        victim = draw.choice(names + [store for store in STORES if stores and free_s.get(store, 0) <= at_s])
+        action = draw.choice(("kill", "restart") if victim == "PostgreSQL" else ("kill", "pause", "restart"))
+        hold_s = draw.uniform(0.2, pause_s) if action == "pause" else draw.uniform(0, 2)
+        steps.append(Step(round(at_s, 2), victim, action, round(hold_s, 2)))
+        free_s[victim] = at_s + hold_s + 2.5  # it is to serve for a moment before the next blow
+        at_s += draw.uniform(0.4, 2.2)
+    return steps
+
+
+class Nemesis:
+    """Carries a plan out on a stack."""
+
+    def __init__(self, stack: Stack, history: History) -> None:
+        self._stack = stack
+        self._history = history
+        self._down: set[str] = set()
+        self._log_from: dict[str, int] = {}
+        self._wall_s = time.time() - time.monotonic()
+        self.complaints: list[str] = []
+        """What services did that none should, whatever is done to others."""
+
+    async def run(self, steps: Sequence[Step]) -> None:
+        """Carry out all steps. All that was broken is back afterwards."""
+        started_s = time.monotonic()
+        supervisor = asyncio.create_task(self._supervise())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for step in steps:
+                    await asyncio.sleep(max(0.0, started_s + step.at_s - time.monotonic()))
+                    group.create_task(self._carry_out(step))
+        finally:
+            supervisor.cancel()
+            await asyncio.gather(supervisor, return_exceptions=True)
+        await self._all_alive()
+
+    async def _carry_out(self, step: Step) -> None:
+        if step.victim in self._down:
+            return  # it took longer than planned
+        started_s = time.monotonic()
+        self._down.add(step.victim)
+        try:
+            if step.victim in STORES:
+                await self._break_store(step)
+            else:
+                await self._break_service(self._stack.service(step.victim), step)
+        finally:
+            self._down.discard(step.victim)
+        what = f"{step.action} {step.victim} {step.hold_s} s"
+        self._history.troubles.append(Trouble(Span(started_s, time.monotonic()), what))
+
+    async def _break_service(self, service: ServiceProcess, step: Step) -> None:
+        if not service.alive() or service.process is None:
+            return
+        if step.action == "pause":
+            service.process.send_signal(signal.SIGSTOP)
+            try:
+                await asyncio.sleep(step.hold_s)
+            finally:
+                service.process.send_signal(signal.SIGCONT)
+            return
+        if step.action == "kill":
+            await asyncio.to_thread(service.kill)
+        else:
+            stopped_s = time.monotonic()
+            await asyncio.to_thread(service.stop)
+            code, seconds = service.process.returncode, time.monotonic() - stopped_s
+            if code not in (0, -signal.SIGTERM):  # the latter: it had not begun to serve
+                self.complaints.append(f"{service.name} ended with {code} {seconds:.1f} s after SIGTERM")
+        await asyncio.sleep(step.hold_s)
+        self._start(service)
+
+    async def _break_store(self, step: Step) -> None:
+        store = self._stack.postgres if step.victim == "PostgreSQL" else self._stack.redis
+        assert store is not None
+        if step.action == "pause":
+            pid = store.pid
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(step.hold_s)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            return
+        await asyncio.to_thread(store.kill if step.action == "kill" else store.stop)
+        await asyncio.sleep(step.hold_s)
+        until_s = time.monotonic() + START_S
+        while True:
+            store.launch()
+            try:
+                await asyncio.to_thread(store.wait)
+                return
+            except EmbeddedError:  # what is left of the killed one still holds its memory
+                if time.monotonic() > until_s:
+                    raise
+                await asyncio.sleep(TURN_S)
+
+    async def _supervise(self) -> None:
+        while True:
+            await asyncio.sleep(TURN_S)
+            for service in self._stack.services:
+                if service.name not in self._down and not service.alive():
+                    self._note_end(service)
+                    self._start(service)
+
+    def _start(self, service: ServiceProcess) -> None:
+        self._log_from[service.name] = service._log_file.stat().st_size
+        service.start()
+
+    def _note_end(self, service: ServiceProcess) -> None:
+        """One that cannot start, while what it needs is away, may end; one that serves may not."""
+        now_s = time.monotonic()
+        self._history.troubles.append(Trouble(Span(now_s, now_s), f"{service.name} ended by itself"))
+        log = service._log_file.read_bytes()[self._log_from.get(service.name, 0) :].decode(errors="replace")
+        entries = [entry for line in log.splitlines() if (entry := _entry(line)) is not None]
+        if any(entry["message"] == "listening" for entry in entries):
+            self.complaints.append(f"{service.name} ended by itself: {entries[-1]}")
+
+    async def _all_alive(self) -> None:
+        for service in self._stack.services:
+            if not service.alive():
+                self._note_end(service)
+                self._start(service)
+
+    def windows_without_redis(self, logs: Path) -> list[Span]:
+        """When gateways went on without Redis, as their logs tell; until it was back, or the gateway gone."""
+        windows = []
+        for log in sorted(logs.glob("gateway*.log")):
+            since_s: float | None = None
+            for line in log.read_text(errors="replace").splitlines():
+                entry = _entry(line)
+                if entry is None:
+                    continue
+                at_s = time.mktime(time.strptime(entry["time"][:19], "%Y-%m-%dT%H:%M:%S"))
+                at_s += int(entry["time"][20:]) / 1000 - self._wall_s
+                if entry["message"].startswith("Redis does not answer"):
+                    since_s = at_s if since_s is None else since_s
+                elif since_s is not None and entry["message"] in ("Redis is back", "registered"):
+                    windows.append(Span(since_s, at_s))
+                    since_s = None
+            if since_s is not None:
+                windows.append(Span(since_s, time.monotonic()))
+        return windows
+
+
+def _entry(line: str) -> dict[str, str] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and "message" in entry else None

@@ -1,0 +1,182 @@
+"""One run: producers and consumers on a cluster that is being broken, until every group has finished every record."""
+
+import asyncio
+import itertools
+import random
+import time
+from typing import Any, Final
+
+from sharequeue.stack import Stack
+from tests.chaos.clients import Consumer, Gateways, Producer, reset
+from tests.chaos.history import DeadLetter, History, Range
+from tests.chaos.nemesis import Nemesis, plan
+
+TOPICS: Final = {"orders": 4, "events": 3}
+GROUPS: Final = ("billing", "audit", "replayed")
+RESET_GROUP: Final = "replayed"
+CONSUMERS: Final = 8
+PRODUCERS: Final = 4
+LIMIT: Final = 5
+LOCK_MS: Final = 2000
+LEASE_MS: Final = 1500
+PAUSE_S: Final = 4.0
+FINISH_S: Final = 90.0
+PAGE: Final = 5000
+
+SETTINGS: Final = {
+    "SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": str(LEASE_MS),
+    "SHAREQUEUE_COORDINATOR_LEASE_MS": str(LEASE_MS),
+    "SHAREQUEUE_SHARE_COORDINATOR_LEASE_MS": str(LEASE_MS),
+    "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "3000",
+}
+
+
+class Run:
+    """Everything of one run. `history` and `complaints` are what it leaves."""
+
+    def __init__(self, stack: Stack, seed: int, seconds: float, *, stores: bool, resets: int) -> None:
+        self._stack = stack
+        self._seed = seed
+        self._seconds = seconds
+        self._resets = resets
+        self._gateways = Gateways(stack.urls, f"run {seed}")
+        self.history = History(limit=LIMIT, lock_s=LOCK_MS / 1000, groups=GROUPS)
+        self._nemesis = Nemesis(stack, self.history)
+        names = [service.name for service in stack.services]
+        self.steps = plan(seed, seconds, names, stores=stores, pause_s=PAUSE_S)
+        values = itertools.count()
+        self._producers = [
+            Producer(f"p{number}-{seed}", Gateways(stack.urls, f"p{number} {seed}"), self.history, TOPICS, values)
+            for number in range(PRODUCERS)
+        ]
+        self._consumers = [
+            Consumer(
+                f"c{number}-{seed}",
+                GROUPS[number % len(GROUPS)],
+                Gateways(stack.urls, f"c{number} {seed}"),
+                self.history,
+                TOPICS,
+                in_session=number in (3, 4),
+                elsewhere=self._elsewhere,
+            )
+            for number in range(CONSUMERS)
+        ]
+
+    @property
+    def complaints(self) -> list[str]:
+        return self._nemesis.complaints
+
+    def _elsewhere(self, group: str, member: str) -> Range | None:
+        """What another member of a group got last."""
+        others = (other for other in self._consumers if other.group == group and other.name != member)
+        return next((other.latest for other in others if other.latest is not None), None)
+
+    async def run(self) -> None:
+        """Raises: AssertionError: the cluster did not finish in time; whatever ended a client."""
+        await self._prepare()
+        producers = [asyncio.create_task(producer.run()) for producer in self._producers]
+        consumers = [asyncio.create_task(consumer.run()) for consumer in self._consumers]
+        resetting = asyncio.create_task(self._reset_now_and_then())
+        tasks = [*producers, *consumers, resetting]
+        try:
+            await self._nemesis.run(self.steps)
+            for producer in self._producers:
+                producer.stopping = True
+            await asyncio.gather(*producers, resetting)
+            for consumer in self._consumers:
+                consumer.draining = True
+            await self._finished(consumers)
+            for consumer in self._consumers:
+                consumer.stopping = True
+            await asyncio.gather(*consumers)
+            await self._note_the_end()
+        finally:
+            self.history.without_redis = self._nemesis.windows_without_redis(self._stack._data_dir / "logs")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for asker in (self._gateways, *(client._gateways for client in (*self._producers, *self._consumers))):
+                await asker.close()
+
+    async def _prepare(self) -> None:
+        for topic, partitions in TOPICS.items():
+            body = {"name": topic, "partitions": partitions}
+            await self._gateways.until_answered("POST", "/v1/topics", body)
+        settings = {"share.record.lock.duration.ms": LOCK_MS, "share.delivery.count.limit": LIMIT}
+        for group in GROUPS:
+            await self._gateways.until_answered("PATCH", f"/v1/share-groups/{group}/config", settings)
+
+    async def _reset_now_and_then(self) -> None:
+        draw = random.Random(f"resets {self._seed}")
+        for moment in sorted(draw.uniform(0.2, 0.9) * self._seconds for _ in range(self._resets)):
+            await asyncio.sleep(max(0.0, moment - (time.monotonic() - self._started_s)))
+            offsets = {topic: draw.choice((0, 10, 50, 1_000_000)) for topic in TOPICS}
+            await reset(self._gateways, self.history, RESET_GROUP, offsets)
+
+    @property
+    def _started_s(self) -> float:
+        return self.history.produced[0].span.started_s if self.history.produced else time.monotonic()
+
+    async def _finished(self, consumers: "list[asyncio.Task[None]]") -> None:
+        """Wait until no group lags behind."""
+        until_s = time.monotonic() + FINISH_S
+        while True:
+            for consumer in consumers:
+                if consumer.done():
+                    consumer.result()
+            lags = [await self._lags(group) for group in GROUPS]
+            if not any(lag for of_group in lags for lag in of_group.values()):
+                return
+            if time.monotonic() > until_s:
+                for consumer in self._consumers:
+                    consumer.stopping = True
+                await asyncio.gather(*consumers)
+                await self._note_the_end()
+                return  # the checker says which records are not finished
+            await asyncio.sleep(0.3)
+
+    async def _lags(self, group: str) -> dict[tuple[str, int], int]:
+        answer = await self._gateways.until_answered("GET", f"/v1/share-groups/{group}/offsets")
+        return {
+            (topic["topic"], partition["partition"]): partition["lag"]
+            for topic in answer.document["topics"]
+            for partition in topic["partitions"]
+        }
+
+    async def _note_the_end(self) -> None:
+        for group in GROUPS:
+            for place, lag in (await self._lags(group)).items():
+                self.history.lags[(group, *place)] = lag
+        self.history.log.clear()
+        self.history.dead_letters.clear()
+        for topic, partitions in TOPICS.items():
+            for partition in range(partitions):
+                records = await self._read(topic, partition)
+                self.history.log[topic, partition] = {record["offset"]: record["value"] for record in records}
+        for group in GROUPS:
+            for record in await self._read(f"dlq.{group}", 0):
+                headers = record["headers"]
+                letter = DeadLetter(
+                    headers["__dlq.errors.group"],
+                    headers["__dlq.errors.topic"],
+                    int(headers["__dlq.errors.partition"]),
+                    int(headers["__dlq.errors.offset"]),
+                    int(headers["__dlq.errors.delivery.count"]),
+                )
+                self.history.dead_letters.append(letter)
+
+    async def _read(self, topic: str, partition: int) -> list[dict[str, Any]]:
+        records: list[dict[str, Any]] = []
+        offset = 0
+        while True:
+            path = f"/v1/topics/{topic}/partitions/{partition}/records?offset={offset}&max_records={PAGE}"
+            answer = await self._gateways.ask("GET", path)
+            if answer.code == 3:
+                return []  # nothing was ever dead-lettered
+            if not answer.ok:
+                await asyncio.sleep(0.2)
+                continue
+            records += answer.document["records"]
+            offset = answer.document["next_offset"]
+            if offset >= answer.document["log_end_offset"]:
+                return records

@@ -1,0 +1,86 @@
+"""Three gateways, two coordinators of each kind, eight consumers and four producers, while any of it is broken."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sharequeue.stack import Stack
+from tests.chaos.checker import check, report
+from tests.chaos.run import SETTINGS, Run
+
+SLICE_S, SOAK_S = 12.0, 180.0
+
+
+def end(stack: Stack) -> None:
+    for service in stack.services:
+        if service.alive() and service.process is not None:
+            service.process.send_signal(signal.SIGCONT)
+    stack.stop()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
+    stack = Stack(
+        tmp_path / "data",
+        postgres_url=new_database(),
+        redis_url=new_redis(),
+        gateways=3,
+        coordinators=2,
+        share_coordinators=2,
+        settings=SETTINGS,
+    )
+    try:
+        stack.start()
+        yield stack
+    finally:
+        end(stack)
+
+
+@pytest.fixture
+def cluster_with_stores(tmp_path: Path) -> Iterator[Stack]:
+    """The stores are its own: they may be broken too."""
+    stack = Stack(tmp_path / "data", gateways=3, coordinators=2, share_coordinators=2, settings=SETTINGS)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        end(stack)
+        if stack.postgres is not None:
+            stack.postgres.remove()
+
+
+def judge(run: Run, seed: int) -> None:
+    history = run.history
+    violations = check(history)
+    delivered = sum(len(range_.values) for fetch in history.fetched for range_ in fetch.ranges)
+    print(
+        f"seed {seed}: {len(history.produced)} produce requests, {len(history.fetched)} fetches, {delivered} deliveries, "
+        f"{len(history.acknowledged)} acknowledgements, {len(history.dead_letters)} dead letters, "
+        f"{len(history.resets)} resets, {len(history.without_redis)} windows without Redis"
+    )
+    print(*(f"{step.at_s:7.2f} s: {step.action} {step.victim} for {step.hold_s} s" for step in run.steps), sep="\n")
+    assert not violations, f"seed {seed}: {report(history, violations)}"
+    assert not run.complaints, f"seed {seed}: " + "\n".join(run.complaints)
+    assert delivered > 100
+
+
+def test_every_promise_holds_while_services_die_pause_and_restart(cluster: Stack, seed: int) -> None:
+    async def go() -> Run:
+        run = Run(cluster, seed, SLICE_S, stores=False, resets=1)
+        await run.run()
+        return run
+
+    judge(asyncio.run(go()), seed)
+
+
+@pytest.mark.soak
+def test_every_promise_holds_for_three_minutes(cluster_with_stores: Stack, seed: int) -> None:
+    async def go() -> Run:
+        run = Run(cluster_with_stores, seed, SOAK_S, stores=True, resets=4)
+        await run.run()
+        return run
+
+    judge(asyncio.run(go()), seed)

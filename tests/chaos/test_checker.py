@@ -1,0 +1,478 @@
+"""The checker itself: sound histories pass, and each rule notices what breaks it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.chaos.checker import Violation, check, report
+from tests.chaos.history import Acknowledge, DeadLetter, Fetch, History, LetGo, Outcome, Produce, Range, Reset, Span
+
+TOPIC, GROUP, LIMIT, LOCK_S = "t", "g", 3, 2.0
+
+
+@dataclass
+class Told:
+    """A history told in order; each request takes a tenth of a second, unless it says how long."""
+
+    history: History = field(default_factory=lambda: History(limit=LIMIT, lock_s=LOCK_S, groups=(GROUP,)))
+    now_s: float = 0.0
+
+    def span(self, seconds: float = 0.1) -> Span:
+        self.now_s += 0.1
+        span = Span(self.now_s, self.now_s + seconds)
+        self.now_s = span.ended_s
+        return span
+
+    def produce(self, *values: int, outcome: Outcome = Outcome.OK, kept: bool = True) -> None:
+        log = self.history.log.setdefault((TOPIC, 0), {})
+        places = tuple((0, len(log) + index) for index in range(len(values)))
+        if kept:
+            log.update({offset: value for (_, offset), value in zip(places, values, strict=True)})
+        answered = places if outcome is Outcome.OK else ()
+        self.history.produced.append(Produce(self.span(), TOPIC, values, outcome, answered))
+
+    def fetch(
+        self, member: str, first: int, last: int, count: int, *, fetch_id: str | None = None, group: str = GROUP
+    ) -> None:
+        log = self.history.log[TOPIC, 0]
+        values = tuple((offset, log.get(offset, -1)) for offset in range(first, last + 1))
+        ranges = (Range(TOPIC, 0, first, last, count, values),)
+        self.history.fetched.append(Fetch(self.span(), group, member, fetch_id, "gateway-0", Outcome.OK, ranges))
+
+    def acknowledge(
+        self, member: str, first: int, last: int, count: int, *kinds: str, status: str = "applied", group: str = GROUP
+    ) -> None:
+        code = 121 if status == "failed" else 0
+        self.history.acknowledged.append(
+            Acknowledge(self.span(), group, member, TOPIC, 0, first, last, count, kinds, "gateway-1", status, code)
+        )
+
+    def close_session(self, member: str) -> None:
+        self.history.let_go.append(LetGo(self.span(), GROUP, member))
+
+    def reset(self, start: int) -> None:
+        self.history.resets.append(Reset(self.span(), GROUP, {(TOPIC, 0): start}))
+
+    def dead(self, offset: int, count: int) -> None:
+        self.history.dead_letters.append(DeadLetter(GROUP, TOPIC, 0, offset, count))
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def end(self) -> History:
+        for group in self.history.groups:
+            self.history.lags.setdefault((group, TOPIC, 0), 0)
+        return self.history
+
+
+Story = Callable[[Told], None]
+
+
+def accepted_at_once(told: Told) -> None:
+    told.produce(10, 11, 12)
+    told.fetch("a", 0, 2, 1)
+    told.acknowledge("a", 0, 2, 1, "accept")
+
+
+def released_and_delivered_again(told: Told) -> None:
+    told.produce(10, 11)
+    told.fetch("a", 0, 1, 1)
+    told.acknowledge("a", 0, 1, 1, "release", "accept")
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
+def delivered_again_after_the_lock(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
+def delivered_again_after_the_session(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.close_session("a")
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
+def a_fetch_is_repeated(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1, fetch_id="f")
+    told.fetch("a", 0, 0, 1, fetch_id="f")
+    told.acknowledge("a", 0, 0, 1, "accept", status="unknown")
+    told.acknowledge("a", 0, 0, 1, "accept", status="ignored")
+
+
+def an_acknowledgement_is_repeated(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("a", 0, 0, 1, "accept", status="unknown")
+    told.acknowledge("a", 0, 0, 1, "accept")
+    told.acknowledge("b", 0, 0, 1, "accept")  # it is so already
+
+
+def dead_after_the_limit(told: Told) -> None:
+    told.produce(10, 11)
+    for count in range(1, LIMIT + 1):
+        told.fetch(f"m{count}", 0, 0, count)
+        told.acknowledge(f"m{count}", 0, 0, count, "release")
+    told.dead(0, LIMIT)
+    told.fetch("a", 1, 1, 1)
+    told.acknowledge("a", 1, 1, 1, "reject")
+    told.dead(1, 1)
+
+
+def requests_without_an_answer(told: Told) -> None:
+    told.produce(10, 11, outcome=Outcome.UNKNOWN)
+    told.produce(12, outcome=Outcome.UNKNOWN, kept=False)
+    told.produce(13, outcome=Outcome.REFUSED, kept=False)
+    told.fetch("a", 0, 1, 1)
+    told.acknowledge("a", 0, 1, 1, "accept")
+
+
+def begun_anew(told: Told) -> None:
+    told.produce(10, 11)
+    told.fetch("a", 0, 1, 1)
+    told.acknowledge("a", 0, 1, 1, "accept")
+    told.reset(1)
+    told.fetch("a", 1, 1, 1)
+    told.acknowledge("a", 1, 1, 1, "accept")
+
+
+def locks_lost_without_redis(told: Told) -> None:
+    told.produce(10)
+    told.history.without_redis.append(Span(0.25, 0.5))
+    for member in ("a", "b"):
+        told.fetch(member, 0, 0, 1)
+    told.acknowledge("b", 0, 0, 1, "accept")
+
+
+def what_is_finished_is_passed_over(told: Told) -> None:
+    """The lock of a range has ended; its first record was finished by another member, the second came back."""
+    told.produce(10, 11)
+    told.fetch("a", 0, 1, 1)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+    told.acknowledge("a", 0, 1, 1, "release")
+    told.fetch("b", 1, 1, 2)
+    told.acknowledge("b", 1, 1, 2, "accept")
+
+
+SOUND: tuple[Story, ...] = (
+    accepted_at_once,
+    released_and_delivered_again,
+    delivered_again_after_the_lock,
+    delivered_again_after_the_session,
+    a_fetch_is_repeated,
+    an_acknowledgement_is_repeated,
+    dead_after_the_limit,
+    requests_without_an_answer,
+    begun_anew,
+    locks_lost_without_redis,
+    what_is_finished_is_passed_over,
+)
+
+
+@pytest.mark.parametrize("story", SOUND, ids=lambda story: story.__name__)
+def test_a_sound_history_passes(story: Story) -> None:
+    told = Told()
+    story(told)
+    violations = check(told.end())
+    assert not violations, report(told.history, violations)
+
+
+# Planted violations: the rule that must notice each.
+
+
+def an_answered_record_is_lost(told: Told) -> None:
+    accepted_at_once(told)
+    told.produce(13, kept=False)
+
+
+def an_answered_record_lies_elsewhere(told: Told) -> None:
+    accepted_at_once(told)
+    log = told.history.log[TOPIC, 0]
+    log[0], log[1] = log[1], log[0]
+
+
+def a_record_that_nobody_produced(told: Told) -> None:
+    accepted_at_once(told)
+    told.history.log[TOPIC, 0][3] = 99
+    told.fetch("a", 3, 3, 1)
+    told.acknowledge("a", 3, 3, 1, "accept")
+
+
+def a_refused_record_is_there(told: Told) -> None:
+    told.produce(10, outcome=Outcome.REFUSED)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("a", 0, 0, 1, "accept")
+
+
+def half_of_a_request(told: Told) -> None:
+    told.produce(10, 11, outcome=Outcome.UNKNOWN)
+    del told.history.log[TOPIC, 0][1]
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("a", 0, 0, 1, "accept")
+
+
+def a_record_is_there_twice(told: Told) -> None:
+    accepted_at_once(told)
+    told.history.log[TOPIC, 0][3] = 12
+    told.fetch("a", 3, 3, 1)
+    told.acknowledge("a", 3, 3, 1, "accept")
+
+
+def the_log_has_a_hole(told: Told) -> None:
+    accepted_at_once(told)
+    told.history.log[TOPIC, 0][5] = told.history.log[TOPIC, 0].pop(2)
+
+
+def another_value_is_delivered(told: Told) -> None:
+    accepted_at_once(told)
+    fetch = told.history.fetched[0]
+    changed = fetch.ranges[0]._replace(values=((0, 10), (1, 12), (2, 11)))
+    told.history.fetched[0] = fetch._replace(ranges=(changed,))
+
+
+def a_range_without_its_last_record(told: Told) -> None:
+    accepted_at_once(told)
+    fetch = told.history.fetched[0]
+    told.history.fetched[0] = fetch._replace(ranges=(fetch.ranges[0]._replace(values=((0, 10), (1, 11))),))
+
+
+def the_same_delivery_twice(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 1)
+    told.acknowledge("b", 0, 0, 1, "accept")
+
+
+def the_same_delivery_under_another_fetch_id(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1, fetch_id="f")
+    told.fetch("a", 0, 0, 1, fetch_id="g")
+    told.acknowledge("a", 0, 0, 1, "accept")
+
+
+def counts_fall(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 2)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 1)
+    told.acknowledge("b", 0, 0, 1, "accept")
+
+
+def above_the_limit(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, LIMIT + 1)
+    told.acknowledge("a", 0, 0, LIMIT + 1, "accept")
+
+
+def more_deliveries_than_the_limit(told: Told) -> None:
+    """Counts may come again around a window without Redis, but once for each window."""
+    told.produce(10)
+    for number in range(LIMIT + 2):
+        told.fetch(f"m{number}", 0, 0, 1 + number % LIMIT)
+        told.wait(LOCK_S)
+    told.history.without_redis.append(Span(0, told.now_s))
+    told.fetch("a", 0, 0, LIMIT)
+    told.acknowledge("a", 0, 0, LIMIT, "accept")
+
+
+def two_holders(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
+def a_renewed_lock_is_broken(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.wait(LOCK_S - 0.5)
+    told.acknowledge("a", 0, 0, 1, "renew")
+    told.wait(1)
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
+def a_refused_release_is_no_release(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("b", 0, 0, 1, "release", status="failed")
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
+def a_holder_is_refused(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
+def a_holder_is_told_that_it_is_finished(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("a", 0, 0, 1, "accept", status="ignored")
+
+
+def accepted_twice_by_two_holders(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+    told.acknowledge("a", 0, 0, 1, "accept")
+
+
+def accepted_and_rejected(told: Told) -> None:
+    accepted_at_once(told)
+    told.acknowledge("a", 0, 0, 1, "reject")
+    told.dead(0, 1)
+
+
+def delivered_after_it_was_accepted(told: Told) -> None:
+    accepted_at_once(told)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+
+
+def accepted_by_who_does_not_hold_it(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("b", 0, 0, 1, "accept")
+
+
+def a_zombie_releases(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("a", 0, 0, 1, "release")
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
+def never_delivered(told: Told) -> None:
+    accepted_at_once(told)
+    told.produce(13)
+
+
+def a_group_lags(told: Told) -> None:
+    accepted_at_once(told)
+    told.history.lags[GROUP, TOPIC, 0] = 1
+
+
+def another_group_settled_it(told: Told) -> None:
+    accepted_at_once(told)
+    told.history.groups = (GROUP, "h")
+
+
+def its_accept_was_refused(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.wait(LOCK_S)
+    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
+
+
+def dead_before_its_time(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("a", 0, 0, 1, "release")
+    told.dead(0, 1)
+
+
+def dead_twice(told: Told) -> None:
+    dead_after_the_limit(told)
+    told.dead(1, 1)
+
+
+def dead_and_accepted(told: Told) -> None:
+    accepted_at_once(told)
+    told.dead(0, LIMIT)
+
+
+def rejected_without_a_trace(told: Told) -> None:
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("a", 0, 0, 1, "reject")
+    told.acknowledge("a", 0, 0, 1, "accept", status="unknown")
+
+
+def delivered_below_the_reset(told: Told) -> None:
+    begun_anew(told)
+    told.fetch("b", 0, 0, 1)
+
+
+def not_delivered_after_the_reset(told: Told) -> None:
+    told.produce(10, 11)
+    told.fetch("a", 0, 1, 1)
+    told.acknowledge("a", 0, 1, 1, "accept")
+    told.reset(0)
+    told.fetch("a", 1, 1, 1)
+    told.acknowledge("a", 1, 1, 1, "accept")
+
+
+PLANTED: tuple[tuple[str, Story], ...] = (
+    ("durable", an_answered_record_is_lost),
+    ("durable", an_answered_record_lies_elsewhere),
+    ("durable", a_record_that_nobody_produced),
+    ("refused", a_refused_record_is_there),
+    ("atomic", half_of_a_request),
+    ("once", a_record_is_there_twice),
+    ("dense", the_log_has_a_hole),
+    ("identical", another_value_is_delivered),
+    ("whole", a_range_without_its_last_record),
+    ("rising", the_same_delivery_twice),
+    ("rising", the_same_delivery_under_another_fetch_id),
+    ("rising", counts_fall),
+    ("limit", above_the_limit),
+    ("limit", more_deliveries_than_the_limit),
+    ("exclusive", two_holders),
+    ("exclusive", a_renewed_lock_is_broken),
+    ("exclusive", a_refused_release_is_no_release),
+    ("holder", a_holder_is_refused),
+    ("holder", a_holder_is_told_that_it_is_finished),
+    ("stale", accepted_twice_by_two_holders),
+    ("settled", accepted_and_rejected),
+    ("settled", delivered_after_it_was_accepted),
+    ("owner", accepted_by_who_does_not_hold_it),
+    ("stale", a_zombie_releases),
+    ("finished", never_delivered),
+    ("finished", a_group_lags),
+    ("finished", another_group_settled_it),
+    ("finished", its_accept_was_refused),
+    ("dead", dead_before_its_time),
+    ("dead", dead_twice),
+    ("dead", dead_and_accepted),
+    ("dead", rejected_without_a_trace),
+    ("reset", delivered_below_the_reset),
+    ("reset", not_delivered_after_the_reset),
+)
+
+
+@pytest.mark.parametrize(("rule", "story"), PLANTED, ids=[story.__name__ for _, story in PLANTED])
+def test_a_planted_violation_is_noticed(rule: str, story: Story) -> None:
+    told = Told()
+    story(told)
+    violations = check(told.end())
+    assert rule in {violation.rule for violation in violations}, violations
+
+
+def test_a_report_tells_what_touched_the_record() -> None:
+    told = Told()
+    two_holders(told)
+    (violation, *_) = check(told.end())
+    assert isinstance(violation, Violation)
+    text = report(told.history, [violation])
+    assert "delivered to a via gateway-0" in text
+    assert "accept by b via gateway-1" in text

@@ -1,0 +1,159 @@
+"""A gateway that stops hands everything over: nothing in flight waits for a timeout.
+
+The lease is far longer than any of these tests may take, so that whoever waits for it fails.
+"""
+
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from sharequeue.stack import ServiceProcess
+from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
+from tests.cluster.gateways import GatewayCluster
+
+PARTITIONS = 6
+AT_ONCE_S = 5.0
+"""Of a busy machine; a tenth of the lease."""
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    return {"SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": "60000"}
+
+
+@pytest.fixture
+def topic_id(clients: list[httpx.Client], name: str) -> str:
+    """A topic that the group of the same name has begun."""
+    topic_id = make_topic(clients[0], name, PARTITIONS)
+    fetch(clients[0], name, topics=[name], max_wait_ms=0)
+    return topic_id
+
+
+def leaver_of(cluster: GatewayCluster, group: str, topic_id: str) -> tuple[ServiceProcess, list[int]]:
+    """A gateway other than the first, and the partitions it leads."""
+    leaders = [cluster.leader_of(group, topic_id, partition) for partition in range(PARTITIONS)]
+    leaver = next(leader for leader in leaders if leader is not cluster.gateways[0])
+    return leaver, [partition for partition, leader in enumerate(leaders) if leader is leaver]
+
+
+def leave(gateway: ServiceProcess) -> float:
+    """SIGTERM. Returns: the moment."""
+    assert gateway.process is not None
+    gateway.process.send_signal(signal.SIGTERM)
+    return time.monotonic()
+
+
+def assert_left(gateway: ServiceProcess, since: float) -> None:
+    assert gateway.process is not None
+    assert gateway.process.wait(AT_ONCE_S) == 0
+    assert time.monotonic() - since < AT_ONCE_S
+
+
+def test_a_poll_that_waits_at_a_leader_goes_on_when_it_leaves(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
+) -> None:
+    leaver, led = leaver_of(cluster, name, topic_id)
+    wanted = [{"topic": name, "partitions": led[:1]}]
+    with ThreadPoolExecutor(1) as pool:
+        poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, max_wait_ms=25_000)
+        time.sleep(0.3)  # it waits at the leader; one that comes later goes to the new one, which is right too
+        since = leave(leaver)
+        assert_left(leaver, since)
+        produce(clients[0], name, led[0], 1)
+        assert places(poll.result(AT_ONCE_S)) == {(led[0], 0)}
+    assert time.monotonic() - since < AT_ONCE_S
+
+
+def test_a_poll_through_a_gateway_that_leaves_is_answered(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
+) -> None:
+    leaver, led = leaver_of(cluster, name, topic_id)
+    client = clients[cluster.gateways.index(leaver)]
+    for partitions in (led, [partition for partition in range(PARTITIONS) if partition not in led]):
+        wanted = [{"topic": name, "partitions": partitions}]
+        with ThreadPoolExecutor(1) as pool:
+            poll = pool.submit(fetch, client, name, topic_partitions=wanted, max_wait_ms=25_000)
+            time.sleep(0.3)  # it waits here, or at another leader
+            since = leave(leaver)
+            assert poll.result(AT_ONCE_S)["batches"] == []
+            assert_left(leaver, since)
+        cluster.start()
+
+
+def test_holders_settle_at_once_what_was_held_at_a_gateway_that_left(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
+) -> None:
+    leaver, led = leaver_of(cluster, name, topic_id)
+    for partition in led:
+        produce(clients[0], name, partition, 5)
+    wanted = [{"topic": name, "partitions": led}]
+    held = fetch(clients[0], name, topic_partitions=wanted, member_id="m", max_wait_ms=5000)
+    while len(places(held)) < 5 * len(led):
+        more = fetch(clients[0], name, topic_partitions=wanted, member_id="m", max_wait_ms=5000)
+        held["batches"] += more["batches"]
+    since = leave(leaver)
+    acknowledge(clients[0], name, held)
+    assert time.monotonic() - since < AT_ONCE_S
+    assert_left(leaver, since)
+    assert fetch(clients[0], name, topic_partitions=wanted, max_wait_ms=0)["batches"] == []
+
+
+def test_acknowledgements_under_way_are_answered_while_a_gateway_leaves(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
+) -> None:
+    """Through all gateways, the leaving one too, as long as it takes requests; none is told that it failed."""
+    leaver, led = leaver_of(cluster, name, topic_id)
+    for partition in led:
+        produce(clients[0], name, partition, 40)
+    wanted = [{"topic": name, "partitions": led}]
+
+    def one_by_one(client: httpx.Client, member_id: str) -> int:
+        settled = 0
+        while True:
+            try:
+                answer = fetch(
+                    client, name, topic_partitions=wanted, member_id=member_id, max_records=1, max_wait_ms=1000
+                )
+            except httpx.TransportError:
+                return settled  # it takes no requests any more
+            if not answer["batches"]:
+                return settled
+            try:
+                acknowledge(client, name, answer)
+            except httpx.ConnectError:
+                acknowledge(clients[0], name, answer)
+            settled += 1
+
+    with ThreadPoolExecutor(3) as pool:
+        working = [pool.submit(one_by_one, client, f"m{index}") for index, client in enumerate(clients)]
+        while fetch(clients[0], name, topic_partitions=wanted, member_id="n", max_records=1, max_wait_ms=0)["batches"]:
+            break
+        since = leave(leaver)
+        assert_left(leaver, since)
+        assert sum(worker.result(60) for worker in working) > 0
+
+
+@pytest.mark.parametrize("how", ["released", "expired"])
+def test_a_forwarded_poll_wakes_for_what_comes_back(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str, how: str
+) -> None:
+    """A release through a third gateway, or a lock that ends, wakes a poll that waits at the leader."""
+    if how == "expired":
+        clients[0].patch(f"/v1/share-groups/{name}/config", json={"share.record.lock.duration.ms": 1500})
+    _, (partition, *_) = leaver_of(cluster, name, topic_id)
+    produce(clients[0], name, partition, 1)
+    wanted = [{"topic": name, "partitions": [partition]}]
+    held = fetch(clients[1], name, topic_partitions=wanted, member_id="m", max_wait_ms=5000)
+    assert places(held) == {(partition, 0)}
+    with ThreadPoolExecutor(1) as pool:
+        poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, member_id="n", max_wait_ms=25_000)
+        time.sleep(0.3)  # it waits; one that comes later finds the record
+        if how == "released":
+            acknowledge(clients[2], name, held, "release")
+        answer = poll.result(AT_ONCE_S)
+    assert places(answer) == {(partition, 0)}
+    assert answer["batches"][0]["delivery_count"] == 2
+    acknowledge(clients[1], name, answer)

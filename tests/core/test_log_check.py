@@ -1,0 +1,55 @@
+"""What an audit says of a stretch of the log: nothing of one that is whole, and each fault by its offsets."""
+
+import pytest
+from sharequeue_pipeline.jobs.log_check import batch_faults, record_faults
+
+from sharequeue.protocol.audit_messages import LogBatch
+
+
+def batch(first: int, last: int, count: int | None = None) -> LogBatch:
+    return LogBatch(
+        base_offset=first, last_offset=last, record_count=last - first + 1 if count is None else count, generation=0
+    )
+
+
+WHOLE = [batch(0, 9), batch(10, 10), batch(11, 29, 5), batch(30, 39, 0)]
+
+
+@pytest.mark.parametrize(("begin", "end", "log_start"), [(0, 40, 0), (5, 40, 0), (0, 35, 0), (0, 40, 7), (0, 40, 40)])
+def test_a_log_that_is_whole(begin: int, end: int, log_start: int) -> None:
+    assert list(batch_faults(WHOLE, begin, end, log_start)) == []
+
+
+def test_a_stretch_that_begins_within_a_batch() -> None:
+    assert list(batch_faults(WHOLE[2:], 15, 40, 0)) == []
+    assert list(batch_faults(WHOLE[1:], 11, 40, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("batches", "fault"),
+    [
+        (WHOLE[1:], "the log has no batch with the offsets 0 to 9"),
+        ([*WHOLE[:1], *WHOLE[2:]], "the log has no batch with the offsets 10 to 10"),
+        (WHOLE[:-1], "the log has no batch with the offsets 30 to 39"),
+        ([], "the log has no batch with the offsets 0 to 39"),
+        ([batch(0, 12), *WHOLE[1:]], "the batch 10-10 overlaps the batch 0-12"),
+        ([*WHOLE[:-1], batch(30, 39, 11)], "the batch 30-39 says that it has 11 records"),
+        ([*WHOLE[:-1], batch(30, 39, -1)], "the batch 30-39 says that it has -1 records"),
+        ([*WHOLE, batch(40, 38)], "the batch 40-38 ends before it begins"),
+    ],
+)
+def test_each_fault_is_named(batches: list[LogBatch], fault: str) -> None:
+    assert fault in list(batch_faults(batches, 0, 40, 0))
+
+
+def test_what_lies_below_the_log_start_may_be_gone() -> None:
+    assert list(batch_faults(WHOLE[2:], 0, 40, 11)) == []
+    assert list(record_faults(WHOLE[:1], {}, 5)) == []
+
+
+def test_records_and_batches() -> None:
+    assert list(record_faults(WHOLE, {0: 10, 10: 1, 11: 5}, 0)) == []
+    assert list(record_faults(WHOLE, {0: 9, 10: 1, 11: 5}, 0)) == [
+        "the batch 0-9 says that it has 10 records, but 9 can be read"
+    ]
+    assert list(record_faults(WHOLE, {0: 10, 10: 1, 11: 5, -1: 2}, 0)) == ["2 records lie in no batch"]

@@ -1,0 +1,162 @@
+"""The job `audit` on a stack of its own, whose database a test changes behind its back: each difference is named."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from sharequeue.cli import main
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway
+from tests.http.database import sql
+
+
+PLANTED = {"first_offset": 55, "last_offset": 70, "delivery_state": 0, "delivery_count": 1}
+
+
+class Audited(NamedTuple):
+    """A stack, its database and its cluster token."""
+
+    gateway: Gateway
+    url: str
+    database: str
+    token: str
+
+    def sql(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return sql(self.database, statement, *arguments)
+
+    def run(self, *arguments: str, code: int, url: str | None = None) -> Result:
+        options = ["--url", url or self.url, "--cluster-token", self.token]
+        result = CliRunner().invoke(main, ["pipeline", "audit", *options, *arguments])
+        assert result.exit_code == code, (result.output, result.exception)
+        return result
+
+    def differences(self, code: int) -> list[tuple[str, str]]:
+        """(kind, difference) of all that is found."""
+        told = json.loads(self.run("--json", code=code).stdout)
+        assert told["checked"]["share_partitions"] >= 2
+        assert told["checked"]["restless"] == 0
+        return [(entry["kind"], entry["detail"]) for entry in told["differences"]]
+
+
+@pytest.fixture(scope="module")
+def audited(
+    tmp_path_factory: pytest.TempPathFactory,
+    new_database: Callable[[], str],
+    new_redis: Callable[[], str],
+    spark: SparkSession,
+) -> Iterator[Audited]:
+    data_dir: Path = tmp_path_factory.mktemp("audited")
+    database = new_database()
+    stack = Stack(data_dir, postgres_url=database, redis_url=new_redis())
+    try:
+        stack.start()
+        with httpx.Client(base_url=stack.url, timeout=40) as http:
+            (token,) = data_dir.rglob("cluster.token")
+            audited = Audited(Gateway(http), stack.url, database, token.read_text().strip())
+            traffic(audited.gateway)
+            yield audited
+    finally:
+        stack.stop()
+
+
+def traffic(gateway: Gateway) -> None:
+    """A topic of two partitions and two groups in the middle of it, one with a trimmed log."""
+    gateway.create_topic("orders", 2)
+    for size in (10, 20, 30):
+        gateway.produce_batches("orders", size)
+    gateway.produce_batches("orders", 5, partition=1)
+    assert gateway.acquire("g", "orders", topics=None, topic_partitions=[{"topic": "orders", "partitions": [0]}])
+    assert gateway.settle("g", "orders", 0, 4, "accept") == "applied"
+    assert gateway.settle("g", "orders", 10, 12, "accept") == "applied"
+    assert gateway.settle("g", "orders", 20, 22, "release") == "applied"
+    gateway.fetch("h", "orders")
+    assert gateway.settle("h", "orders", 0, 29, "accept") == "applied"
+    gateway.delete_records("orders", 3)
+
+
+def test_nothing_differs_of_what_the_services_did_themselves(audited: Audited) -> None:
+    assert audited.differences(0) == []
+    said = audited.run("--no-records", code=0).stderr
+    assert "0 differences; looked at 3 share-partitions" in said
+    assert "(0 records read)" in said
+    told = json.loads(audited.run("--json", code=0).stdout)["checked"]
+    assert told["records"] == 62
+    assert told["batches"] == 4
+
+
+def changed_row(audited: Audited, group: str, **fields: Any) -> tuple[int, bytes]:
+    """Change the newest row of a group's state of partition 0. Returns: its number and what it was."""
+    ((seq, record),) = audited.sql(
+        """SELECT seq, record FROM share_state.share_records JOIN share_state.share_partitions USING (key_id)
+           WHERE group_id = $1 AND partition = 0 ORDER BY seq DESC LIMIT 1""",
+        group,
+    )
+    planted = msgspec.msgpack.encode({**msgspec.msgpack.decode(record), **fields})
+    audited.sql("UPDATE share_state.share_records SET record = $2 WHERE seq = $1", seq, planted)
+    return seq, record
+
+
+def put_back(audited: Audited, seq: int, record: bytes) -> None:
+    audited.sql("UPDATE share_state.share_records SET record = $2 WHERE seq = $1", seq, record)
+
+
+def test_a_planted_difference_in_state_is_named(audited: Audited) -> None:
+    was = changed_row(audited, "g", start_offset=7)
+    try:
+        found = audited.differences(4)
+        assert ("state answer", "start_offset: the rows come to 7, the share coordinator answers 5") in found
+        assert {kind for kind, _ in found} <= {"state answer", "state batches"}
+        table = audited.run("--no-records", code=4).stdout
+        assert "g:orders:0" in table
+        assert "start_offset: the rows come to 7" in table
+    finally:
+        put_back(audited, *was)
+    assert audited.differences(0) == []
+
+
+def test_a_planted_state_behind_the_log_end_is_named(audited: Audited) -> None:
+    was = changed_row(audited, "h", state_batches=[PLANTED])
+    try:
+        found = audited.differences(4)
+        assert ("state and log", "the state batch 55-70 reaches behind the log end 60") in found
+    finally:
+        put_back(audited, *was)
+    seq, record = changed_row(audited, "h")
+    audited.sql("UPDATE share_state.share_records SET record = 'x' WHERE seq = $1", seq)
+    try:
+        assert any(kind == "state rows" and "cannot be read" in detail for kind, detail in audited.differences(4))
+    finally:
+        put_back(audited, seq, record)
+
+
+def test_a_planted_difference_in_the_log_is_named(audited: Audited) -> None:
+    where = "base_offset = 10 AND last_offset = 29"
+    audited.sql(f"UPDATE log.record_batches SET record_count = 19 WHERE {where}")
+    try:
+        assert audited.differences(4) == [("log", "the batch 10-29 says that it has 19 records, but 20 can be read")]
+    finally:
+        audited.sql(f"UPDATE log.record_batches SET record_count = 20 WHERE {where}")
+    audited.sql(f"CREATE TABLE log.taken AS SELECT * FROM log.record_batches WHERE {where}")
+    audited.sql(f"DELETE FROM log.record_batches WHERE {where}")
+    try:
+        assert ("log", "the log has no batch with the offsets 10 to 29") in audited.differences(4)
+    finally:
+        audited.sql("INSERT INTO log.record_batches SELECT * FROM log.taken")
+        audited.sql("DROP TABLE log.taken")
+    assert audited.differences(0) == []
+
+
+def test_what_is_wrong_is_said_in_one_line(audited: Audited) -> None:
+    refused = audited._replace(token="wrong").run(code=1).stderr
+    assert refused.startswith(f"sharequeue: the gateway at {audited.url} refuses the token")
+    assert refused.count("\n") == 1
+    away = audited.run("--timeout", "1", code=3, url="http://127.0.0.1:9").stderr
+    assert "cannot reach http://127.0.0.1:9" in away
+    assert away.count("\n") == 1
