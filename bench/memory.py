@@ -24,6 +24,7 @@ LIMITS: Final = {"idle share-partition": 4096, "batch in flight": 1024}
 class Extent(NamedTuple):
     base_offset: int
     last_offset: int
+    max_timestamp_ms: int
 
 
 def resident_bytes() -> int:
@@ -44,16 +45,18 @@ def acquire(led: LedSharePartition, number: int) -> None:
     """One record as a batch of its own, as the gateway acquires and notes it."""
     machine = led.machine
     offset = machine.next_fetch_offset()
+    batches = [Extent(offset, offset, NOW_MS)]
     ranges = machine.acquire(
         f"member-{number % 1000}",
         max_records=1,
-        batches=[Extent(offset, offset)],
+        batches=batches,
         now_ms=NOW_MS + number,
         fetch_offset=offset,
         acquire_mode=AcquireMode.RECORD_LIMIT,
         batch_size=1,
     )
     led.note_lock_entries(ranges)
+    led.note_times(batches)
 
 
 def main() -> int:

@@ -192,7 +192,7 @@ class CoordinatorClient:
         body = await self.exchange(
             api, request, key=key, path=path, headers=headers, deadline_s=deadline_s, retry=retry
         )
-        if api.response is None or not body:
+        if api.response is None:
             return None
         decoder = self._decoders.get(api.operation_id)
         if decoder is None:

@@ -72,7 +72,7 @@ class Client:
         Raises: ApiError: the other side's problem; RequestTimedOut (not definite): no answer before the deadline.
         """
         body = await self.exchange(api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry)
-        if api.response is None or not body:
+        if api.response is None:
             return None
         decoder = self._decoders.get(api.operation_id)
         if decoder is None:
@@ -153,6 +153,8 @@ class Client:
         except aiohttp.ClientError as fault:
             raise RequestTimedOut(f"the connection to {self.base_url} was lost: {fault!r}") from fault
         if response.status < 400:
+            if api.response is not None and not answer:
+                raise ApiError(f"{self.base_url} answered {api.operation_id} with nothing", status=502)
             return answer, response.headers
         raise _error_of(answer, response.status, response.headers.get("Retry-After"))
 

@@ -8,6 +8,7 @@ import click
 from sharequeue.cli.output import say
 
 JOBS: Final[dict[str, str]] = {
+    "redrive": "Send dead letters back to where they came from.",
     "report": "Tables and plots of what went through the queue.",
     "audit": "Compare what is stored with itself and with what the services answer.",
 }

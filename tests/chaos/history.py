@@ -169,8 +169,12 @@ class History:
             return "nothing touched it"
         from_s = min(span.started_s for span, _ in lines) - 1
         to_s = max(span.ended_s for span, _ in lines) + 1
-        holders = {fetch.member for fetch in self.fetched if fetch.group == group}
-        lines += [(left.span, f"{left.member} let go") for left in self.let_go if left.member in holders]
+        concerned = {fetch.member for fetch in self.fetched if any(place in r.places() for r in fetch.ranges)}
+        lines += [
+            (left.span, f"{left.member} let go")
+            for left in self.let_go
+            if left.group == group and left.member in concerned
+        ]
         lines += [(reset.span, f"reset to {dict(reset.starts)}") for reset in self.resets if reset.group == group]
         lines += [(trouble.span, f"* {trouble.what}") for trouble in self.troubles]
         lines += [(span, "* a gateway without Redis") for span in self.without_redis]

@@ -13,12 +13,19 @@ LEASE_MS = 1500
 
 
 @pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    return {"SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": str(LEASE_MS)}
+
+
+@pytest.fixture(scope="module")
 def stack(
-    tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase, new_redis: Callable[[], str]
+    tmp_path_factory: pytest.TempPathFactory,
+    new_database: NewDatabase,
+    new_redis: Callable[[], str],
+    stack_settings: dict[str, str],
 ) -> Iterator[Stack]:
-    settings = {"SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": str(LEASE_MS)}
     data_dir = tmp_path_factory.mktemp("stack")
-    stack = Stack(data_dir, gateways=3, postgres_url=new_database(), redis_url=new_redis(), settings=settings)
+    stack = Stack(data_dir, gateways=3, postgres_url=new_database(), redis_url=new_redis(), settings=stack_settings)
     try:
         stack.start()
         yield stack

@@ -10,19 +10,24 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess
+from sharequeue.stack import ServiceProcess, Stack
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
 
 PARTITIONS = 6
 RECORDS = 4
 LOCK_MS = 4000
+ALONE_S = 1.0
+"""How long the gateway that woke is without the group coordinator."""
 
 
 class Zombie:
     """A gateway that leads some partitions of a topic, whose records one member holds, and is paused."""
 
-    def __init__(self, cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
+    def __init__(self, stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
+        coordinator = stack.service("group coordinator").process
+        assert coordinator is not None
+        self._coordinator = coordinator.pid
         topic_id = make_topic(clients[0], name, PARTITIONS)
         leaders = [cluster.leader_of(name, topic_id, partition) for partition in range(PARTITIONS)]
         self.gateway: ServiceProcess = next(leader for leader in leaders if leader is not cluster.gateways[0])
@@ -45,14 +50,21 @@ class Zombie:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Until the others lead in its place, and as long as the block takes; afterwards it knows all gateways."""
+        """Until the others lead in its place, and as long as the block takes; afterwards it knows all gateways.
+
+        It wakes up for a moment without anybody to tell it that it was replaced.
+        """
         assert self.gateway.process is not None
         os.kill(self.gateway.process.pid, signal.SIGSTOP)
         try:
             self._cluster.wait_until_known([g for g in self._cluster.gateways if g is not self.gateway])
             yield
+            os.kill(self._coordinator, signal.SIGSTOP)
+            os.kill(self.gateway.process.pid, signal.SIGCONT)
+            time.sleep(ALONE_S)
         finally:
             os.kill(self.gateway.process.pid, signal.SIGCONT)
+            os.kill(self._coordinator, signal.SIGCONT)
         self._cluster.wait_until_known(self._cluster.gateways)
 
     def stands(self) -> dict[int, tuple[int, int]]:
@@ -67,10 +79,13 @@ class Zombie:
 
 
 @pytest.fixture
-def zombie(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> Zombie:
-    settings = {"share.record.lock.duration.ms": LOCK_MS, "share.delivery.count.limit": 1}
+def zombie(
+    request: pytest.FixtureRequest, stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> Zombie:
+    """The parameter is the duration of locks."""
+    settings = {"share.record.lock.duration.ms": getattr(request, "param", LOCK_MS), "share.delivery.count.limit": 1}
     assert clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
-    return Zombie(cluster, clients, name)
+    return Zombie(stack, cluster, clients, name)
 
 
 def dead_letters(client: httpx.Client, group: str) -> list[dict]:
@@ -128,3 +143,32 @@ def test_what_it_settles_after_it_woke_is_refused_or_so_already(
     assert zombie.stands() == stood
     assert {lag for _, lag in stood.values()} == {0}
     assert dead_letters(clients[0], name) == []
+
+
+@pytest.mark.parametrize("zombie", [60_000], indirect=True)
+def test_what_it_renews_after_it_woke_is_not_renewed(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
+    """It remembers locks that live; the records are finished where they are led now."""
+    held = zombie.hold()
+    body = {"member_id": "m", "acknowledgements": acknowledgements_of(held, "renew")}
+    with ThreadPoolExecutor(1) as pool:
+        with zombie.paused():
+            stale = pool.submit(zombie.client.post, f"/v1/share-groups/{name}/acknowledge", json=body)
+            time.sleep(0.2)  # it lies in the socket of the paused process
+            acknowledge(clients[0], name, held, "accept")
+        results = stale.result(30).json()["results"]
+    assert {result["status"] for result in results} <= {"failed", "ignored"}
+
+
+@pytest.mark.parametrize("zombie", [60_000], indirect=True)
+def test_a_holder_is_heard_through_it(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
+    """As far as it remembers nobody holds these records; who leads now knows better."""
+    fetch(zombie.client, name, topic_partitions=zombie.wanted, member_id="m", max_wait_ms=0)
+    with ThreadPoolExecutor(1) as pool:
+        with zombie.paused():
+            held = zombie.hold()
+            body = {"member_id": "m", "acknowledgements": acknowledgements_of(held, "accept")}
+            sent = pool.submit(zombie.client.post, f"/v1/share-groups/{name}/acknowledge", json=body)
+            time.sleep(0.2)  # as above
+        results = sent.result(30).json()["results"]
+    assert {result["status"] for result in results} == {"applied"}
+    assert {lag for _, lag in zombie.stands().values()} == {0}

@@ -1,7 +1,9 @@
 """The job `audit` on a stack of its own, whose database a test changes behind its back: each difference is named."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +15,8 @@ from pyspark.sql import SparkSession
 
 from sharequeue.cli import main
 from sharequeue.stack import Stack
-from tests.http.calls import Gateway
+from tests.http.calls import Gateway, good, wait_until
 from tests.http.database import sql
-
 
 PLANTED = {"first_offset": 55, "last_offset": 70, "delivery_state": 0, "delivery_count": 1}
 
@@ -150,6 +151,61 @@ def test_a_planted_difference_in_the_log_is_named(audited: Audited) -> None:
     finally:
         audited.sql("INSERT INTO log.record_batches SELECT * FROM log.taken")
         audited.sql("DROP TABLE log.taken")
+    assert audited.differences(0) == []
+
+
+def test_traffic_that_goes_on_is_no_difference(audited: Audited) -> None:
+    """The same four share-partitions are written to all the while."""
+    over = threading.Event()
+
+    def work(group: str) -> int:
+        settled = 0
+        with httpx.Client(base_url=audited.url, timeout=40) as http:
+            gateway = Gateway(http)
+            while not over.is_set():
+                gateway.produce("busy", *range(20), partition=settled % 2)
+                for batch in gateway.fetch(group, "busy", max_records=15)["batches"]:
+                    kind = "release" if settled % 5 == 0 else "accept"
+                    first, last = batch["first_offset"], batch["last_offset"]
+                    assert gateway.settle(group, "busy", first, last, kind, partition=batch["partition"]) == "applied"
+                    settled += 1
+        return settled
+
+    audited.gateway.create_topic("busy", 2)
+    with ThreadPoolExecutor(2) as executor:
+        working = [executor.submit(work, group) for group in ("busy-a", "busy-b")]
+        try:
+            wait_until(lambda: audited.gateway.log_ends("busy")[0] > 100)
+            told = json.loads(audited.run("--json", code=0).stdout)
+        finally:
+            over.set()
+        assert min(future.result() for future in working) > 5
+    assert told["differences"] == []
+    assert told["checked"]["records"] > 100
+
+
+def test_compaction_and_redriving_leave_no_difference(audited: Audited) -> None:
+    """Offsets without a record, archived in memory or acknowledged, and batches that are for one group."""
+    gateway = audited.gateway
+    gateway.create_topic("compacted", cleanup_policy="compact")
+    gateway.produce_batches("compacted", 10, 10, 10)
+    assert gateway.acquire("c", "compacted", max_records=5) == ["0-4×1"]
+    path = "/v1/topics/compacted/partitions/0"
+    listed = good(gateway.http.get(f"{path}/batches"))["batches"]
+    remove = [[{"first_offset": 0, "last_offset": 9}], [{"first_offset": 12, "last_offset": 15}]]
+    batches = [
+        {"base_offset": batch["base_offset"], "generation": batch["generation"], "remove": ranges}
+        for batch, ranges in zip(listed, remove, strict=False)
+    ]
+    good(gateway.http.post(f"{path}/replace-batches", json={"batches": batches}))
+    assert audited.differences(0) == []
+    assert gateway.settle("c", "compacted", 0, 4, "accept") == "applied"
+    wait_until(lambda: gateway.acquire("c", "compacted", max_records=100))
+    assert gateway.settle("c", "compacted", 16, 19, "accept") == "applied"
+    assert gateway.settle("c", "compacted", 20, 29, "reject") == "applied"
+    wait_until(lambda: gateway.http.get("/v1/topics/dlq.c").status_code == 200 and gateway.log_ends("dlq.c") == [10])
+    assert good(gateway.http.post("/v1/share-groups/c/dead-letters/redrive", json={}))["redriven"] == 10
+    assert gateway.acquire("d", "compacted", max_records=3)
     assert audited.differences(0) == []
 
 

@@ -26,6 +26,7 @@ from sharequeue_pipeline.jobs.running import (
     job,
     json_option,
     master_option,
+    moment_ms,
     say,
     start,
 )
@@ -121,14 +122,6 @@ def _within(histograms: Any, place: Any) -> Any:
     return histograms.setdefault(place, {})
 
 
-def _moment(text: str, option: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f"must be as 2026-11-21T08:00, not {text!r}", param_hint=option) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
 @click.command()
 @click.option(
     "--from", "begin", help="first hour, as 2026-11-21T08:00; UTC without a zone  [default: a day before --to]"
@@ -158,14 +151,14 @@ def command(
     What was there of an earlier report is replaced.
     """
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
-    to_ms = -(-now_ms // HOUR_MS) * HOUR_MS if end is None else _moment(end, "--to")
-    from_ms = to_ms - 24 * HOUR_MS if begin is None else _moment(begin, "--from")
+    to_ms = -(-now_ms // HOUR_MS) * HOUR_MS if end is None else moment_ms(end, "--to")
+    from_ms = to_ms - 24 * HOUR_MS if begin is None else moment_ms(begin, "--from")
     if from_ms >= to_ms:
         raise click.UsageError("--from must be before --to")
     to = connection(url, token, timeout_s)
     with Gateway(to) as gateway:
         gateway.ask(apis.LIST_ACTIVITY, ListActivityQuery(from_ms=to_ms, page_size=1))  # say soon what is wrong
-    spark = start("report", master)
+    spark = start("report", master, small=True)
     parquet = str(out.absolute() / "activity")
     frame = activity(spark, to, from_ms, to_ms, group, topic)
     frame.withColumn("date", f.to_date("hour")).write.mode("overwrite").partitionBy("date").parquet(parquet)

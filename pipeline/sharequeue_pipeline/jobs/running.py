@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final, ParamSpec
 
 import click
@@ -20,7 +21,12 @@ from sharequeue_pipeline.session import session
 
 FAILED: Final = 1
 UNREACHABLE: Final = 3
-QUIET: Final = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+QUIET: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+}
 _OURS: Final = re.compile(r"sharequeue\.PipelineError: ([^\n]+)|\[PipelineError\] ([^\n]+)|PipelineError: ([^\n]+)")
 _RAISED: Final = re.compile(r"^[\w.]+(?:Error|Exception|Warning): .+$", re.MULTILINE)
 _AWAY: Final = re.compile(r"cannot reach |did not answer|was lost: ")
@@ -54,9 +60,19 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines")(command)
 
 
-def start(job: str, master: str | None) -> SparkSession:
-    """The session of a job. Raises: PipelineError: there is no Java."""
-    return session(f"sharequeue {job}", master=master, config=QUIET)
+def start(job: str, master: str | None, *, small: bool = False) -> SparkSession:
+    """The session of a job. `small`: what is grouped there fits into a few tasks. Raises: PipelineError: no Java."""
+    config = {**QUIET, "spark.sql.shuffle.partitions": "4"} if small else QUIET
+    return session(f"sharequeue {job}", master=master, config=config)
+
+
+def moment_ms(text: str, option: str) -> int:
+    """A moment that an option names, in epoch milliseconds; UTC without a zone. Raises: click.BadParameter."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"must be as 2026-11-21T08:00, not {text!r}", param_hint=option) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def echo_json(document: Any) -> None:

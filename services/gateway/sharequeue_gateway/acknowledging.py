@@ -8,7 +8,13 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower, UnknownTopicOrPartition
+from sharequeue.protocol.errors import (
+    ApiError,
+    InvalidRecordState,
+    InvalidRequest,
+    NotLeaderOrFollower,
+    UnknownTopicOrPartition,
+)
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
 from sharequeue.service import Clock
@@ -193,10 +199,17 @@ class Acknowledger:
         now_ms = self._clock.now_ms()
         self._leader.expire_if_due(led, now_ms)
         led.used_at_ms = now_ms
-        acknowledged = led.machine.acknowledge(member_id, batches, now_ms)
+        try:
+            acknowledged = led.machine.acknowledge(member_id, batches, now_ms)
+        except InvalidRecordState:
+            if not await self._leader.still_leads(led):  # the new leader knows who holds what
+                raise NotLeaderOrFollower("another gateway leads this share-partition") from None
+            raise
         writes = [self._leader.persist(led, write) for write in acknowledged.writes]
         if acknowledged.renewed:
-            await self._leader.record_locks(led, member_id, acknowledged.renewed)
+            renewed = await self._leader.record_locks(led, member_id, acknowledged.renewed)
+            if not renewed and not writes:
+                raise NotLeaderOrFollower("another gateway leads this share-partition")
         if acknowledged.ignored:
             return IGNORED
         return writes if writes else APPLIED

@@ -264,6 +264,18 @@ class Leader:
         """Whether another gateway surely does not hand out the same records: Redis fences it, or else the lease does."""
         return not self._lock_timers.degraded or self._cluster.lease_holds()
 
+    async def still_leads(self, led: LedSharePartition) -> bool:
+        """Whether nobody else leads by now: asked before a holder is refused for what is only in memory."""
+        epoch = await self._lock_timers.leader_epoch(led.key)
+        if led.fenced:
+            return False
+        if epoch is None:
+            return self._cluster.lease_holds()
+        if epoch > led.machine.leader_epoch:
+            self.unload(led)
+            return False
+        return True
+
     def log_changed(self, topic_id: str, partition: int) -> None:
         """Records were appended to a partition, or its log start moved."""
         for led in self._by_place.get((topic_id, partition), ()):

@@ -81,7 +81,7 @@ class LeaderApi:
                 faults += more_faults
             if acknowledging is not None:
                 results = await acknowledging
-            if acquired and waiting.gone():
+            if acquired and request.fetch_id is None and waiting.gone():  # a repeat may have been told the same by now
                 self._fetcher.give_back(member_id, acquired)
         finally:
             waiting.close()

@@ -80,7 +80,7 @@ class LocalFetch:
                 else [await self._record_locks(member_id, acquired[0], fetch_name)]
             )
             acquired = [acquisition for acquisition, leads in zip(acquired, kept, strict=True) if leads]
-            if waiting.gone():
+            if waiting.gone() and fetch_name is None:  # under a name it stays held: a repeat gets it, or has got it
                 self._fetcher.give_back(member_id, acquired)
                 acquired = []
         seconds = (self._clock.now_ms() - started_ms) / 1000

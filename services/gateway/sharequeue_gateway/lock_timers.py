@@ -247,6 +247,13 @@ class LockTimers:
             for (_, _, state_epoch), answer in zip(epochs, answers, strict=True)
         ]
 
+    async def leader_epoch(self, key: SharePartitionKey) -> int | None:
+        """The highest leader epoch that Redis knows, 0 if it knows none; None while it does not answer."""
+        if self.degraded:
+            return None
+        epochs: list[bytes | None] | None = await self._guard(self._redis.hmget(lock_hash(key), ["epoch"]))
+        return None if epochs is None else int(epochs[0] or 0)
+
     async def fetched(self, name: str) -> list[bytes]:
         """What a fetch of that name acquired, one entry per partition, as far as it is still known."""
         if self.degraded:

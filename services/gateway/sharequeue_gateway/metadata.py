@@ -187,9 +187,8 @@ class Metadata:
     async def follow(self) -> None:
         """Follow the change feed for ever."""
         while True:
-            query = MetadataChangesQuery(
-                since=max(self._version, 0), max_wait_ms=0 if self._version < 0 else FEED_WAIT_MS
-            )
+            heard = self._version >= 0 and self._heard_at > 0  # else: hear at once that it is there
+            query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=FEED_WAIT_MS if heard else 0)
             try:
                 changes: MetadataChangesResponse = await self._coordinator.call(
                     apis.METADATA_CHANGES, query, key=CLUSTER, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest
 from sharequeue.service import Clock
 from sharequeue_gateway.acknowledging import Acknowledger, failed
@@ -17,6 +17,7 @@ from sharequeue_gateway.metadata import Metadata
 from sharequeue_gateway.routing import MOVED, Routing
 
 PAUSE_S: Final = 0.1
+NOT_LEADER: Final = NotLeaderOrFollower.error.kafka_code
 PATIENCE_MS: Final = 8000
 """How long the new leader of something that moved is looked for."""
 
@@ -41,10 +42,14 @@ class RoutedAcknowledger:
     ) -> list[AcknowledgementResult]:
         """As `Acknowledger.acknowledge`, over all leaders."""
         cluster = self._routing.cluster
-        if cluster.alone:
-            return await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
         results: dict[int, AcknowledgementResult] = {}
         left = list(range(len(acknowledgements)))
+        if cluster.alone:
+            here = await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
+            if all(result.kafka_code != NOT_LEADER for result in here):
+                return here
+            results = dict(enumerate(here))
+            left = [index for index in left if results[index].kafka_code == NOT_LEADER]
         patience_ms = self._clock.now_ms() + PATIENCE_MS
         while left:
             split = await self._split(group_id, acknowledgements, left, renew)

@@ -280,7 +280,9 @@ class RoutedFetch:
         return called
 
     async def give_back(self, asked: Asked, found: Found) -> None:
-        """Release what was acquired for a client that is gone."""
+        """Release what was acquired for a client that is gone; with a `fetch_id` it stays held: a repeat gets it."""
+        if asked.fetch_id is not None:
+            return  # and may have been told of it by now
         self._fetcher.give_back(asked.member_id, found.acquired)
         by_node: dict[Node, list[Acknowledgement]] = {}
         for (node, _), entry in zip(found.passed_on, found.entries(), strict=True):

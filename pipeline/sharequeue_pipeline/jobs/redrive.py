@@ -1,0 +1,227 @@
+"""redrive: a group's dead letters go back to where they came from, many at a time, at a rate, each once.
+
+The gateway redrives (`redriveDeadLetters`) and knows what it has redriven; this calls it until nothing is left. A run
+that was cut off is run again. What would be redriven is looked at with Spark, in the dead-letter topic.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC
+from typing import Any, Final, NamedTuple
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from sharequeue.cli.output import show_table
+from sharequeue.protocol import apis
+from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse, RedriveFilter
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.jobs.running import (
+    connection,
+    echo_json,
+    gateway_options,
+    job,
+    json_option,
+    master_option,
+    moment_ms,
+    say,
+    start,
+)
+from sharequeue_pipeline.options import Connection
+
+AT_ONCE: Final = 10_000
+"""Records of one call: each looks through the whole dead-letter topic again."""
+DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
+HEADER: Final = "__dlq.errors."
+
+
+class Done(NamedTuple):
+    """`skipped`: dead letters of which no record is left, or whose topic is gone."""
+
+    redriven: int
+    skipped: int
+
+
+class Pace:
+    """Keeps to a rate, in records per second. `now`, `sleep`: the time."""
+
+    def __init__(
+        self, rate: int | None, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.rate = rate
+        self._now = now
+        self._sleep = sleep
+        self._until = now()
+
+    def spend(self, records: int) -> None:
+        """Wait until so many more may have been sent."""
+        if self.rate is None:
+            return
+        self._until = max(self._until, self._now()) + records / self.rate
+        self._sleep(max(0.0, self._until - self._now()))
+
+
+Call = Callable[[int], RedriveDeadLettersResponse]
+
+
+def redrive(call: Call, most: int | None, pace: Pace) -> Iterator[Done]:
+    """Call until nothing is left. Yields: what is done so far, after each call.
+
+    Args:
+        call: redrives so many at most. Those that cannot be redriven match each time: they are asked for on top.
+        most: records to go over in all.
+    """
+    at_once = AT_ONCE if pace.rate is None else max(1, min(AT_ONCE, pace.rate))
+    redriven = skipped = 0
+    while most is None or redriven + skipped < most:
+        wanted = at_once if most is None else min(at_once, most - redriven - skipped)
+        asked = wanted + skipped
+        answer = call(asked)
+        redriven += answer.redriven
+        skipped = max(skipped, answer.skipped_count)
+        yield Done(redriven, skipped)
+        if answer.matched < asked:
+            return
+        pace.spend(answer.redriven)
+
+
+def overview(
+    spark: SparkSession, to: Connection, group: str, topic: str, wanted: RedriveDeadLettersRequest
+) -> DataFrame:
+    """The dead letters that a request means, whether redriven before or not: by source topic, cause and count."""
+    options = {"url": to.url, "topics": topic, "mode": "log", **({"token": to.token} if to.token else {})}
+    letters = spark.read.format("sharequeue").options(**options).load()
+
+    def header(name: str) -> Any:
+        return f.col("headers")[HEADER + name]
+
+    letters = letters.select(
+        "timestamp",
+        header("topic").alias("topic"),
+        header("group").alias("group"),
+        header("message").alias("cause"),
+        header("reason").alias("reason"),
+        header("delivery.count").cast("int").alias("delivery_count"),
+    ).where(f.col("group") == group)
+    if wanted.topic is not None:
+        letters = letters.where(f.col("topic") == wanted.topic)
+    if wanted.filter is not None and wanted.filter.message is not None:
+        said = f.concat_ws("\0", "cause", "reason")
+        letters = letters.where(said.contains(wanted.filter.message))
+    if wanted.filter is not None and wanted.filter.min_delivery_count is not None:
+        letters = letters.where(f.col("delivery_count") >= wanted.filter.min_delivery_count)
+    if wanted.filter is not None and wanted.filter.before_ms is not None:
+        letters = letters.where(f.unix_millis("timestamp") < wanted.filter.before_ms)
+    grouped = letters.groupBy("topic", "cause", "delivery_count")
+    return grouped.agg(
+        f.count("*").alias("records"), f.min("timestamp").alias("first"), f.max("timestamp").alias("last")
+    ).orderBy("topic", "cause", "delivery_count")
+
+
+@click.command()
+@click.argument("group")
+@click.option("--topic", help="only dead letters of this source topic")
+@click.option("--message", help="only those whose cause, or the reason that a client gave, holds this")
+@click.option("--min-delivery-count", type=click.IntRange(0), help="only those delivered so often")
+@click.option("--before", help="only those dead before that time, as 2026-11-21T08:00; UTC without a zone")
+@click.option("--max-records", type=click.IntRange(1), help="so many at most")
+@click.option("--rate", type=click.IntRange(1), help="records a second at most")
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["retry", "source"]),
+    default="retry",
+    show_default=True,
+    help="retry: for this group alone; source: as new records, for every group of the topic",
+)
+@click.option("--dry-run", is_flag=True, help="show what would be redriven, and redrive nothing")
+@gateway_options
+@master_option
+@json_option
+@job
+def command(
+    group: str,
+    topic: str | None,
+    message: str | None,
+    min_delivery_count: int | None,
+    before: str | None,
+    max_records: int | None,
+    rate: int | None,
+    target: str,
+    dry_run: bool,
+    url: str,
+    token: str | None,
+    timeout_s: int,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Send the dead letters of GROUP back to their topics, each once, however often this is run."""
+    filter_ = RedriveFilter(
+        message=message,
+        min_delivery_count=min_delivery_count,
+        before_ms=None if before is None else moment_ms(before, "--before"),
+    )
+    to = connection(url, token, timeout_s)
+    request = RedriveDeadLettersRequest(
+        topic=topic, filter=filter_, to="source" if target == "source" else "retry", max_records=max_records
+    )
+    if dry_run:
+        request.dry_run = True
+        return _show(to, group, request, master, as_json)
+    done = Done(0, 0)
+    with Gateway(to) as gateway:
+
+        def call(most: int) -> RedriveDeadLettersResponse:
+            request.max_records = most
+            answer: RedriveDeadLettersResponse = gateway.ask(apis.REDRIVE_DEAD_LETTERS, request, group=group)
+            return answer
+
+        try:
+            for done in redrive(call, max_records, Pace(rate)):  # noqa: B007 - the last one is told
+                pass
+        except PipelineError as fault:
+            raise PipelineError(f"{done.redriven} dead letters are redriven so far; run it again: {fault}") from None
+    if as_json:
+        echo_json(done._asdict())
+    else:
+        left = f"; {done.skipped} have no record left, or no topic to go to" if done.skipped else ""
+        say(f"{done.redriven} dead letters of {group} are redriven{left}")
+    return 0
+
+
+def _show(to: Connection, group: str, request: RedriveDeadLettersRequest, master: str | None, as_json: bool) -> int:
+    with Gateway(to) as gateway:
+        answer: RedriveDeadLettersResponse = gateway.ask(apis.REDRIVE_DEAD_LETTERS, request, group=group)
+        dead_letter_topic = gateway.group_config(group)[DLQ_NAME]
+        there = dead_letter_topic and answer.matched and _exists(gateway, dead_letter_topic)
+    rows = []
+    if there:
+        rows = [
+            row.asDict()
+            for row in overview(start("redrive", master, small=True), to, group, dead_letter_topic, request).collect()
+        ]
+    for row in rows:
+        row |= {name: row[name].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") for name in ("first", "last")}
+    if as_json:
+        echo_json({"matched": answer.matched, "dead_letters": rows})
+        return 0
+    if rows:
+        columns = ("topic", "cause", "#delivery_count", "#records", "first", "last")
+        title = f"{dead_letter_topic}, with what was redriven before; times in UTC"
+        show_table(columns, [tuple(row[name.removeprefix("#")] for name in columns) for row in rows], title=title)
+    say(f"{answer.matched} dead letters of {group} would be redriven")
+    return 0
+
+
+def _exists(gateway: Gateway, topic: str) -> bool:
+    try:
+        gateway.describe(topic)
+    except PipelineError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    command()

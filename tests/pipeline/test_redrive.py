@@ -1,0 +1,127 @@
+"""The job `redrive`: everything once, at a rate, in as many calls as it takes; the dry run tells and does nothing."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+from sharequeue_pipeline.jobs import redrive as redrive_module
+from sharequeue_pipeline.jobs.redrive import Done, Pace, redrive
+
+from sharequeue.cli import main
+from sharequeue.protocol.group_messages import RedriveDeadLettersResponse
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, wait_until
+
+Run = Callable[..., Any]
+
+
+def invoke(url: str, *arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(main, ["pipeline", "redrive", *arguments, "--url", url])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+@pytest.fixture
+def run(stack: Stack) -> Run:
+    """The job with `--json`. Returns: what it says."""
+
+    def job(*arguments: str) -> Any:
+        return json.loads(invoke(stack.url, *arguments, "--json").stdout)
+
+    return job
+
+
+def die(gateway: Gateway, group: str, topic: str, count: int, reason: str = "") -> None:
+    """Append `count` records and reject them all."""
+    (first, *_) = gateway.produce(topic, *range(count))
+    assert gateway.acquire(group, topic) == [f"{first}-{first + count - 1}×1"]
+    fields = {"reason": reason} if reason else {}
+    assert gateway.settle(group, topic, first, first + count - 1, "reject", **fields) == "applied"
+    letters = sum(gateway.log_ends(f"dlq.{group}")) if first else 0
+    wait_until(lambda: _dead(gateway, group) >= letters + count)
+
+
+def _dead(gateway: Gateway, group: str) -> int:
+    response = gateway.http.get(f"/v1/topics/dlq.{group}")
+    return sum(p["log_end_offset"] for p in response.json()["partitions"]) if response.status_code == 200 else 0
+
+
+def test_all_of_it_in_many_calls_and_once(
+    run: Run, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redrive_module, "AT_ONCE", 7)
+    gateway.create_topic(name)
+    die(gateway, name, name, 30)
+    assert run(name, "--max-records", "9") == {"redriven": 9, "skipped": 0}
+    assert run(name) == {"redriven": 21, "skipped": 0}
+    assert run(name) == {"redriven": 0, "skipped": 0}
+    fetched = gateway.fetch(name, name)["batches"]
+    values = [record["value"] for batch in fetched for record in batch["records"]]
+    assert sorted(values) == list(range(30))
+    assert {batch["delivery_count"] for batch in fetched} == {1}
+
+
+def test_a_dry_run_tells_and_filters_are_kept(run: Run, gateway: Gateway, name: str, spark: SparkSession) -> None:
+    gateway.create_topic(name)
+    die(gateway, name, name, 5, "no such customer")
+    die(gateway, name, name, 3)
+    told = run(name, "--dry-run")
+    assert told["matched"] == 8
+    (row,) = told["dead_letters"]
+    assert (row["topic"], row["cause"], row["records"]) == (name, "Offset rejected by client.", 8)
+    (row,) = run(name, "--dry-run", "--message", "customer")["dead_letters"]
+    assert row["records"] == 5
+    assert run(name, "--dry-run", "--min-delivery-count", "2") == {"matched": 0, "dead_letters": []}
+    assert run(name, "--dry-run", "--before", "2020-01-01")["matched"] == 0
+    assert gateway.log_ends(name) == [8]
+    assert run(name, "--message", "customer", "--to", "source") == {"redriven": 5, "skipped": 0}
+    assert gateway.log_ends(name) == [13]
+    assert run(name, "--dry-run")["matched"] == 3
+
+
+def test_those_that_cannot_be_redriven_do_not_stop_the_others(
+    run: Run, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first calls match nothing else."""
+    monkeypatch.setattr(redrive_module, "AT_ONCE", 2)
+    gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
+    gateway.create_topic(name)
+    die(gateway, name, name, 5)
+    gateway.delete_records(name, 5)
+    die(gateway, name, name, 4)
+    assert run(name) == {"redriven": 4, "skipped": 5}
+
+
+def test_what_is_wrong_is_said_in_one_line(stack: Stack, name: str) -> None:
+    said = invoke(stack.url, name, "--topic", f"{name}-no", code=1).stderr
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in said
+    assert said.count("\n") == 1
+    assert "0 dead letters" in invoke(stack.url, name).stderr
+    away = CliRunner().invoke(main, ["pipeline", "redrive", name, "--url", "http://127.0.0.1:9", "--timeout", "1"])
+    assert away.exit_code == 3
+    assert away.stderr.count("\n") == 1
+
+
+def test_the_rate_is_kept() -> None:
+    """By a clock that only sleeping moves."""
+    now = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    left = [95]
+    asked = []
+
+    def call(most: int) -> RedriveDeadLettersResponse:
+        asked.append(most)
+        taken = min(most, left[0])
+        left[0] -= taken
+        return RedriveDeadLettersResponse(matched=taken, redriven=taken)
+
+    *_, done = redrive(call, None, Pace(10, now=lambda: now[0], sleep=sleep))
+    assert done == Done(95, 0)
+    assert max(asked) == 10
+    assert now[0] - 100 == pytest.approx(9.0)  # the last five are not waited for
