@@ -18,12 +18,13 @@ from sharequeue.coordinators import CoordinatorClient
 from sharequeue.ownership import Ownership
 from sharequeue.protocol.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     NotCoordinator,
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.internal import Gateway
+from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, Gateway, StartOffset, TopicStartOffsets
 from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service import Clock
 from sharequeue.shard_store import ShardStore
@@ -245,7 +246,13 @@ async def test_what_one_instance_made_the_other_knows_when_it_is_asked(
         topic = await first.create_topic("u", 2, {})
         assert await asyncio.wait_for(codes(0, 5), 20) == [15, 3]
         await first.update_topic("u", 6, {}, [])
-        assert await codes(5) == [15]
+        request = AlterShareGroupOffsetsRequest(
+            topics=[TopicStartOffsets(topic_id=topic.topic_id, partitions=[StartOffset(partition=4, start_offset=0)])]
+        )
+        with pytest.raises(CoordinatorNotAvailable):
+            await second.group_admin.alter_offsets(group, request)
+        await first.update_topic("u", 7, {}, [])
+        assert await codes(6) == [15]
         await first.delete_topic("u")
         assert second.known([], [topic.topic_id]), "it has not heard"
         assert await codes(0) == [3]
