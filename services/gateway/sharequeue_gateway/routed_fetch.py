@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.errors import BY_CODE, ApiError, RequestTimedOut
 from sharequeue.protocol.internal import AcquiredEntry, LeaderFetchRequest, LeaderFetchResponse
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest
 from sharequeue.protocol.types import MAX_WAIT_MS
@@ -100,7 +100,11 @@ class RoutedFetch:
             found = await self._repeat(waiting, asked, partitions)
             if found.anything:
                 return found
-        return await self._fetch(waiting, asked, partitions)
+        self._fetcher.routed.add(waiting)
+        try:
+            return await self._fetch(waiting, asked, partitions)
+        finally:
+            self._fetcher.routed.discard(waiting)
 
     async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
         patience_ms = max(asked.limits.deadline_ms, self._clock.now_ms() + MOVED_PATIENCE_MS)
@@ -218,6 +222,9 @@ class RoutedFetch:
                 found.results = [_unknown(error)] * len(request.acknowledgements)
             return
         if answer is None:
+            if request.acknowledgements:
+                late = RequestTimedOut("the fetch ended before its acknowledgements were answered")
+                found.results = [_unknown(late)] * len(request.acknowledgements)
             return  # the client is gone: the leader gives back what it acquired, as it finds nobody to answer
         found.passed_on += [(node, raw) for raw in answer.batches]
         found.faults += [
