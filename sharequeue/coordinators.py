@@ -123,8 +123,8 @@ class CoordinatorClient:
         try:
             while asking:
                 answered, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-                for task in answered:
-                    fault = task.exception()
+                faults = {task: task.exception() for task in answered}  # of all: one that nobody reads is complained of
+                for task, fault in faults.items():
                     if fault is None:
                         self._merge(task.result())
                         return

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -58,7 +58,7 @@ class Gateway:
             self._loop.run_until_complete(self._client.close())
             self._loop.close()
 
-    def __enter__(self) -> "Gateway":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

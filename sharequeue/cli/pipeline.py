@@ -8,6 +8,9 @@ import click
 from sharequeue.cli.output import say
 
 JOBS: Final[dict[str, str]] = {
+    "ingest": "Write the rows of Parquet, CSV or NDJSON files to a topic.",
+    "archive": "Copy a topic to Parquet, from where the last run ended.",
+    "compact": "Keep the last record of each key of a topic.",
     "redrive": "Send dead letters back to where they came from.",
     "report": "Tables and plots of what went through the queue.",
     "audit": "Compare what is stored with itself and with what the services answer.",

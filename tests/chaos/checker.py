@@ -256,11 +256,15 @@ def one_holder_at_a_time(known: Known) -> Iterator[Violation]:
 
 
 def holders_are_heard(known: Known) -> Iterator[Violation]:
-    """Whoever surely holds all records of an acknowledgement is neither refused nor told that they are finished."""
+    """Whoever surely holds all records of an acknowledgement is neither refused nor told that they are finished.
+
+    The gateway that was asked repeats what got lost on the way to a leader that died: then an acknowledgement that
+    may finish a record, or let go of it, is told that it is finished. A renewal never is.
+    """
     for ack in known.history.acknowledged:
         refused = ack.status == "failed" and ack.kafka_code == INVALID_RECORD_STATE
         number = known.life_of(ack.group, ack.span)
-        if number is None or not (refused or ack.status == "ignored"):
+        if number is None or not (refused or (ack.status == "ignored" and ack.kinds == ("renew",))):
             continue
         lives = [known.lives[ack.group, number, place] for place, _ in ack.places()]
         if all(_surely_holds(known, life, ack) for life in lives):

@@ -116,6 +116,13 @@ def an_acknowledgement_is_repeated(told: Told) -> None:
     told.acknowledge("b", 0, 0, 1, "accept")  # it is so already
 
 
+def an_accept_is_repeated_on_the_way(told: Told) -> None:
+    """The leader died with the answer; the gateway that was asked repeated it where the record was finished by then."""
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("a", 0, 0, 1, "accept", status="ignored")
+
+
 def dead_after_the_limit(told: Told) -> None:
     told.produce(10, 11)
     for count in range(1, LIMIT + 1):
@@ -171,6 +178,7 @@ SOUND: tuple[Story, ...] = (
     delivered_again_after_the_session,
     a_fetch_is_repeated,
     an_acknowledgement_is_repeated,
+    an_accept_is_repeated_on_the_way,
     dead_after_the_limit,
     requests_without_an_answer,
     begun_anew,
@@ -323,7 +331,7 @@ def a_holder_is_refused(told: Told) -> None:
 def a_holder_is_told_that_it_is_finished(told: Told) -> None:
     told.produce(10)
     told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "accept", status="ignored")
+    told.acknowledge("a", 0, 0, 1, "renew", status="ignored")
 
 
 def accepted_twice_by_two_holders(told: Told) -> None:

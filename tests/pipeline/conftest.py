@@ -13,6 +13,7 @@ from sharequeue_pipeline import session
 
 from sharequeue.stack import Stack
 from tests.http.calls import Gateway
+from tests.pipeline.jobs import Jobs
 
 SPARK_CONFIG = {
     "spark.ui.enabled": "false",
@@ -104,3 +105,9 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> 
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
         time.sleep(0.05)
     return found
+
+
+@pytest.fixture
+def jobs(spark: SparkSession, stack: Stack) -> Jobs:
+    """The command line of the jobs."""
+    return Jobs(spark, stack.url)

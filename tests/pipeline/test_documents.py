@@ -1,8 +1,17 @@
 """The example of docs/pipeline.md, as it stands there but for the addresses."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+
+import pyspark
+import pytest
+import sharequeue_pipeline
+from sharequeue_pipeline.java import find_java_home
 
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline
@@ -31,3 +40,50 @@ def test_the_example_runs(pipeline: Pipeline, gateway: Gateway, name: str, tmp_p
     assert record["value"] == {"order": 1, "vat": 1.9}
     assert record["key_base64"]
     assert settled(gateway, name, f"{name}-orders")
+
+
+def environment(url: str) -> dict[str, str]:
+    """With this Python's programs in front, and a Java for spark-submit."""
+    java_home = find_java_home(os.environ)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {
+        **os.environ,
+        "PATH": path,
+        "SHAREQUEUE_URL": url,
+        "PYSPARK_PYTHON": sys.executable,
+        **({"JAVA_HOME": java_home} if java_home else {}),
+    }
+
+
+@pytest.mark.soak
+def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, name: str, tmp_path: Path) -> None:
+    """Each line a program of its own; the file and the archive go to a directory of the test's own."""
+    (tour,) = re.findall(r"```sh\n(printf .*?)```", DOCUMENT.read_text(), re.DOTALL)
+    tour = tour.replace("/tmp/", f"{tmp_path}/").replace(" totals", f" {name}")
+    done = subprocess.run(
+        ["sh", "-e", "-c", tour],
+        env=environment(pipeline.url),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{name}-0: 4 records in 1 files, archived up to 4" in done.stdout
+    assert "verified: 4 records" in done.stdout
+    assert f"{name}-0: of 3 records below 3, gone: 1 superseded, 0 tombstones" in done.stdout
+    assert '{"id":"a","total":1}' not in done.stdout
+    assert '{"id":"a","total":3}' in done.stdout
+
+
+def test_a_job_under_spark_submit(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.ndjson").write_text('{"id":1}\n{"id":2}\n')
+    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
+    script = Path(sharequeue_pipeline.__path__[0]) / "jobs" / "ingest.py"
+    words = ["--master", "local[1]", str(script), name, str(tmp_path / "rows.ndjson"), "--create", "1", "--json"]
+    done = subprocess.run(
+        [str(submit), *words], env=environment(pipeline.url), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["records"] == 2
+    assert [record["value"] for record in gateway.read(name)["records"]] == [{"id": 1}, {"id": 2}]

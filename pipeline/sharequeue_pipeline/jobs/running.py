@@ -7,11 +7,13 @@ import functools
 import json
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, ParamSpec
 
 import click
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -62,6 +64,7 @@ def json_option(command: Command) -> Command:
 
 def start(job: str, master: str | None, *, small: bool = False) -> SparkSession:
     """The session of a job. `small`: what is grouped there fits into a few tasks. Raises: PipelineError: no Java."""
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     config = {**QUIET, "spark.sql.shuffle.partitions": "4"} if small else QUIET
     return session(f"sharequeue {job}", master=master, config=config)
 
@@ -92,7 +95,7 @@ def job(work: Callable[P, int | None]) -> Callable[P, None]:
             code = work(*arguments, **options) or 0
         except PipelineError as fault:
             code = explain(str(fault))
-        except PySparkException as fault:
+        except (PySparkException, Py4JError) as fault:
             code = explain(_line_of(str(fault)))
         sys.exit(code)
 

@@ -1,0 +1,112 @@
+"""What jobs ask of the gateway beside reading and writing: where groups stand, what batches there are, what goes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.compaction_messages import (
+    BatchReplacement,
+    ListRecordBatchesQuery,
+    ListRecordBatchesResponse,
+    RecordBatchListing,
+    ReplacedBatch,
+    ReplaceRecordBatchesRequest,
+)
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.group_messages import ListShareGroupsQuery
+from sharequeue.protocol.messages import CreateTopicRequest, DeleteRecordsPartition, DeleteRecordsRequest, InFlightQuery
+from sharequeue_pipeline.errors import refused
+from sharequeue_pipeline.gateway import Gateway
+
+LISTED_AT_ONCE = 10_000
+
+
+class JobGateway(Gateway):
+    """A gateway with the calls of operators. Every method may raise PipelineError."""
+
+    def ask(self, api: apis.Api, request: Any = None, **path: Any) -> Any:
+        """Any call. Raises: PipelineError."""
+        try:
+            return self._call(api, request, **path)
+        except ApiError as error:
+            raise refused(error, self._connection.url) from None
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Make a topic unless it is there."""
+        try:
+            self._call(apis.CREATE_TOPIC, CreateTopicRequest(name=topic, partitions=partitions))
+        except ApiError as error:
+            if error.error.code != "TOPIC_ALREADY_EXISTS":
+                raise refused(error, self._connection.url) from None
+
+    def groups(self) -> Iterator[str]:
+        """The ids of all groups."""
+        token = None
+        while True:
+            page = self.ask(apis.LIST_SHARE_GROUPS, ListShareGroupsQuery(page_token=token))
+            yield from (group.group_id for group in page.groups)
+            token = page.next_page_token
+            if token is None:
+                return
+
+    def start_offsets(self, topic: str, topic_id: str) -> dict[int, dict[str, int]]:
+        """By partition, below which offset each group that reads the topic is done; 0 where that is not known yet.
+
+        What is persisted may be a write behind: a group without lag is done with all there is, and its leader knows more.
+        """
+        starts: dict[int, dict[str, int]] = {}
+        for group in self.groups():
+            listed = self._of_group(apis.LIST_SHARE_GROUP_OFFSETS, group)
+            entries = [
+                entry
+                for each in (listed.topics if listed is not None else ())
+                if each.topic_id == topic_id
+                for entry in each.partitions
+            ]
+            for entry in entries:
+                done = entry.log_end_offset if entry.lag == 0 else max(entry.start_offset, 0)
+                starts.setdefault(entry.partition, {})[group] = done
+            if any(entry.lag != 0 for entry in entries):
+                held = self._of_group(apis.LIST_IN_FLIGHT_RECORDS, group, InFlightQuery(topic=topic))
+                for place in held.partitions if held is not None else ():
+                    known = starts.get(place.partition, {})
+                    if group in known:
+                        known[group] = max(known[group], place.start_offset)
+        return starts
+
+    def _of_group(self, api: apis.Api, group: str, request: Any = None) -> Any:
+        """A call about a group; None if it is gone."""
+        try:
+            return self._call(api, request, group=group)
+        except ApiError as error:
+            if error.error.code == "GROUP_ID_NOT_FOUND":
+                return None
+            raise refused(error, self._connection.url) from None
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the records below an offset of each partition."""
+        partitions = [DeleteRecordsPartition(partition=place, before_offset=at) for place, at in sorted(before.items())]
+        self.ask(apis.DELETE_RECORDS, DeleteRecordsRequest(partitions=partitions), topic=topic)
+
+    def batches(self, topic: str, partition: int, first_offset: int, end_offset: int) -> Iterator[RecordBatchListing]:
+        """The stored batches that begin below `end_offset`, from the one that holds `first_offset`."""
+        while first_offset < end_offset:
+            query = ListRecordBatchesQuery(offset=first_offset, max_batches=LISTED_AT_ONCE)
+            page: ListRecordBatchesResponse = self.ask(
+                apis.LIST_RECORD_BATCHES, query, topic=topic, partition=partition
+            )
+            for batch in page.batches:
+                if batch.base_offset >= end_offset:
+                    return
+                yield batch
+            if page.next_offset <= first_offset:
+                return
+            first_offset = page.next_offset
+
+    def replace(self, topic: str, partition: int, batches: Sequence[BatchReplacement]) -> list[ReplacedBatch]:
+        """Take records out of batches."""
+        request = ReplaceRecordBatchesRequest(batches=list(batches))
+        answer: list[ReplacedBatch] = self.ask(
+            apis.REPLACE_RECORD_BATCHES, request, topic=topic, partition=partition
+        ).batches
+        return answer

@@ -1,0 +1,219 @@
+"""`sharequeue pipeline archive`: a topic to Parquet, from where the last run ended; then, if asked, out of the log.
+
+The log is cut into segments of offsets, a task each. Tasks write beside the archive and read back what they wrote; the
+driver moves their files into place and then writes the manifest. A run that is killed loses the wave under way.
+"""
+
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import click
+from pyspark.sql import SparkSession
+
+from sharequeue.protocol.messages import DescribeTopicResponse
+from sharequeue_pipeline.archiving.manifest import Archive, Gap, Manifest, PartitionArchive, Segment
+from sharequeue_pipeline.archiving.segments import Task, archive_segment, verify_segment
+from sharequeue_pipeline.jobs.administering import JobGateway
+from sharequeue_pipeline.jobs.running import (
+    connection,
+    echo_json,
+    gateway_options,
+    job,
+    json_option,
+    master_option,
+    say,
+    start,
+)
+from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.ranges import Range
+
+WAVE: Final = 2
+"""Segments of one wave, for each task that runs at a time: so much is done again after a crash."""
+
+
+class Archiver:
+    """One run over one topic."""
+
+    def __init__(
+        self, spark: SparkSession, target: Connection, archive: Archive, root: str, topic: DescribeTopicResponse
+    ) -> None:
+        self._spark = spark
+        self._target = target
+        self._archive = archive
+        self._root = root
+        self._topic = topic
+        self._manifest: Manifest = archive.load(topic.topic_id)
+        self._cleaned = archive.clean_up(self._manifest)
+        self._new = {entry.partition: [0, 0] for entry in topic.partitions}
+        """Records and files of this run, by partition."""
+        self._verified = 0
+
+    @property
+    def _wave(self) -> int:
+        return WAVE * self._spark.sparkContext.defaultParallelism
+
+    def _partition(self, partition: int) -> PartitionArchive:
+        return self._manifest.partitions.setdefault(partition, PartitionArchive(next_offset=0))
+
+    # Archiving
+
+    def run(self, segment_records: int) -> None:
+        """Archive what is stable now."""
+        segments = list(self._plan(segment_records))
+        for wave in _cut(segments, self._wave):
+            tasks = [Task(self._target, self._root, entry, self._archive.staging()) for entry in wave]
+            found = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(archive_segment).collect()
+            for task, (staged, segment) in zip(tasks, found, strict=True):
+                self._archive.publish(staged, segment)
+                partition = self._partition(task.entry.partition)
+                partition.segments.append(segment)
+                partition.next_offset = segment.last_offset + 1
+                self._new[task.entry.partition][0] += segment.records
+                self._new[task.entry.partition][1] += len(segment.files)
+            self._archive.save(self._manifest)
+        self._archive.save(self._manifest)
+        self._archive.clean_up(self._manifest)
+
+    def _plan(self, segment_records: int) -> Iterator[Range]:
+        for entry in self._topic.partitions:
+            known = self._partition(entry.partition)
+            if entry.log_start_offset > known.next_offset:
+                if known.segments or known.gaps:
+                    known.gaps.append(Gap(first_offset=known.next_offset, last_offset=entry.log_start_offset - 1))
+                    say(
+                        f"sharequeue: {self._topic.name}-{entry.partition}: offsets {known.next_offset} to "
+                        f"{entry.log_start_offset - 1} left the log before they were archived"
+                    )
+                known.next_offset = entry.log_start_offset
+            for first in range(known.next_offset, entry.last_stable_offset, segment_records):
+                last = min(first + segment_records, entry.last_stable_offset) - 1
+                yield Range(self._topic.name, entry.partition, first, last)
+
+    # Verifying
+
+    def verify(self, before: dict[int, int] | None = None) -> None:
+        """Compare the archive with the manifest and with the log. `before`: only what ends below, and is still there."""
+        starts = {entry.partition: entry.log_start_offset for entry in self._topic.partitions}
+        compacted = self._topic.config["cleanup.policy"] == "compact"
+        work: list[tuple[Task, Segment, bool]] = []
+        for partition, known in sorted(self._manifest.partitions.items()):
+            for segment in known.segments:
+                if before is not None and not starts[partition] <= segment.last_offset < before.get(partition, 0):
+                    continue
+                whole = segment.first_offset >= starts[partition] and not compacted and segment.deleted_before is None
+                entry = Range(self._topic.name, partition, segment.first_offset, segment.last_offset)
+                work.append((Task(self._target, self._root, entry), segment, whole))
+        for wave in _cut(work, 8 * self._wave):
+            tasks = self._spark.sparkContext.parallelize(wave, len(wave))
+            self._verified += sum(tasks.map(lambda each: verify_segment(*each)).collect())
+
+    # Deleting
+
+    def delete(self, gateway: JobGateway) -> dict[int, int]:
+        """Delete from the log what is archived, verified, and behind every group. Returns: log starts by partition."""
+        groups = gateway.start_offsets(self._topic.name, self._topic.topic_id)
+        before = {}
+        for entry in self._topic.partitions:
+            known = self._partition(entry.partition)
+            safe = min([known.next_offset, *groups.get(entry.partition, {}).values()])
+            ends = [segment.last_offset + 1 for segment in known.segments if segment.last_offset < safe]
+            if ends and ends[-1] > entry.log_start_offset:
+                before[entry.partition] = ends[-1]
+        if before:
+            self.verify(before)
+            gateway.delete_records(self._topic.name, before)
+        return before
+
+    # Telling
+
+    def report(self, deleted: dict[int, int]) -> dict[str, Any]:
+        return {
+            "topic": self._topic.name,
+            "records": sum(records for records, _ in self._new.values()),
+            "verified_records": self._verified,
+            "removed_files": self._cleaned,
+            "partitions": [
+                {
+                    "partition": partition,
+                    "records": records,
+                    "files": files,
+                    "next_offset": self._partition(partition).next_offset,
+                    "archived_records": sum(segment.records for segment in self._partition(partition).segments),
+                    "gaps": [
+                        {"first_offset": gap.first_offset, "last_offset": gap.last_offset}
+                        for gap in self._partition(partition).gaps
+                    ],
+                    **({"deleted_before": deleted[partition]} if partition in deleted else {}),
+                }
+                for partition, (records, files) in sorted(self._new.items())
+            ],
+        }
+
+
+def _cut(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--to", "root", required=True, metavar="DIRECTORY", help="a path, or a URI that pyarrow knows: s3://…")
+@click.option(
+    "--segment-records",
+    type=click.IntRange(1),
+    default=100_000,
+    show_default=True,
+    help="offsets of one task, and of one file if they have one date",
+)
+@click.option("--verify", is_flag=True, help="compare the whole archive with its manifest and with the log")
+@click.option(
+    "--delete-records",
+    is_flag=True,
+    help="then delete from the log what is archived, verified once more, and behind the start offset of every group",
+)
+@master_option
+@json_option
+@gateway_options
+@job
+def command(
+    topic: str,
+    root: str,
+    segment_records: int,
+    verify: bool,
+    delete_records: bool,
+    master: str | None,
+    as_json: bool,
+    url: str,
+    token: str | None,
+    timeout_s: int,
+) -> None:
+    """Copy TOPIC to Parquet by topic, partition and date, from where the last run ended.
+
+    A run that was killed is run again with the same words. Counts and checksums are compared as files are written.
+    """
+    target = connection(url, token, timeout_s)
+    with JobGateway(target) as gateway:
+        described = gateway.describe(topic, first_try=True)
+        archive = Archive(root, topic)
+        with archive.locked():
+            archiver = Archiver(start("archive", master), target, archive, root, described)
+            archiver.run(segment_records)
+            if verify:
+                archiver.verify()
+            deleted = archiver.delete(gateway) if delete_records else {}
+    report = archiver.report(deleted)
+    if as_json:
+        echo_json(report)
+        return
+    for entry in report["partitions"]:
+        gone = f"; the log begins at {entry['deleted_before']}" if "deleted_before" in entry else ""
+        click.echo(
+            f"{topic}-{entry['partition']}: {entry['records']} records in {entry['files']} files, "
+            f"archived up to {entry['next_offset']}{gone}"
+        )
+    if verify or delete_records:
+        click.echo(f"verified: {report['verified_records']} records")
+
+
+if __name__ == "__main__":  # under spark-submit; tasks import what they run
+    importlib.import_module("sharequeue_pipeline.jobs.archive").command()

@@ -1,0 +1,309 @@
+"""`sharequeue pipeline compact`: the last record of each key stays, as cleanup.policy=compact asks.
+
+Batches and their generations are listed first, then the log is read, then records leave batches that are still of that
+generation. Superseded records go first: a tombstone goes only when nothing that it deleted is left, so that a run that is
+killed between the two brings nothing back.
+"""
+
+import importlib
+import json
+import time
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import click
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from sharequeue.protocol.compaction_messages import BatchReplacement, RemovedRange
+from sharequeue.protocol.messages import DescribeTopicResponse
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.jobs.administering import JobGateway
+from sharequeue_pipeline.jobs.running import (
+    connection,
+    echo_json,
+    gateway_options,
+    job,
+    json_option,
+    master_option,
+    start,
+)
+from sharequeue_pipeline.options import Connection
+
+REQUEST_BYTES: Final = 16 * 1024 * 1024
+"""Stored bytes of the batches that one request replaces."""
+REQUEST_BATCHES: Final = 500
+REQUEST_RANGES: Final = 20_000
+_COUNTS: Final = pa.schema([("partition", pa.int32()), ("batches", pa.int64()), ("records", pa.int64())])
+
+
+class Listing(NamedTuple):
+    """The batches of one partition that may be compacted, ascending; arrays, for they travel to each task."""
+
+    base_offsets: "array[int]"
+    generations: "array[int]"
+    sizes: "array[int]"
+    end_offset: int
+    records: int
+
+
+def list_batches(gateway: JobGateway, topic: DescribeTopicResponse, now_ms: int) -> dict[int, Listing]:
+    """What may be compacted, by partition: nothing from the first batch on that is too young, nor the newest one."""
+    lag_ms = int(topic.config["min.compaction.lag.ms"])
+    listings = {}
+    for entry in topic.partitions:
+        bases, generations, sizes = array("q"), array("q"), array("q")
+        end_offset, records = entry.log_start_offset, 0
+        held = None
+        for batch in gateway.batches(topic.name, entry.partition, entry.log_start_offset, entry.last_stable_offset):
+            if held is not None:  # one behind: the newest stays
+                bases.append(held.base_offset)
+                generations.append(held.generation)
+                sizes.append(held.size_bytes)
+                end_offset, records = held.last_offset + 1, records + held.record_count
+            held = batch
+            young = lag_ms > 0 and batch.max_timestamp_ms > now_ms - lag_ms
+            if young or batch.last_offset >= entry.last_stable_offset:
+                break
+        listings[entry.partition] = Listing(bases, generations, sizes, end_offset, records)
+    return listings
+
+
+def oldest_starts(gateway: JobGateway, topic: DescribeTopicResponse) -> dict[int, int]:
+    """By partition, below which offset every group is done."""
+    starts = gateway.start_offsets(topic.name, topic.topic_id)
+    return {partition: min(groups.values()) for partition, groups in starts.items()}
+
+
+def removable(records: DataFrame, expired_before_ms: int, starts: dict[int, int]) -> DataFrame:
+    """Which records go: (partition, offset, tombstone). Records without a key stay.
+
+    Args:
+        records: partition, offset, timestamp, key, value.
+        expired_before_ms: tombstones with an older timestamp go too, if no group has yet to get them.
+        starts: where the last group stands, by partition.
+    """
+    latest = f.max("offset").over(Window.partitionBy("partition", "key"))
+    keyed = (
+        records.where("key IS NOT NULL")
+        .select(
+            "partition",
+            "offset",
+            "key",
+            (f.col("value").isNull() & (f.col("timestamp") < f.timestamp_millis(f.lit(expired_before_ms)))).alias(
+                "old"
+            ),
+        )
+        .withColumn("latest", latest)
+    )
+    reached = f.lit(True)
+    for partition, start_offset in starts.items():
+        reached = reached & ((f.col("partition") != partition) | (f.col("offset") < start_offset))
+    superseded = f.col("offset") < f.col("latest")
+    return keyed.where(superseded | (f.col("old") & reached)).select(
+        "partition", "offset", (~superseded).alias("tombstone")
+    )
+
+
+def with_bases(bases: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Adds to (partition, offset) the base offset of the batch that holds it. `bases`: broadcast, by partition."""
+    schema = pa.schema([("partition", pa.int32()), ("base_offset", pa.int64()), ("offset", pa.int64())])
+
+    def add(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            partitions, offsets = (batch.column(name).to_pylist() for name in ("partition", "offset"))
+            found = []
+            for partition, offset in zip(partitions, offsets, strict=True):
+                of = bases.value[partition]
+                found.append(of[bisect_right(of, offset) - 1])
+            yield pa.RecordBatch.from_arrays(
+                [batch.column("partition"), pa.array(found, pa.int64()), batch.column("offset")], schema=schema
+            )
+
+    return add
+
+
+def replacing(target: Connection, topic: str, listings: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Sends what a task has, (partition, base_offset, offset) in order, in requests of a bounded size."""
+
+    def send(batches: Iterable[Any]) -> Iterator[Any]:
+        counts: dict[int, list[int]] = {}
+        with JobGateway(target) as gateway:
+            for partition, request in _requests(_rows(batches), listings.value):
+                gateway.replace(topic, partition, request)
+                count = counts.setdefault(partition, [0, 0])
+                count[0] += len(request)
+                count[1] += sum(each.last_offset - each.first_offset + 1 for one in request for each in one.remove)
+        rows = [{"partition": place, "batches": count[0], "records": count[1]} for place, count in counts.items()]
+        yield pa.RecordBatch.from_pylist(rows, schema=_COUNTS)
+
+    return send
+
+
+def _rows(batches: Iterable[Any]) -> Iterator[tuple[int, int, int]]:
+    for batch in batches:
+        yield from zip(*(batch.column(index).to_pylist() for index in range(3)), strict=True)
+
+
+def _requests(
+    rows: Iterator[tuple[int, int, int]], listings: dict[int, Listing]
+) -> Iterator[tuple[int, list[BatchReplacement]]]:
+    for partition, of_partition in groupby(rows, key=lambda row: row[0]):
+        listing = listings[partition]
+        request: list[BatchReplacement] = []
+        size = ranges = 0
+        for base_offset, of_batch in groupby(of_partition, key=lambda row: row[1]):
+            index = bisect_right(listing.base_offsets, base_offset) - 1
+            removed = _joined(offset for _, _, offset in of_batch)
+            full = size + listing.sizes[index] > REQUEST_BYTES or ranges + len(removed) > REQUEST_RANGES
+            if request and (full or len(request) == REQUEST_BATCHES):
+                yield partition, request
+                request, size, ranges = [], 0, 0
+            generation = listing.generations[index]
+            request.append(BatchReplacement(base_offset=base_offset, generation=generation, remove=removed))
+            size += listing.sizes[index]
+            ranges += len(removed)
+        yield partition, request
+
+
+def _joined(offsets: Iterator[int]) -> list[RemovedRange]:
+    found: list[RemovedRange] = []
+    for offset in offsets:
+        if found and found[-1].last_offset + 1 == offset:
+            found[-1].last_offset = offset
+        else:
+            found.append(RemovedRange(first_offset=offset, last_offset=offset))
+    return found
+
+
+class Compactor:
+    """One run over one topic."""
+
+    def __init__(
+        self, spark: SparkSession, gateway: JobGateway, target: Connection, topic: DescribeTopicResponse
+    ) -> None:
+        if topic.config["cleanup.policy"] != "compact":
+            raise PipelineError(f"topic {topic.name!r} is not to be compacted: its cleanup.policy is not compact")
+        self._spark = spark
+        self._gateway = gateway
+        self._target = target
+        self._topic = topic
+        self._now_ms = time.time_ns() // 1_000_000
+        self._listings = list_batches(gateway, topic, self._now_ms)
+
+    def run(self, dry_run: bool) -> dict[str, Any]:
+        """Compact. Returns: the report."""
+        gone = self._gone().persist(StorageLevel.DISK_ONLY)
+        try:
+            if dry_run:
+                counted = gone.groupBy("partition", "tombstone").count().collect()
+                removed = {(row["partition"], row["tombstone"]): (0, row["count"]) for row in counted}
+            else:
+                removed = self._replace(gone.where("NOT tombstone"), False)
+                listed = list_batches(self._gateway, self._topic, self._now_ms)  # the generations are others now
+                self._listings = {
+                    place: before._replace(generations=_generations(before, listed[place]))
+                    for place, before in self._listings.items()
+                }
+                removed |= self._replace(gone.where("tombstone"), True)
+        finally:
+            gone.unpersist()
+        return self._report(removed, dry_run)
+
+    def _gone(self) -> DataFrame:
+        starts = {str(entry.partition): entry.log_start_offset for entry in self._topic.partitions}
+        ends = {str(partition): listing.end_offset for partition, listing in self._listings.items()}
+        options: dict[str, Any] = {
+            "url": self._target.url,
+            "timeoutMs": self._target.timeout_ms,
+            "topics": self._topic.name,
+            "mode": "log",
+            "isolation": "read_committed",
+            "startingOffsets": json.dumps({self._topic.name: starts}),
+            "endingOffsets": json.dumps({self._topic.name: ends}),
+        }
+        if self._target.token is not None:
+            options["token"] = self._target.token
+        records = self._spark.read.format("sharequeue").options(**options).load()
+        expired_before_ms = self._now_ms - int(self._topic.config["delete.retention.ms"])
+        return removable(records, expired_before_ms, oldest_starts(self._gateway, self._topic))
+
+    def _replace(self, gone: DataFrame, tombstones: bool) -> dict[tuple[int, bool], tuple[int, int]]:
+        """Take records out of their batches. Returns: batches and records, by (partition, whether tombstones)."""
+        context = self._spark.sparkContext
+        listings = context.broadcast(self._listings)
+        bases = context.broadcast({place: listing.base_offsets for place, listing in self._listings.items()})
+        counts = (
+            gone.select("partition", "offset")
+            .mapInArrow(with_bases(bases), "partition int, base_offset bigint, offset bigint")
+            .repartition("partition", "base_offset")
+            .sortWithinPartitions("partition", "base_offset", "offset")
+            .mapInArrow(
+                replacing(self._target, self._topic.name, listings), "partition int, batches bigint, records bigint"
+            )
+            .groupBy("partition")
+            .agg(f.sum("batches").alias("batches"), f.sum("records").alias("records"))
+            .collect()
+        )
+        return {(row["partition"], tombstones): (row["batches"], row["records"]) for row in counts}
+
+    def _report(self, removed: dict[tuple[int, bool], tuple[int, int]], dry_run: bool) -> dict[str, Any]:
+        partitions = []
+        for partition, listing in sorted(self._listings.items()):
+            superseded, tombstones = (removed.get((partition, kind), (0, 0))[1] for kind in (False, True))
+            partitions.append(
+                {
+                    "partition": partition,
+                    "compacted_before": listing.end_offset,
+                    "records": listing.records,
+                    "superseded": superseded,
+                    "tombstones": tombstones,
+                }
+            )
+        return {"topic": self._topic.name, "dry_run": dry_run, "partitions": partitions}
+
+
+def _generations(before: Listing, now: Listing) -> "array[int]":
+    """The generations of the batches listed before, as they are now."""
+    found = dict(zip(now.base_offsets, now.generations, strict=True))
+    return array("q", [found.get(base, old) for base, old in zip(before.base_offsets, before.generations, strict=True)])
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--dry-run", is_flag=True, help="count what would go, and change nothing")
+@master_option
+@json_option
+@gateway_options
+@job
+def command(
+    topic: str, dry_run: bool, master: str | None, as_json: bool, url: str, token: str | None, timeout_s: int
+) -> None:
+    """Keep the last record of each key of TOPIC, whose cleanup.policy is compact; offsets stay, groups go on reading.
+
+    A tombstone goes once it is older than delete.retention.ms and every group is past it.
+    """
+    target = connection(url, token, timeout_s)
+    with JobGateway(target) as gateway:
+        described = gateway.describe(topic, first_try=True)
+        if described.config["cleanup.policy"] != "compact":
+            raise PipelineError(f"topic {topic!r} is not to be compacted: its cleanup.policy is not compact")
+        report = Compactor(start("compact", master), gateway, target, described).run(dry_run)
+    if as_json:
+        echo_json(report)
+        return
+    would = "would go" if dry_run else "gone"
+    for entry in report["partitions"]:
+        click.echo(
+            f"{topic}-{entry['partition']}: of {entry['records']} records below {entry['compacted_before']}, "
+            f"{would}: {entry['superseded']} superseded, {entry['tombstones']} tombstones"
+        )
+
+
+if __name__ == "__main__":  # under spark-submit; tasks import what they run
+    importlib.import_module("sharequeue_pipeline.jobs.compact").command()

@@ -1,0 +1,280 @@
+"""`sharequeue pipeline ingest`: the rows of files become records of a topic; run again, nothing is written twice.
+
+The idempotency keys name the write (topic, files, columns), the task, the request and its content. So that the tasks are
+the same in each run, files are cut by size alone, never by how many CPUs there are, and rows keep their order.
+"""
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+import msgspec
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from sharequeue.cli.output import key_values
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.jobs.administering import JobGateway
+from sharequeue_pipeline.jobs.running import (
+    connection,
+    echo_json,
+    gateway_options,
+    job,
+    json_option,
+    master_option,
+    start,
+)
+from sharequeue_pipeline.options import MAX_WRITE_ID, VALUE_FORMATS
+
+FORMATS: Final = ("parquet", "csv", "ndjson")
+_ENDINGS: Final = {"parquet": "parquet", "csv": "csv", "tsv": "csv", "ndjson": "ndjson", "jsonl": "ndjson"}
+_PACKED: Final = ("gz", "bz2", "zst")
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text: Final = msgspec.json.Decoder(str)
+_RECORD: Final = pa.schema(
+    [
+        pa.field("key", pa.string()),
+        pa.field("value", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("headers", pa.map_(pa.string(), pa.string())),
+    ]
+)
+_DDL: Final = "key string, value string, partition int, timestamp timestamp, headers map<string,string>"
+
+
+class Columns(msgspec.Struct, frozen=True):
+    """Which columns (fields, of NDJSON) become what of a record. `headers`: column by header name."""
+
+    key: str | None
+    value: str | None
+    partition: str | None
+    timestamp: str | None
+    headers: dict[str, str]
+
+    @property
+    def named(self) -> list[str]:
+        single = (self.key, self.value, self.partition, self.timestamp)
+        return [name for name in (*single, *self.headers.values()) if name is not None]
+
+
+def format_of(files: Sequence[str]) -> str:
+    """The format that the files' names tell. Raises: PipelineError: they tell none, or several."""
+    found = set()
+    for file in files:
+        parts = file.lower().rsplit("/", 1)[-1].split(".")
+        found.add(_ENDINGS.get(parts[-2] if parts[-1] in _PACKED and len(parts) > 1 else parts[-1], ""))
+    if len(found) != 1 or "" in found:
+        raise PipelineError(f"say --format {' | '.join(FORMATS)}: the names of the files do not tell it")
+    return found.pop()
+
+
+def table_records(frame: DataFrame, columns: Columns) -> DataFrame:
+    """Rows of a table as the sink takes them; without a value column all of them together are the value."""
+    missing = [name for name in columns.named if name not in frame.columns]
+    if missing:
+        raise PipelineError(f"there is no column {missing[0]!r}: there are {', '.join(frame.columns)}")
+
+    def column(name: str) -> Column:
+        return f.col("`" + name.replace("`", "``") + "`")
+
+    def text(name: str) -> Column:
+        return column(name) if dict(frame.dtypes)[name] == "binary" else column(name).cast("string")
+
+    value = f.struct(*map(column, frame.columns)) if columns.value is None else column(columns.value)
+    wanted = {"value": value}
+    if columns.key is not None:
+        wanted["key"] = text(columns.key)
+    if columns.partition is not None:
+        wanted["partition"] = column(columns.partition).cast("int")
+    if columns.timestamp is not None:
+        wanted["timestamp"] = column(columns.timestamp).cast("timestamp")
+    if columns.headers:
+        pairs = [
+            part for name, of in sorted(columns.headers.items()) for part in (f.lit(name), text(of).cast("string"))
+        ]
+        wanted["headers"] = f.map_filter(f.create_map(*pairs), lambda _, each: each.isNotNull())
+    return frame.select(*(each.alias(name) for name, each in wanted.items()))
+
+
+def line_records(columns: Columns) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Makes records of lines of JSON; a value stays as it is written, byte for byte."""
+
+    def records(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            rows = [_record(line, columns) for line in batch.column(0).to_pylist() if line and not line.isspace()]
+            yield pa.RecordBatch.from_pylist(rows, schema=_RECORD)
+
+    return records
+
+
+def _record(line: str, columns: Columns) -> dict[str, Any]:
+    try:
+        fields = _fields.decode(line)
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise PipelineError(f"{_short(line)} is not a JSON object: {fault}") from None
+
+    def field(name: str) -> str:
+        if name not in fields:
+            raise PipelineError(f"{_short(line)} has no field {name!r}")
+        return bytes(fields[name]).decode()
+
+    headers = {name: _plain(field(of)) for name, of in columns.headers.items() if of in fields}
+    try:
+        return {
+            "key": None if columns.key is None else _plain(field(columns.key)),
+            "value": line.strip() if columns.value is None else field(columns.value),
+            "partition": None if columns.partition is None else int(field(columns.partition)),
+            "timestamp": None if columns.timestamp is None else _time(_plain(field(columns.timestamp))),
+            "headers": [(name, text) for name, text in sorted(headers.items()) if text is not None],
+        }
+    except ValueError as fault:
+        raise PipelineError(f"{_short(line)}: {fault}") from None
+
+
+def _plain(raw: str) -> str | None:
+    """The text of a JSON string, none of null, else the JSON."""
+    if raw == "null":
+        return None
+    return _text.decode(raw) if raw.startswith('"') else raw
+
+
+def _time(text: str | None) -> datetime | None:
+    """A time as ISO 8601, UTC without a zone, or as milliseconds since 1970."""
+    if text is None:
+        return None
+    if text.lstrip("-").isdigit():
+        return datetime.fromtimestamp(int(text) / 1000, UTC)
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _short(line: str) -> str:
+    return repr(line if len(line) <= 80 else line[:79] + "…")
+
+
+def read(spark: SparkSession, files: Sequence[str], kind: str, columns: Columns, csv: dict[str, Any]) -> DataFrame:
+    """The records of the files, ready for the sink, and where the files are."""
+    if kind == "ndjson":
+        wanted = {"value"} | {
+            name
+            for name, given in (
+                ("key", columns.key),
+                ("partition", columns.partition),
+                ("timestamp", columns.timestamp),
+                ("headers", columns.headers),
+            )
+            if given
+        }
+        lines = spark.read.text(list(files)).mapInArrow(line_records(columns), _DDL)
+        return lines.select(*(name for name in ("key", "value", "partition", "timestamp", "headers") if name in wanted))
+    if kind == "csv":
+        reader = spark.read.options(mode="FAILFAST", header=csv["header"], sep=csv["delimiter"])
+        reader = reader.schema(csv["schema"]) if csv["schema"] else reader.option("inferSchema", csv["infer"])
+        return table_records(reader.csv(list(files)), columns)
+    return table_records(spark.read.parquet(*files), columns)
+
+
+def write_id_of(topic_id: str, files: Sequence[str], told: Sequence[Any]) -> str:
+    """What names a write: the same for the same files and columns, whatever they hold; contents are in each key."""
+    return hashlib.sha256(json.dumps([topic_id, sorted(files), *told]).encode()).hexdigest()[:40]
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="else as the names of the files say")
+@click.option("--key", metavar="COLUMN", help="becomes the key")
+@click.option("--value", metavar="COLUMN", help="becomes the value; else the whole row, as a JSON object")
+@click.option("--value-format", type=click.Choice(VALUE_FORMATS), help="else by the column's type")
+@click.option("--partition", metavar="COLUMN", help="says the partition; else the key's hash, or in turn")
+@click.option("--timestamp", metavar="COLUMN", help="becomes the timestamp; else when it is written")
+@click.option("--header", "headers", multiple=True, metavar="NAME=COLUMN", help="becomes a header; repeatable")
+@click.option("--delimiter", default=",", show_default=True, help="of CSV")
+@click.option("--csv-header/--no-csv-header", default=True, show_default=True, help="CSV's first line has the names")
+@click.option("--schema", metavar="DDL", help="of CSV, e.g. 'id INT, at TIMESTAMP'; else all is text")
+@click.option("--infer-schema", is_flag=True, help="of CSV: from the data, which is read twice for it")
+@click.option("--create", type=click.IntRange(1), metavar="PARTITIONS", help="make the topic if it is missing")
+@click.option(
+    "--write-id", help=f"names the write, at most {MAX_WRITE_ID} characters; else of topic, files and columns"
+)
+@click.option(
+    "--split-mib", type=click.IntRange(1, 4096), default=16, show_default=True, help="how much of a file a task takes"
+)
+@master_option
+@json_option
+@gateway_options
+@job
+def command(
+    topic: str,
+    files: tuple[str, ...],
+    kind: str | None,
+    key: str | None,
+    value: str | None,
+    value_format: str | None,
+    partition: str | None,
+    timestamp: str | None,
+    headers: tuple[str, ...],
+    delimiter: str,
+    csv_header: bool,
+    schema: str | None,
+    infer_schema: bool,
+    create: int | None,
+    write_id: str | None,
+    split_mib: int,
+    master: str | None,
+    as_json: bool,
+    url: str,
+    token: str | None,
+    timeout_s: int,
+) -> None:
+    """Write the rows of FILES (paths, directories, patterns; anything Spark reads) to TOPIC.
+
+    A run that failed, or was killed, is run again with the same words within 24 hours: what it wrote is not written twice.
+    """
+    kind = kind or format_of(files)
+    columns = Columns(key, value, partition, timestamp, key_values(headers, "--header"))
+    target = connection(url, token, timeout_s)
+    with JobGateway(target) as gateway:
+        if create is not None:
+            gateway.create_topic(topic, create)
+        described = gateway.describe(topic, first_try=True)
+    spark = start("ingest", master)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", split_mib << 20)
+    spark.conf.set("spark.sql.files.minPartitionNum", 1)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    csv = {"header": csv_header, "delimiter": delimiter, "schema": schema, "infer": infer_schema}
+    frame = read(spark, files, kind, columns, csv)
+    if kind == "ndjson":
+        value_format = "json"
+    found = frame.inputFiles()
+    told = (kind, msgspec.to_builtins(columns), value_format, csv, split_mib)
+    write_id = write_id or write_id_of(described.topic_id, found, told)
+    counted = Observation()
+    options: dict[str, Any] = {
+        "url": target.url,
+        "timeoutMs": target.timeout_ms,
+        "topic": topic,
+        "writeId": write_id,
+        "sort": False,
+    }
+    if token:
+        options["token"] = token
+    if value_format:
+        options["valueFormat"] = value_format
+    frame = frame.observe(counted, f.count(f.lit(1)).alias("records"))
+    frame.write.format("sharequeue").options(**options).mode("append").save()
+    records = counted.get["records"]
+    if as_json:
+        echo_json({"topic": topic, "files": len(found), "records": records, "write_id": write_id})
+        return
+    click.echo(f"{topic}: {records} records of {len(found)} files (write {write_id})")
+
+
+if __name__ == "__main__":  # under spark-submit; tasks import what they run
+    importlib.import_module("sharequeue_pipeline.jobs.ingest").command()

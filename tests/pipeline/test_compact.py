@@ -1,0 +1,210 @@
+"""The last record of each key stays; tombstones go in time; offsets stay; groups get what is left."""
+
+import random
+import time
+from typing import Any
+
+import pytest
+
+from tests.http.calls import Gateway, good, offsets
+from tests.pipeline.jobs import Jobs
+from tests.pipeline.proxy import Instead, Proxy
+
+NOW_MS = int(time.time() * 1000)
+HOUR_MS = 3_600_000
+
+
+def produce(gateway: Gateway, topic: str, *records: tuple[str | None, Any] | tuple[str | None, Any, int]) -> None:
+    """One batch of (key, value) or (key, value, age in ms)."""
+    body = [
+        {
+            **({} if key is None else {"key": key}),
+            "value": value,
+            "partition": 0,
+            "timestamp_ms": NOW_MS - (age[0] if age else 0),
+        }
+        for key, value, *age in records
+    ]
+    good(gateway.http.post(f"/v1/topics/{topic}/records", json={"records": body}))
+
+
+def left(gateway: Gateway, topic: str, partition: int = 0) -> list[tuple[int, str | None, Any]]:
+    """(offset, key, value) of what is in the log."""
+    records = gateway.read(topic, partition, max_records=100_000)["records"]
+    return [(record["offset"], record.get("key"), record.get("value")) for record in records]
+
+
+def generations(gateway: Gateway, topic: str) -> list[tuple[int, int]]:
+    listed = good(gateway.http.get(f"/v1/topics/{topic}/partitions/0/batches"))["batches"]
+    return [(batch["generation"], batch["record_count"]) for batch in listed]
+
+
+def test_the_last_record_of_each_key_stays(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, cleanup_policy="compact")
+    produce(gateway, name, ("a", 1), ("b", 1), (None, "no key"), ("a", 2))
+    produce(gateway, name, ("a", 3), ("b", 2))
+    produce(gateway, name, ("c", 1), ("b", None))
+    produce(gateway, name, ("c", "the newest batch counts for nothing yet"))
+    would = jobs.done("compact", name, "--dry-run")["partitions"][0]
+    assert (would["records"], would["superseded"], would["compacted_before"]) == (8, 4, 8)
+    assert len(left(gateway, name)) == 9
+    done = jobs.done("compact", name)["partitions"][0]
+    assert (done["superseded"], done["tombstones"]) == (4, 0)
+    assert left(gateway, name) == [
+        (2, None, "no key"),
+        (4, "a", 3),
+        (6, "c", 1),
+        (7, "b", None),
+        (8, "c", "the newest batch counts for nothing yet"),
+    ]
+    assert generations(gateway, name) == [(1, 1), (1, 1), (0, 2), (0, 1)]
+    assert jobs.done("compact", name)["partitions"][0]["superseded"] == 0
+    assert generations(gateway, name) == [(1, 1), (1, 1), (0, 2), (0, 1)], "what loses nothing is not replaced"
+    produce(gateway, name, ("d", 1))
+    assert jobs.done("compact", name)["partitions"][0]["superseded"] == 1
+    assert [offset for offset, key, _ in left(gateway, name) if key == "c"] == [8]
+
+
+def test_many_keys_as_a_dict_would_have_them(jobs: Jobs, gateway: Gateway, name: str, seed: int) -> None:
+    """Over partitions, runs of compaction and appends in between; against a dict of what was produced."""
+    gateway.create_topic(name, 2, cleanup_policy="compact")
+    chance = random.Random(seed)
+    expected: dict[tuple[int, str], tuple[int, Any]] = {}
+    for number in range(3):
+        for _ in range(30):
+            records = [
+                {"key": f"k{chance.randrange(200)}", "value": chance.choice([None, number]), "partition": part}
+                for part in (0, 1)
+                for _ in range(chance.randint(1, 30))
+            ]
+            places = good(gateway.http.post(f"/v1/topics/{name}/records", json={"records": records}))["records"]
+            for record, place in zip(records, places, strict=True):
+                expected[place["partition"], str(record["key"])] = (place["offset"], record["value"])
+        for partition in (0, 1):  # a newest batch, which stays as it is
+            gateway.produce(name, "end", key="end", partition=partition)
+        jobs.done("compact", name)
+        for partition in (0, 1):
+            wanted = sorted((*found, key) for (part, key), found in expected.items() if part == partition)
+            found = [(offset, value, key) for offset, key, value in left(gateway, name, partition) if key != "end"]
+            assert found == wanted
+
+
+def test_tombstones_go_in_time(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, cleanup_policy="compact", delete_retention_ms=HOUR_MS)
+    produce(gateway, name, ("old", 1, 9 * HOUR_MS), ("young", 1, 9 * HOUR_MS), ("kept", 1, 9 * HOUR_MS))
+    produce(gateway, name, ("old", None, 2 * HOUR_MS), ("young", None, HOUR_MS // 2), ("alone", None, 5 * HOUR_MS))
+    produce(gateway, name, ("end", 1))
+    done = jobs.done("compact", name)["partitions"][0]
+    assert (done["superseded"], done["tombstones"]) == (2, 2)
+    assert left(gateway, name) == [(2, "kept", 1), (4, "young", None), (6, "end", 1)]
+
+
+def test_a_tombstone_waits_for_every_group(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, cleanup_policy="compact", delete_retention_ms=0)
+    produce(gateway, name, ("k", 1, HOUR_MS), ("l", 1, HOUR_MS))
+    produce(gateway, name, ("k", None, HOUR_MS), ("l", None, HOUR_MS))
+    produce(gateway, name, ("end", 1))
+    group = f"{name}-g"
+    gateway.acquire(group, name, max_records=3)
+    assert gateway.settle(group, name, 0, 2, "accept") == "applied"
+    assert jobs.done("compact", name)["partitions"][0]["tombstones"] == 1
+    assert left(gateway, name) == [(3, "l", None), (4, "end", 1)]
+    assert offsets(gateway.fetch(group, name)) == [3, 4]
+    assert gateway.settle(group, name, 3, 4, "accept") == "applied"
+    assert jobs.done("compact", name)["partitions"][0]["tombstones"] == 1
+    assert left(gateway, name) == [(4, "end", 1)]
+
+
+def test_a_run_killed_before_tombstones_go_brings_nothing_back(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    """Its first request gets through, the second does not: what is deleted stays deleted whatever was sent first."""
+    gateway.create_topic(name, cleanup_policy="compact", delete_retention_ms=0)
+    produce(gateway, name, ("k", 1, HOUR_MS))
+    produce(gateway, name, ("k", None, HOUR_MS))
+    produce(gateway, name, ("end", 1))
+    sent: list[str] = []
+
+    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
+        if path.endswith("/replace-batches"):
+            sent.append(path)
+        return Instead(401, {}, b"killed") if len(sent) > 1 else None
+
+    with Proxy(jobs.url).running() as proxy:
+        proxy.rule = rule
+        code, _ = Jobs(jobs.spark, proxy.url).refused("compact", name)
+    assert code == 1
+    assert left(gateway, name) == [(1, "k", None), (2, "end", 1)]
+    jobs.done("compact", name)
+    assert left(gateway, name) == [(2, "end", 1)]
+
+
+def test_young_records_are_left_alone(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, cleanup_policy="compact", min_compaction_lag_ms=HOUR_MS)
+    produce(gateway, name, ("a", 1, 3 * HOUR_MS), ("b", 1, 3 * HOUR_MS))
+    produce(gateway, name, ("a", 2, 2 * HOUR_MS))
+    produce(gateway, name, ("b", 2))
+    produce(gateway, name, ("a", 3, 2 * HOUR_MS))
+    produce(gateway, name, ("end", 1, 2 * HOUR_MS))
+    assert jobs.done("compact", name)["partitions"][0]["compacted_before"] == 3
+    assert [offset for offset, _, _ in left(gateway, name)] == [1, 2, 3, 4, 5], "none behind the young one counts"
+
+
+def test_a_group_in_the_middle_goes_on(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    """It gets the last value of every key it has not seen the last value of, each once."""
+    gateway.create_topic(name, cleanup_policy="compact")
+    for number in range(20):
+        produce(gateway, name, *((f"k{key}", number * 10 + key) for key in range(10)))
+    group = f"{name}-g"
+    gateway.acquire(group, name, max_records=95)
+    gateway.settle(group, name, 0, 59, "accept")
+    gateway.settle(group, name, 60, 79, "release")
+    jobs.done("compact", name)
+    assert gateway.settle(group, name, 80, 94, "accept") == "applied", "held while they were compacted"
+    got: list[int] = []
+    while found := offsets(gateway.fetch(group, name, max_records=7)):
+        got += found
+        for offset in found:
+            assert gateway.settle(group, name, offset, offset, "accept") == "applied"
+    assert got == list(range(180, 200))
+    assert gateway.offsets(group)[name, 0][1] == 0
+
+
+def test_the_work_of_another_is_left_alone(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    """Somebody compacts the first batch after this run has listed it."""
+    gateway.create_topic(name, cleanup_policy="compact")
+    produce(gateway, name, ("a", 1), ("b", 1), ("c", 1))
+    produce(gateway, name, ("a", 2), ("b", 2))
+    produce(gateway, name, ("end", 1))
+    body = {"base_offset": 0, "generation": 0, "remove": [{"first_offset": 0, "last_offset": 0}]}
+    times: list[str] = []
+
+    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
+        if path.endswith("/replace-batches") and not times:
+            times.append(path)
+            good(gateway.http.post(f"/v1/topics/{name}/partitions/0/replace-batches", json={"batches": [body]}))
+        return None
+
+    with Proxy(jobs.url).running() as proxy:
+        proxy.rule = rule
+        code, line = Jobs(jobs.spark, proxy.url).refused("compact", name)
+    assert (code, "INVALID_UPDATE_VERSION: the batch at 0 was replaced meanwhile" in line) == (1, True)
+    assert [offset for offset, _, _ in left(gateway, name)] == [1, 2, 3, 4, 5]
+    jobs.done("compact", name)
+    assert [offset for offset, _, _ in left(gateway, name)] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("records", [0, 1])
+def test_there_may_be_nothing_to_do(jobs: Jobs, gateway: Gateway, name: str, records: int) -> None:
+    gateway.create_topic(name, cleanup_policy="compact")
+    for _ in range(records):
+        produce(gateway, name, ("a", 1))
+    report = jobs.done("compact", name)["partitions"][0]
+    assert (report["records"], report["superseded"]) == (0, 0)
+
+
+def test_faults_in_one_line(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    assert jobs.refused("compact", name) == (1, f"sharequeue: there is no topic {name!r} at {jobs.url}")
+    gateway.create_topic(name)
+    assert jobs.refused("compact", name) == (
+        1,
+        f"sharequeue: topic {name!r} is not to be compacted: its cleanup.policy is not compact",
+    )

@@ -1,0 +1,156 @@
+"""Files become records, with the columns that options name; a run that is repeated writes nothing twice."""
+
+import datetime
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.jobs import ingest
+
+from tests.http.calls import Gateway
+from tests.pipeline.jobs import Jobs
+from tests.pipeline.proxy import Instead, Proxy
+
+
+def records_of(gateway: Gateway, topic: str, partitions: int = 1) -> list[dict[str, Any]]:
+    return [
+        {**record, "partition": partition}
+        for partition in range(partitions)
+        for record in gateway.read(topic, partition, max_records=100_000)["records"]
+    ]
+
+
+def test_parquet(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    at = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    table = pa.table({"id": [1, 2], "who": ["a", None], "part": [1, 0], "at": [at, at], "blob": [b"\xff", b"x"]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    words = ("--key", "id", "--partition", "part", "--timestamp", "at", "--header", "from=who", "--create", 2)
+    report = jobs.done("ingest", name, tmp_path / "rows.parquet", *words, "--value", "who")
+    assert (report["topic"], report["files"], report["records"]) == (name, 1, 2)
+    second, first = records_of(gateway, name, 2)
+    assert (first["key"], first["value"], first["headers"], first["partition"]) == ("1", "a", {"from": "a"}, 1)
+    assert (second["key"], second["value"], second.get("headers"), second["partition"]) == ("2", None, None, 0)
+    assert first["timestamp_ms"] == at.timestamp() * 1000
+    jobs.done("ingest", name, tmp_path / "rows.parquet", "--value", "blob", "--partition", "part")
+    assert [r["value_base64"] for r in records_of(gateway, name, 2) if "value_base64" in r] == ["eA==", "/w=="]
+    jobs.done("ingest", name, tmp_path / "rows.parquet")
+    whole = next(r["value"] for r in records_of(gateway, name, 2) if isinstance(r.get("value"), dict))
+    assert (whole["id"], whole["who"], whole["part"]) == (1, "a", 1)
+
+
+def test_csv(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.tsv"
+    file.write_text("id\tname\n1\ta b\n2\t\n")
+    jobs.done("ingest", name, file, "--create", 1, "--delimiter", "\t", "--key", "name")
+    assert [(r["key"], r["value"]) for r in records_of(gateway, name)] == [
+        ("a b", {"id": "1", "name": "a b"}),
+        (None, {"id": "2", "name": None}),
+    ]
+    jobs.done("ingest", name, file, "--delimiter", "\t", "--schema", "id INT, name STRING", "--value", "id")
+    assert [r["value"] for r in records_of(gateway, name)][2:] == [1, 2]
+
+
+def test_ndjson_stays_as_it_is_written(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    lines = ['{"id" : 12345678901234567890123, "x":1.10,"t":"2026-01-02T00:00:00Z"}', '{"x":null,"id":"k","t":5}']
+    with gzip.open(tmp_path / "rows.jsonl.gz", "wt") as file:
+        file.write("\n\n".join(lines) + "\n")
+    jobs.done("ingest", name, tmp_path / "rows.jsonl.gz", "--create", 1, "--key", "id", "--timestamp", "t")
+    text = gateway.http.get(f"/v1/topics/{name}/partitions/0/records").text
+    assert all(f'"value":{line}' in text for line in lines)
+    found = records_of(gateway, name)
+    assert [record["key"] for record in found] == ["12345678901234567890123", "k"]
+    assert [record["timestamp_ms"] for record in found] == [1767312000000, 5]
+    jobs.done("ingest", name, tmp_path / "rows.jsonl.gz", "--key", "id", "--value", "x")
+    assert (
+        '"key":"12345678901234567890123","value":1.10'
+        in gateway.http.get(f"/v1/topics/{name}/partitions/0/records").text
+    )
+    assert records_of(gateway, name)[3]["value"] is None, "null is a tombstone"
+
+
+def test_a_run_again_writes_nothing_twice(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """The first run loses its gateway half-way; the second has another number of slots to run in; the third is idle."""
+    gateway.create_topic(name, 2)
+    for number in range(3):
+        lines = (json.dumps({"id": f"{number}-{row}", "pad": "x" * 600}) for row in range(2000))
+        (tmp_path / f"{number}.ndjson").write_text("\n".join(lines))
+    passed: list[str] = []
+
+    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
+        if method == "POST" and "idempotency-key" in headers:
+            passed.append(headers["idempotency-key"])
+            if len(passed) > 2:
+                return Instead(401, {}, b"no more")
+        return None
+
+    with Proxy(jobs.url).running() as proxy:
+        proxy.rule = rule
+        code, line = Jobs(jobs.spark, proxy.url).refused("ingest", name, tmp_path, "--format", "ndjson", "--key", "id")
+        assert (code, "refuses the token: 401: no more" in line) == (1, True)
+    written = sum(gateway.log_ends(name))
+    assert 0 < written < 6000
+    other_slots = {"spark.sql.leafNodeDefaultParallelism": 7, "spark.sql.files.openCostInBytes": 1}
+    for setting, value in other_slots.items():
+        jobs.spark.conf.set(setting, value)
+    try:
+        for _ in range(2):
+            report = jobs.done("ingest", name, tmp_path, "--format", "ndjson", "--key", "id")
+            assert report["records"] == 6000
+            assert sum(gateway.log_ends(name)) == 6000
+    finally:
+        for setting in other_slots:
+            jobs.spark.conf.unset(setting)
+    keys = [record["key"] for record in records_of(gateway, name, 2)]
+    assert sorted(keys) == sorted({f"{number}-{row}" for number in range(3) for row in range(2000)})
+    jobs.done("ingest", name, tmp_path, "--format", "ndjson", "--key", "id", "--write-id", "again")
+    assert sum(gateway.log_ends(name)) == 12_000
+
+
+def test_rows_of_a_file_keep_their_order(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("n\n" + "\n".join(str(row * 7919 % 5003) for row in range(5003)))
+    jobs.done("ingest", name, tmp_path / "rows.csv", "--create", 1, "--value", "n")
+    assert [r["value"] for r in records_of(gateway, name)] == [str(row * 7919 % 5003) for row in range(5003)]
+
+
+def test_faults_in_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("a,b\n1,2\n")
+    assert jobs.refused("ingest", name, file) == (1, f"sharequeue: there is no topic {name!r} at {jobs.url}")
+    gateway.create_topic(name)
+    assert jobs.refused("ingest", name, file, "--key", "c") == (1, "sharequeue: there is no column 'c': there are a, b")
+    assert jobs.refused("ingest", name, tmp_path / "what") == (
+        1,
+        "sharequeue: say --format parquet | csv | ndjson: the names of the files do not tell it",
+    )
+    code, line = jobs.refused("ingest", name, tmp_path / "no.parquet")
+    assert (code, "Path does not exist" in line, len(line) < 300) == (1, True, True)
+    (tmp_path / "bad.ndjson").write_text('{"a":1}\n{"a":\n')
+    code, line = jobs.refused("ingest", name, tmp_path / "bad.ndjson")
+    assert (code, line.startswith("sharequeue: '{\"a\":' is not a JSON object")) == (1, True), line
+    (tmp_path / "less.ndjson").write_text('{"a":1}\n')
+    assert jobs.refused("ingest", name, tmp_path / "less.ndjson", "--key", "b") == (
+        1,
+        "sharequeue: '{\"a\":1}' has no field 'b'",
+    )
+    jobs.url = "http://127.0.0.1:9"
+    code, line = jobs.refused("ingest", name, file, "--timeout", 1)
+    assert (code, "cannot reach http://127.0.0.1:9" in line) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [(["a.csv", "B.CSV.gz"], "csv"), (["x/y.jsonl"], "ndjson"), (["*.parquet"], "parquet"), (["a.tsv.bz2"], "csv")],
+)
+def test_what_names_tell(files: list[str], kind: str) -> None:
+    assert ingest.format_of(files) == kind
+
+
+@pytest.mark.parametrize("files", [["a"], ["a.csv", "b.parquet"], ["gz"], ["data/"]])
+def test_what_names_do_not_tell(files: list[str]) -> None:
+    with pytest.raises(PipelineError, match="say --format"):
+        ingest.format_of(files)
