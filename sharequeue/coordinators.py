@@ -123,8 +123,8 @@ class CoordinatorClient:
         try:
             while asking:
                 answered, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-                for task in answered:
-                    fault = task.exception()
+                faults = {task: task.exception() for task in answered}  # of all: one that nobody reads is complained of
+                for task, fault in faults.items():
                     if fault is None:
                         self._merge(task.result())
                         return
@@ -369,7 +369,7 @@ class CoordinatorClient:
                 else:
                     results.update(zip(places, answer, strict=True))
             if len(failures) == len(parts) and len(waiting) == len(entries) and failures:
-                raise failures[0]
+                raise next((failure for failure in failures if not failure.definite), failures[0])
             waiting = [place for place in waiting if results[place].error_code in (14, 16)]
             if waiting:
                 self._start_learning()

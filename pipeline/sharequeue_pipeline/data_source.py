@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway import Gateway
 from sharequeue_pipeline.log_reader import LogReader, LogStreamReader
-from sharequeue_pipeline.options import sink_options, source_options
+from sharequeue_pipeline.options import check_use, sink_options, source_options
 from sharequeue_pipeline.schema import check_columns, columns
 from sharequeue_pipeline.share_reader import ShareReader
 from sharequeue_pipeline.share_stream import ShareStreamReader
@@ -47,17 +47,19 @@ class ShareQueueDataSource(DataSource):
     def reader(self, schema: spark.StructType) -> DataSourceReader:
         check_columns(schema)
         options = source_options(self.options)
-        if options.group is None and options.accept is None:
-            return LogReader(options, schema)
-        return ShareReader(options, schema)
+        of_log = options.group is None and options.accept is None
+        reader = LogReader(options, schema) if of_log else ShareReader(options, schema)
+        check_use(self.options, stream=False, group=not of_log)
+        return reader
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:
         try:
             check_columns(schema)
             options = source_options(self.options)
-            if options.mode == "log":
-                return LogStreamReader(options, schema)
-            return ShareStreamReader(options, schema, self.report_to)
+            of_log = options.mode == "log"
+            reader = LogStreamReader(options, schema) if of_log else ShareStreamReader(options, schema, self.report_to)
+            check_use(self.options, stream=True, group=not of_log)
+            return reader
         except PipelineError as fault:
             return _Refusal(fault)
 

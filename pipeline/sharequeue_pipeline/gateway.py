@@ -39,6 +39,8 @@ MAX_ACKNOWLEDGEMENTS: Final = 1000
 """In one call."""
 READ_RECORDS: Final = 10_000
 READ_BYTES: Final = 16 * 1024 * 1024
+KEY_RETENTION_MS: Final = 7 * 86_400_000
+"""A query may be started again after days."""
 REPEAT_PAUSE_S: Final = 0.2
 FIRST_TRY_S: Final = 10.0
 """How long it may take to find out that there is no gateway at all."""
@@ -125,8 +127,12 @@ class Gateway:
     def acknowledge(
         self, group: str, member_id: str, ranges: Sequence[Range], type: str, reason: str | None = None
     ) -> list[Range]:
-        """Say one thing of many ranges, until each is settled. Returns: those no longer held by the member."""
+        """Say one thing of many ranges, until each is settled. Returns: those no longer held by the member.
+
+        A refusal is asked for twice: the first may tell of a moment alone, as while another write is under way.
+        """
         lost: list[Range] = []
+        refused_once: set[Range] = set()
         deadline = time.monotonic() + self._connection.timeout_ms / 1000
         waiting = list(ranges)
         while waiting:
@@ -136,8 +142,11 @@ class Gateway:
             for entry, result in zip(sent, results, strict=True):
                 if result.status == "unknown" or result.retriable:
                     again.append(entry)
-                elif result.status == "failed":
-                    lost.append(entry)
+                elif result.status == "failed" and entry not in refused_once:
+                    refused_once.add(entry)
+                    again.append(entry)
+                elif result.status == "failed" or (result.status == "ignored" and type == "renew"):
+                    lost.append(entry)  # ignored: others have settled it, and the group is past it
             waiting[: len(sent)] = again
             if again:
                 if time.monotonic() > deadline:
@@ -200,8 +209,9 @@ class Gateway:
 
     def produce(self, topic: str, body: bytes, idempotency_key: str) -> None:
         """Append the records of a request's body, once. Waits and repeats while the gateway is busy or away."""
+        headers = {"Idempotency-Key": idempotency_key, "Idempotency-Retention-Ms": str(KEY_RETENTION_MS)}
         try:
-            self._exchange(PRODUCE, body, {"Idempotency-Key": idempotency_key}, topic=topic)
+            self._exchange(PRODUCE, body, headers, topic=topic)
         except ApiError as error:
             raise refused(error, self._connection.url) from None
 

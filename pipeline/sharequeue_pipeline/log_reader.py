@@ -3,8 +3,9 @@
 The offset of a stream is where to go on: `{"log":{topic:{partition:offset}}}`.
 """
 
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -17,6 +18,9 @@ from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, EARLIES
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.reading import Slices, read_slices
 
+LOOK_S: Final = 0.25
+LOOKS: Final = 4
+"""How often, and how many times, a stream looks for more before it tells Spark that there is none."""
 Bounds = dict[tuple[str, int], tuple[int, int]]
 
 
@@ -87,11 +91,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = {place: end for place, (_, end) in self._bounds().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        bounds = self._bounds()
         begun = _places(start)
-        ends = self._targets or {place: end for place, (_, end) in bounds.items()}
-        new = {place: max(0, end - begun.get(place, bounds[place][0])) for place, end in ends.items()}
-        total = sum(new.values())
+        for look in range(LOOKS):
+            bounds = self._bounds()
+            ends = self._targets or {place: end for place, (_, end) in bounds.items()}
+            new = {place: max(0, end - begun.get(place, bounds[place][0])) for place, end in ends.items()}
+            total = sum(new.values())
+            if total or self._targets is not None or look == LOOKS - 1:
+                break
+            time.sleep(LOOK_S)  # Spark asks again every 10 ms
         room = limit.max_rows if isinstance(limit, ReadMaxRows) else total
         if total == 0:
             return start

@@ -163,7 +163,7 @@ SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "maxRequestRecords": ("max_request_records", _number(1, 100_000)),
 }
 MAX_WRITE_ID: Final = 64
-_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -183,6 +183,18 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     if "group" in values and ("starting" in values or "ending" in values):
         raise PipelineError("startingOffsets and endingOffsets go with mode=log; a group goes on where it is")
     return SourceOptions(connection=connection, **values)
+
+
+def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
+    """Raises: PipelineError: an option was given that would have no effect on such a read."""
+    idle = {"accept", "endingOffsets"} if stream else {"maxRecordsPerTrigger", "onError"}
+    if not group:
+        idle |= {"acquireMode", "lockRenew", "onError"}
+    given = {name.lower() for name in options}
+    for name in sorted(idle):
+        if name.lower() in given:
+            kind = f"{'readStream' if stream else 'spark.read'} {'with a group' if group else 'of the log'}"
+            raise PipelineError(f"the option {name} has no meaning for {kind}")
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:

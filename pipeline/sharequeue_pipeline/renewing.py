@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,7 +18,10 @@ SHORTEST_RENEWAL_S: Final = 0.2
 
 
 class Renewal:
-    """Renews the locks of what is held, from a thread of its own, each time a third of their time is over."""
+    """Renews the locks of what is held, from a thread of its own, each time a third of their time is over.
+
+    `close` ends the thread: workers of Spark live on after a task.
+    """
 
     def __init__(self, connection: Connection, group: str, member_id: str) -> None:
         self._connection = connection
@@ -27,36 +31,57 @@ class Renewal:
         self._batch: int | None = None
         self._held: list[Range] = []
         self._every_s = 10.0
+        self._due = 0.0
+        """When to renew, in seconds of the monotonic clock."""
+        self._closed = False
         self._thread: threading.Thread | None = None
 
     def hold(self, batch: int, held: Sequence[Range], lock_ms: int) -> None:
-        """From now on renew these, which have just been acquired."""
+        """From now on renew these. More of a batch that is held already does not put off the renewal of the rest."""
         with self._changed:
-            self._batch, self._held = batch, ranges.joined(held)
             self._every_s = max(SHORTEST_RENEWAL_S, lock_ms / 3000)
+            if not self._held or self._batch != batch:
+                self._due = time.monotonic() + self._every_s
+            self._batch, self._held = batch, ranges.joined(held)
             self._changed.notify()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="sharequeue renewal", daemon=True)
                 self._thread.start()
 
-    def drop(self, batch: int | None) -> None:
-        """Renew nothing of this batch any more; None: of none."""
+    def drop(self, batch: int) -> None:
+        """Renew nothing of this batch any more."""
         with self._changed:
-            if batch is None or self._batch is None or self._batch <= batch:
+            if self._batch is None or self._batch <= batch:
                 self._batch, self._held = None, []
                 self._changed.notify()
+
+    def close(self) -> None:
+        """Renew nothing any more, and end the thread. What is held stays held until its locks end."""
+        with self._changed:
+            self._closed = True
+            self._batch, self._held = None, []
+            self._changed.notify()
 
     def _run(self) -> None:
         with Gateway(self._connection) as gateway:
             while True:
                 with self._changed:
+                    if self._closed:
+                        return
                     batch, held = self._batch, self._held
-                    if self._changed.wait(self._every_s if held else None):
-                        continue  # something else is held now, from this moment on
+                    if not held:
+                        self._changed.wait()
+                        continue
+                    if self._changed.wait(max(0.0, self._due - time.monotonic())):
+                        continue  # something else is held now
+                    self._due = time.monotonic() + self._every_s
                 try:
                     lost = gateway.acknowledge(self._group, self._member_id, held, "renew")
                 except PipelineError as fault:
                     log.warning("the locks of batch %s were not renewed: %s", batch, fault)
                     continue
-                if lost and self._batch == batch:
-                    log.warning("%d ranges of batch %s are no longer held", len(lost), batch)
+                with self._changed:
+                    if lost and self._batch == batch:
+                        log.warning("%d ranges of batch %s are no longer held", len(lost), batch)
+                        gone = set(lost)
+                        self._held = [entry for entry in self._held if entry not in gone]

@@ -9,24 +9,23 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pyspark import TaskContext
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sharequeue.protocol.messages import FetchRequest
 from sharequeue.protocol.types import AcquireMode
+from sharequeue_pipeline.bounded import Bounded
 from sharequeue_pipeline.columns import Columns
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway import Gateway
 from sharequeue_pipeline.log_reader import bounds_of
 from sharequeue_pipeline.options import SourceOptions
-from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.renewing import Renewal
 
 log = logging.getLogger(__name__)
 
 FETCH_RECORDS: Final = 5000
-
-Targets = dict[tuple[str, int], int]
 
 
 class ShareReader(DataSourceReader):
@@ -46,51 +45,50 @@ class ShareReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with Gateway(self._options.connection) as gateway:
-            targets = {place: end for place, (_, end) in bounds_of(gateway, self._options).items()}
-        return [InputPartition(targets) for _ in range(self._options.parallelism)]
+            bounds = bounds_of(gateway, self._options)
+        return [InputPartition(bounds) for _ in range(self._options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        targets: Targets = partition.value
         options, member_id = self._options, str(uuid.uuid4())
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() > 0:
+            log.warning("task %d runs again: what its earlier try accepted is not read again", context.partitionId())
         columns = Columns(options, self._schema)
         renewal = Renewal(options.connection, self._group, member_id) if options.lock_renew else None
+        try:
+            with Gateway(options.connection) as gateway:
+                yield from self._read(gateway, Bounded(partition.value), columns, member_id, renewal)
+        finally:
+            if renewal is not None:
+                renewal.close()
+
+    def _read(
+        self, gateway: Gateway, bounded: Bounded, columns: Columns, member_id: str, renewal: Renewal | None
+    ) -> Iterator[Any]:
+        options = self._options
         number = 0
-        with Gateway(options.connection) as gateway:
-            while True:
-                request = FetchRequest(
-                    topics=list(options.topics),
-                    member_id=member_id,
-                    max_records=FETCH_RECORDS,
-                    max_wait_ms=0,
-                    acquire_mode=AcquireMode(options.acquire_mode),
-                    fetch_id=str(number),
-                    with_records=False,
-                )
-                number += 1
-                found, lock_ms = gateway.fetch(self._group, request)
-                wanted, later = _parted(found, targets)
-                gateway.acknowledge(self._group, member_id, later, "release")
-                if not wanted:
-                    return
-                if renewal is not None:
-                    renewal.hold(number, wanted, lock_ms)
-                for entry in wanted:
-                    for arrow in gateway.read(entry, options.isolation):
-                        yield from columns.batches(entry, arrow)
-                if renewal is not None:
-                    renewal.drop(number)
-                lost = gateway.acknowledge(self._group, member_id, wanted, "accept")
-                if lost:
-                    log.warning("%d ranges were read, but their locks had ended: they are delivered again", len(lost))
-
-
-def _parted(found: list[Range], targets: Targets) -> tuple[list[Range], list[Range]]:
-    """The ranges that were there at the start, and what came later."""
-    wanted, later = [], []
-    for entry in found:
-        end = targets.get((entry.topic, entry.partition), 0)
-        if entry.first_offset < end:
-            wanted.append(entry._replace(last_offset=min(entry.last_offset, end - 1)))
-        if entry.last_offset >= end:
-            later.append(entry._replace(first_offset=max(entry.first_offset, end)))
-    return wanted, later
+        while bounded.left:
+            request = FetchRequest(
+                topic_partitions=bounded.left,
+                member_id=member_id,
+                max_records=FETCH_RECORDS,
+                max_wait_ms=0,
+                acquire_mode=AcquireMode(options.acquire_mode),
+                fetch_id=str(number),
+                with_records=False,
+            )
+            number += 1
+            found, lock_ms = gateway.fetch(self._group, request)
+            if not found:
+                return
+            bounded.note(found)
+            if renewal is not None:
+                renewal.hold(number, found, lock_ms)
+            for entry in found:
+                for arrow in gateway.read(entry, options.isolation):
+                    yield from columns.batches(entry, arrow)
+            if renewal is not None:
+                renewal.drop(number)
+            lost = gateway.acknowledge(self._group, member_id, found, "accept")
+            if lost:
+                log.warning("%d ranges were read, but their locks had ended: they are delivered again", len(lost))

@@ -9,6 +9,7 @@ is called only once another batch is planned, which the held records may prevent
 import json
 import logging
 import os
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +21,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from sharequeue.protocol.messages import FetchRequest
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue_pipeline import ranges
+from sharequeue_pipeline.bounded import Bounded
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.log_reader import bounds_of
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.reading import Slices, read_slices
@@ -33,6 +36,8 @@ MAX_RANGES: Final = 10_000
 """In one offset: about 300 KiB of text at the most."""
 WAIT_MS: Final = 1000
 """How long the source waits for records before it tells Spark that there are none."""
+GATHER_S: Final = 5.0
+"""How long it goes on fetching for one batch: records near their delivery limit come one by one."""
 
 
 class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -48,7 +53,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._report_to = report_to
         self._member: _Member | None = None
-        self._targets: dict[tuple[str, int], int] | None = None
+        self._bounded: Bounded | None = None
         self._initial: dict[str, Any] | None = None
 
     # In the driver
@@ -63,21 +68,14 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with Gateway(self._options.connection) as gateway:
-            self._targets = {
-                (topic, entry.partition): entry.log_end_offset
-                for topic in self._options.topics
-                for entry in gateway.describe(topic).partitions
-            }
+            self._bounded = Bounded(bounds_of(gateway, self._options))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Accept what `start` holds, for Spark has finished it; acquire more. Returns: `start` if there is nothing."""
         member = self._member_of(start)
         member.settle(start)
         limited = limit.max_rows if isinstance(limit, ReadMaxRows) else MAX_INT32
-        wait_ms = 0 if self._targets is not None else WAIT_MS
-        acquired = member.acquire(start["batch"] + 1, limited, wait_ms)
-        if self._targets is not None and acquired:
-            acquired = self._before_targets(member, acquired)
+        acquired = member.acquire(start["batch"] + 1, limited, self._bounded)
         if not acquired:
             return start
         return {
@@ -86,14 +84,6 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "lost": start["lost"] + member.take_lost(),
             "ranges": ranges.encode(acquired),
         }
-
-    def _before_targets(self, member: "_Member", acquired: list[Range]) -> list[Range]:
-        """With availableNow: what came after the start ends the query, and is left to others."""
-        targets = self._targets or {}
-        if any(entry.first_offset < targets.get((entry.topic, entry.partition), 0) for entry in acquired):
-            return acquired
-        member.release(acquired)
-        return []
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
@@ -136,16 +126,19 @@ class _Member:
         """A batch of an earlier process, and what of it was still held."""
         self._settled_batch = 0
         self._lost = 0
-        self._renewal = Renewal(options.connection, group, member_id) if options.lock_renew else None
+        config = self._gateway.group_config(group)
+        may_renew = config["share.renew.acknowledge.enable"] == "true"
+        self._renewal = Renewal(options.connection, group, member_id) if options.lock_renew and may_renew else None
+        if options.lock_renew and not may_renew:
+            log.warning("group %s lets nobody renew locks: a batch that takes longer is delivered again", group)
         if report_to is not None:
             _report(report_to, member_id, options)
-        self._say_limits()
+        self._say_limits(int(config["share.partition.max.record.locks"]))
 
-    def _say_limits(self) -> None:
+    def _say_limits(self, locks: int) -> None:
         wanted = self._options.max_records_per_trigger
         if wanted is None:
             return
-        locks = int(self._gateway.group_config(self._group)["share.partition.max.record.locks"])
         partitions = sum(len(self._gateway.describe(topic).partitions) for topic in self._options.topics)
         if wanted > locks * partitions:
             log.warning(
@@ -158,17 +151,21 @@ class _Member:
                 partitions,
             )
 
-    def acquire(self, batch: int, max_records: int, wait_ms: int) -> list[Range]:
+    def acquire(self, batch: int, max_records: int, bounded: Bounded | None) -> list[Range]:
         """Acquire the ranges of a batch, or get again what an earlier process acquired for it and lost sight of."""
         acquired: list[Range] = []
         room = max_records
         number = 0
-        while room > 0 and len(acquired) < MAX_RANGES:
+        enough_at = time.monotonic() + GATHER_S
+        while room > 0 and len(acquired) < MAX_RANGES and (not acquired or time.monotonic() < enough_at):
+            if bounded is not None and not bounded.left:
+                break
             request = FetchRequest(
-                topics=list(self._options.topics),
+                topics=list(self._options.topics) if bounded is None else None,
+                topic_partitions=None if bounded is None else bounded.left,
                 member_id=self.member_id,
                 max_records=min(room, MAX_RANGES - len(acquired)),
-                max_wait_ms=0 if acquired else wait_ms,
+                max_wait_ms=WAIT_MS if bounded is None and not acquired else 0,
                 acquire_mode=AcquireMode(self._options.acquire_mode),
                 fetch_id=f"{batch}.{number}",
                 with_records=False,
@@ -176,6 +173,8 @@ class _Member:
             found, lock_ms = self._gateway.fetch(self._group, request)
             if not found:
                 break
+            if bounded is not None:
+                bounded.note(found)
             if self._renewal is not None:
                 self._renewal.hold(batch, [*acquired, *found], lock_ms)
             room -= sum(entry.size for entry in found)
@@ -187,6 +186,8 @@ class _Member:
 
     def held(self, offset: dict[str, Any]) -> list[Range]:
         """The ranges of a batch that may be read: those of a batch logged by an earlier process are renewed first."""
+        if offset["batch"] == self._renewed[0]:
+            return self._renewed[1]
         held = ranges.decode(offset["ranges"])
         if offset["batch"] == self._acquired_batch:
             return held
@@ -213,11 +214,6 @@ class _Member:
         self._count_lost(lost, "were processed, but not accepted: their locks had ended. They are delivered again")
         self._settled_batch = offset["batch"]
 
-    def release(self, acquired: list[Range]) -> None:
-        if self._renewal is not None:
-            self._renewal.drop(None)
-        self._gateway.acknowledge(self._group, self.member_id, acquired, "release")
-
     def _count_lost(self, lost: list[Range], what: str) -> None:
         self._lost += len(lost)
         if lost:
@@ -231,7 +227,7 @@ class _Member:
 
     def close(self) -> None:
         if self._renewal is not None:
-            self._renewal.drop(None)
+            self._renewal.close()
         self._gateway.close()
 
 

@@ -66,6 +66,11 @@ _GROUP_ERRORS = ("INVALID_GROUP_ID",)
 _SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
 _IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours answers the first answer again")
 
+_IDEMPOTENCY_RETENTION = (
+    "Idempotency-Retention-Ms",
+    "for how long the key must be known: up to 604800000 (7 days); each repeat says the same",
+)
+
 # Topics (gateway, which forwards to the group coordinator)
 
 CREATE_TOPIC = Api(
@@ -176,7 +181,7 @@ PRODUCE_RECORDS = Api(
     messages.ProduceResponse,
     tag="Produce",
     errors=(*_TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
-    headers=(_IDEMPOTENCY_KEY,),
+    headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION),
 )
 PRODUCE_RAW_RECORD = Api(
     "produceRawRecord",
@@ -189,6 +194,7 @@ PRODUCE_RAW_RECORD = Api(
     raw_body=True,
     headers=(
         _IDEMPOTENCY_KEY,
+        _IDEMPOTENCY_RETENTION,
         ("Record-Key", "the record's key"),
         ("Record-Partition", "the partition; without it the key's hash or the next partition in turn"),
     ),

@@ -44,6 +44,15 @@ def test_what_is_finished_is_forgotten() -> None:
 
 def test_there_is_a_bound() -> None:
     times = BatchTimes()
-    times.note([Batch(offset, offset, 1) for offset in range(batch_times.MOST + 1)])
-    assert len(times) <= batch_times.MOST // 2 + 1
-    assert list(times.parts(batch_times.MOST, batch_times.MOST)) == [(1, 1)]
+    times.note([Batch(offset, offset, 10 * offset) for offset in range(batch_times.MOST + 1)])
+    assert len(times) == batch_times.MOST // 2 + 1
+    assert list(times.parts(batch_times.MOST, batch_times.MOST)) == [(1, 10 * batch_times.MOST)]
+
+
+def test_small_batches_right_behind_each_other_count_as_one() -> None:
+    times = BatchTimes()
+    times.note([Batch(offset, offset, 1000 + offset) for offset in range(12)])
+    times.note([Batch(12, 19, 1012)])
+    times.note([Batch(offset, offset, 1000 + offset) for offset in range(12)])
+    assert list(times.parts(0, 19)) == [(6, 1000), (6, 1006), (8, 1012)]
+    assert list(times.parts(4, 7)) == [(2, 1000), (2, 1006)]

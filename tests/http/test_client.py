@@ -236,6 +236,21 @@ def test_a_record_that_is_refused_does_not_take_its_neighbours_with_it(
     run(main())
 
 
+def test_what_cannot_be_sent_at_all_is_told_to_its_sender_alone(run: Run, stack: Stack, name: str) -> None:
+    """It never gets into a request: those of others would fail with it, and those that wait behind."""
+
+    async def main() -> None:
+        async with Producer(stack.url, linger_ms=200) as producer:
+            before = await producer.send_soon(name, 1)
+            for options in ({"key": "\ud800"}, {"headers": {"h": "\ud800"}}, {"partition": object()}):
+                with pytest.raises((TypeError, ValueError)):
+                    await producer.send_soon(name, 2, **options)
+            after = await producer.send_soon(name, 3)
+            assert [(await before).offset, (await after).offset] == [0, 1]
+
+    run(main())
+
+
 def test_a_lost_answer_of_produce_appends_nothing_twice(run: Run, stack: Stack, name: str) -> None:
     async def main() -> None:
         async with Network(port_of(stack)) as network, Producer(network.url) as producer:

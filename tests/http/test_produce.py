@@ -175,6 +175,26 @@ def test_a_key_that_is_none_is_refused(gateway: Gateway, name: str, key: str) ->
     assert gateway.log_ends(name) == [0]
 
 
+def test_a_key_can_be_kept_for_a_week(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    headers = {"Idempotency-Key": "k", "Idempotency-Retention-Ms": "604800000"}
+    first = produce(gateway, name, {"value": 1}, **headers)
+    assert produce(gateway, name, {"value": 1}, **headers) == first
+    path = f"/v1/topics/{name}/records"
+    problem(gateway.http.post(path, json={"records": [{"value": 2}]}, headers=headers), 422, "INVALID_REQUEST", 42)
+    assert gateway.log_ends(name) == [1]
+
+
+@pytest.mark.parametrize("retention", ["0", "604800001", "1" * 30, "a week", "-1", ""])
+def test_a_retention_that_is_none_is_refused(gateway: Gateway, name: str, retention: str) -> None:
+    gateway.create_topic(name)
+    path, headers = f"/v1/topics/{name}/records", {"Idempotency-Key": "k", "Idempotency-Retention-Ms": retention}
+    problem(gateway.http.post(path, json={"records": [{"value": 1}]}, headers=headers), 400, "INVALID_REQUEST", 42)
+    del headers["Idempotency-Key"]
+    problem(gateway.http.post(path, json={"records": [{"value": 1}]}, headers=headers), 400, "INVALID_REQUEST", 42)
+    assert gateway.log_ends(name) == [0]
+
+
 # Raw bodies
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.http.calls import Gateway, Json, good, problem, wait_until
+from tests.http.database import sql
 
 
 def redrive(gateway: Gateway, group: str, **fields: Any) -> Json:
@@ -136,6 +137,22 @@ def test_parked_dead_letters_are_redriven_too(gateway: Gateway, name: str) -> No
     assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
     assert "parked_dead_letters" not in gateway.in_flight(name)[0]
     assert [value for _, value, _, _ in records(gateway, name, name)] == [1, 2, 3]
+
+
+def test_a_crash_before_a_parked_dead_letter_is_forgotten(gateway: Gateway, name: str, shared_database: str) -> None:
+    """It was sent already: the next run sends it no more, and forgets it then."""
+    gateway.create_topic(f"{name}-no-letters")
+    gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-no-letters")
+    gateway.produce(name, 1, 2)
+    dead(gateway, name, name, 2)
+    parked = sql(shared_database, "SELECT * FROM log.parked_dead_letters WHERE group_id = $1", name)
+    assert redrive(gateway, name) == {"matched": 2, "redriven": 2}
+    for row in parked:
+        places = ", ".join(f"${number}" for number in range(1, len(row) + 1))
+        sql(shared_database, f"INSERT INTO log.parked_dead_letters VALUES ({places})", *row)
+    assert redrive(gateway, name) == {"matched": 0, "redriven": 0}
+    assert "parked_dead_letters" not in gateway.in_flight(name)[0]
+    assert [value for _, value, _, _ in records(gateway, name, name)] == [1, 2]
 
 
 def test_a_group_without_dead_letters(gateway: Gateway, name: str) -> None:

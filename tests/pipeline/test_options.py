@@ -11,6 +11,7 @@ from sharequeue_pipeline.options import (
     SOURCE,
     SinkOptions,
     SourceOptions,
+    check_use,
     sink_options,
     source_options,
 )
@@ -65,6 +66,27 @@ def test_what_is_wrong_with_a_source_is_one_line(options: dict[str, str], told: 
         source(**options)
     assert str(refused.value).startswith(told)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "stream", "group", "kind"),
+    [
+        ("accept", True, True, "readStream with a group"),
+        ("ENDINGOFFSETS", True, False, "readStream of the log"),
+        ("lockRenew", True, False, "readStream of the log"),
+        ("onerror", False, True, "spark.read with a group"),
+        ("maxRecordsPerTrigger", False, False, "spark.read of the log"),
+        ("acquireMode", False, False, "spark.read of the log"),
+    ],
+)
+def test_an_option_without_effect_is_refused(option: str, stream: bool, group: bool, kind: str) -> None:
+    with pytest.raises(PipelineError, match=rf"(?i)^the option {option} has no meaning for {kind}$"):
+        check_use({"topics": "t", option: "x"}, stream=stream, group=group)
+
+
+def test_a_path_is_refused() -> None:
+    with pytest.raises(PipelineError, match="there is no option 'path'"):
+        source(path="/tmp/orders")
 
 
 def test_a_source_needs_topics() -> None:

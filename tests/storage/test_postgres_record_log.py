@@ -118,17 +118,38 @@ async def test_keys_of_a_day_ago_are_known_and_older_ones_are_dropped(database_u
     async with session(database_url) as admin:
         now = int(time.time() // 3600)
         for hour in range(now - 30, now + 1):
-            await store.make_key_partitions(admin, hour, 25)
-            await store.keep_key(admin, hour, "c", "/p", str(uuid.UUID(int=1)), f"k{hour}", b"f", b"[]", [0])
+            await store.make_key_partitions(admin, store.KEYS, hour)
+            await store.keep_key(
+                admin, store.KEYS, hour, "c", "/p", str(uuid.UUID(int=1)), f"k{hour}", b"f", b"[]", [0]
+            )
         kept = await admin.fetch("SELECT DISTINCT created_hour FROM log.idempotency_keys ORDER BY 1")
         assert [row[0] for row in kept] == list(range(now - 25, now + 1))
 
         async def find(age: int) -> object:
             async with admin.transaction():
-                return await store.find_key(admin, "c", "/p", str(uuid.UUID(int=1)), f"k{now - age}", now - 24)
+                return await store.find_key(
+                    admin, store.KEYS, "c", "/p", str(uuid.UUID(int=1)), f"k{now - age}", now - 24
+                )
 
         assert await find(0) == await find(24) == (b"f", b"[]", [0])
         assert await find(25) is None
+
+
+async def test_lasting_keys_of_a_week_ago_are_known_and_older_ones_are_dropped(database_url: str) -> None:
+    """A key of the last moment of a day is known seven days later, through the next day that has begun."""
+    topic = new_topic()
+    async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
+        key = key_of(topic, "k", b"1")._replace(lasting=True)
+        first = await log.append([batch_of(topic, "a")], key)
+        today = store.LASTING_KEYS.period
+        for age, known in ((7, True), (9, False)):
+            await store.make_key_partitions(admin, store.LASTING_KEYS, today - age)
+            await admin.execute("UPDATE log.lasting_idempotency_keys SET created_day = $1", today - age)
+            again = await log.append([batch_of(topic, "a")], key)
+            assert (list(again.base_offsets) == list(first.base_offsets)) is known
+        await store.make_key_partitions(admin, store.LASTING_KEYS, today)
+        kept = await admin.fetch("SELECT DISTINCT created_day FROM log.lasting_idempotency_keys")
+        assert [row[0] for row in kept] == [today]
 
 
 # Dead letters

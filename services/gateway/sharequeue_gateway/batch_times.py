@@ -10,6 +10,8 @@ from typing import Final, Protocol
 
 MOST: Final = 100_000
 """Batches of one share-partition; with more the oldest half is forgotten."""
+JOINED_MS: Final = 5
+"""Batches this close in time count as one: small batches cost little more than large ones."""
 _WORTH_CUTTING: Final = 64
 
 
@@ -36,20 +38,24 @@ class BatchTimes:
         return len(self._bases)
 
     def note(self, batches: Sequence[TimedBatch]) -> None:
-        """Remember batches; those that are known already stay."""
+        """Remember batches; those that are known already stay. One right behind another in time and place is joined."""
         bases, lasts, timestamps = self._bases, self._lasts, self._timestamps
+        newest = lasts[-1] if lasts else -1
         for batch in batches:
-            base = batch.base_offset
-            if not bases or base > bases[-1]:
+            base, last, timestamp_ms = batch.base_offset, batch.last_offset, batch.max_timestamp_ms
+            if base == newest + 1 and lasts and 0 <= timestamp_ms - timestamps[-1] <= JOINED_MS:
+                newest = lasts[-1] = last
+            elif base > newest:
                 bases.append(base)
-                lasts.append(batch.last_offset)
-                timestamps.append(batch.max_timestamp_ms)
-                continue
-            index = bisect_left(bases, base)
-            if bases[index] != base:
-                bases.insert(index, base)
-                lasts.insert(index, batch.last_offset)
-                timestamps.insert(index, batch.max_timestamp_ms)
+                lasts.append(last)
+                timestamps.append(timestamp_ms)
+                newest = last
+            else:
+                index = bisect_left(lasts, base)
+                if bases[index] > base:
+                    bases.insert(index, base)
+                    lasts.insert(index, last)
+                    timestamps.insert(index, timestamp_ms)
         if len(bases) > MOST:
             self._cut(len(bases) // 2)
 

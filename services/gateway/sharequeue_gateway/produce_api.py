@@ -22,7 +22,12 @@ class ProduceApi:
     async def produce_records(self, call: Call) -> Answer:
         request: ProduceRequest = call.request
         return await self._producer.produce(
-            call.path["topic"], request.records, call.raw, call.scope["path"], call.header("idempotency-key")
+            call.path["topic"],
+            request.records,
+            call.raw,
+            call.scope["path"],
+            call.header("idempotency-key"),
+            call.header("idempotency-retention-ms"),
         )
 
     async def produce_raw_record(self, call: Call) -> Answer:
@@ -46,6 +51,7 @@ class ProduceApi:
             b"\0".join((call.raw, msgspec.json.encode([record.key, partition, headers]))),
             call.scope["path"],
             call.header("idempotency-key"),
+            call.header("idempotency-retention-ms"),
         )
 
 

@@ -18,6 +18,9 @@ from sharequeue_gateway.partitioner import key_hash
 from sharequeue_gateway.record_log import IdempotencyKey, PartitionAppend, RecordLog
 
 MAX_IDEMPOTENCY_KEY_LENGTH: Final = 128
+DAY_MS: Final = 86_400_000
+MAX_RETENTION_MS: Final = 7 * DAY_MS
+"""The longest time that a client may ask an idempotency key to be known."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _NO_KEY: Final = b',"key":null'
@@ -96,11 +99,13 @@ class Producer:
         body: bytes,
         path: str,
         idempotency_key: str | None,
+        retention: str | None,
     ) -> Answer:
         """Append the records and answer where they went, when they are durable.
 
         Args:
             body: the request's bytes; a repeat of an idempotency key must bring the same.
+            retention: for how long the key must be known, in ms; None: 24 hours.
         Raises: UnknownTopicOrPartition; InvalidRequest; TooLarge: a record above the topic's max.message.bytes;
             StorageError or RequestTimedOut: it may not have been appended.
         """
@@ -123,7 +128,10 @@ class Producer:
                 idempotency_key,
                 fingerprint,
                 lambda offsets: _answer(offsets, appends, places),
+                _lasting(retention),
             )
+        elif retention is not None:
+            raise InvalidRequest("Idempotency-Retention-Ms goes with an Idempotency-Key")
         try:
             result = await self._record_log.append(appends, key)
         except UnknownTopicOrPartition:
@@ -157,6 +165,17 @@ class Producer:
         turn = next(self._turns) % topic.partitions
         chosen = [_partition(record, topic.partitions, turn) for record in records]
         return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
+
+
+def _lasting(retention: str | None) -> bool:
+    """Whether a key must be known for more than a day. Raises: InvalidRequest."""
+    if retention is None:
+        return False
+    if not (retention.isascii() and retention.isdigit() and 1 <= int(retention[:19]) <= MAX_RETENTION_MS):
+        raise InvalidRequest(
+            f"Idempotency-Retention-Ms must be a whole number from 1 to {MAX_RETENTION_MS}, not {retention!r}"
+        )
+    return int(retention) > DAY_MS
 
 
 def _partition(record: ProduceRecord, partitions: int, turn: int) -> int:

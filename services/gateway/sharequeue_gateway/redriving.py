@@ -83,10 +83,13 @@ class Redriving:
             await self._metadata.topic(request.topic)
         meant = _filter(group_id, request)
         done = RedriveDeadLettersResponse(matched=0, redriven=0)
-        async for chunk in self._chunks(group_id, request.dry_run):
+        async for chunk in self._chunks(group_id):
             matching = [found for found in chunk if meant(found)]
             written = await self._record_log.dead_letters_written([found.key for found in matching])
             new = [found for found in matching if found.key not in written]
+            left = [found.key for found in matching if found.parked and found.key in written]
+            if left and not request.dry_run:  # a crash came between the two
+                await self._record_log.unpark_dead_letters(left)
             if request.max_records is not None:
                 new = new[: request.max_records - done.matched]
             done.matched += len(new)
@@ -98,7 +101,7 @@ class Redriving:
 
     # Finding
 
-    async def _chunks(self, group_id: str, dry_run: bool) -> AsyncIterator[list[Found]]:
+    async def _chunks(self, group_id: str) -> AsyncIterator[list[Found]]:
         """The group's dead letters: those in its dead-letter topic, then those that are parked."""
         config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
         if config.dead_letter_topic_name:
@@ -110,18 +113,14 @@ class Redriving:
                 assert topic is not None
                 async for chunk in self._in_partition(group_id, topic, partition):
                     yield chunk
-        skip = 0
-        while parked := await self._record_log.parked_dead_letters(group_id, LETTERS_AT_ONCE, skip):
+        after = None
+        while parked := await self._record_log.parked_dead_letters(group_id, LETTERS_AT_ONCE, after):
             chunk = []
             for source, offset, delivery_count, tail in parked:
                 (letter,) = _letters(b'[{"offset":%d%b]' % (offset, tail))
                 chunk.append(Found(letter, DeadLetterKey(source, REDRIVEN, offset, delivery_count), parked=True))
-            before = await self._parked_count(group_id)
+            after = parked[-1]
             yield chunk
-            skip += len(chunk) - (before - await self._parked_count(group_id))  # what was redriven is there no more
-
-    async def _parked_count(self, group_id: str) -> int:
-        return sum((await self._record_log.parked_counts(group_id)).values())
 
     async def _in_partition(self, group_id: str, topic: Topic, partition: int) -> AsyncIterator[list[Found]]:
         place = SharePartitionKey(group_id, topic.topic_id, partition)

@@ -42,6 +42,7 @@ class IdempotencyKey(NamedTuple):
     """Names a produce request: a repeat of it answers the first answer again.
 
     `fingerprint`: SHA-256 of the request. `answer`: makes the answer of the base offsets; it is kept with the key.
+    `lasting`: for 7 days, else for 24 hours. A repeat must say the same.
     """
 
     caller: str
@@ -50,6 +51,7 @@ class IdempotencyKey(NamedTuple):
     key: str
     fingerprint: bytes
     answer: Callable[[Sequence[int]], bytes]
+    lasting: bool = False
 
 
 class AppendResult(NamedTuple):
@@ -167,8 +169,10 @@ class RecordLog(Protocol):
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]: ...
 
-    async def parked_dead_letters(self, group_id: str, limit: int, skip: int) -> Sequence[ParkedDeadLetter]:
-        """A group's parked dead letters, in order, but the first `skip`."""
+    async def parked_dead_letters(
+        self, group_id: str, limit: int, after: ParkedDeadLetter | None
+    ) -> Sequence[ParkedDeadLetter]:
+        """A group's parked dead letters, in order; `after`: those behind this one."""
 
     async def unpark_dead_letters(self, keys: Sequence[DeadLetterKey]) -> None:
         """Forget parked dead letters: they were redriven."""

@@ -23,7 +23,6 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 log = logging.getLogger(__name__)
 
-KEY_HOURS: Final = 25
 AT_ONCE: Final = 512
 
 Place = tuple[str, int]
@@ -243,10 +242,11 @@ class Appender:
         """
         places = [(append.topic_id, append.partition) for append in appends]
         async with connection.transaction():
-            hour = int(time.time() // 3600)
+            table = store.LASTING_KEYS if key is not None and key.lasting else store.KEYS
+            period = table.period
             if key is not None:
                 used = await store.find_key(
-                    connection, key.caller, key.path, key.topic_id, key.key, hour - KEY_HOURS + 1
+                    connection, table, key.caller, key.path, key.topic_id, key.key, period - table.kept + 1
                 )
                 if used is not None:
                     fingerprint, answer, base_offsets = used
@@ -266,7 +266,8 @@ class Appender:
                 kept = key.answer(base_offsets)
                 await store.keep_key(
                     connection,
-                    hour,
+                    table,
+                    period,
                     key.caller,
                     key.path,
                     key.topic_id,

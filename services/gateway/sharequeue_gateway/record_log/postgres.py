@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from sharequeue_gateway.record_log import (
     purging,
     store,
 )
-from sharequeue_gateway.record_log.appending import KEY_HOURS, Appender
+from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.compacting import Compaction
 from sharequeue_gateway.record_log.connections import LOST, Connections
@@ -86,7 +85,8 @@ class PostgresRecordLog:
             server_settings=_server_settings("log"),
         )
         record_log = cls(database_url, pool, cache_bytes, deadline_s)
-        await record_log._query(store.make_key_partitions, int(time.time() // 3600), KEY_HOURS)
+        for table in (store.KEYS, store.LASTING_KEYS):
+            await record_log._query(store.make_key_partitions, table, table.period)
         return record_log
 
     async def close(self) -> None:
@@ -129,8 +129,10 @@ class PostgresRecordLog:
         written: set[DeadLetterKey] = await self._query(store.known_dead_letter_keys, keys)
         return written
 
-    async def parked_dead_letters(self, group_id: str, limit: int, skip: int) -> Sequence[ParkedDeadLetter]:
-        parked: list[ParkedDeadLetter] = await self._query(store.parked, group_id, limit, skip)
+    async def parked_dead_letters(
+        self, group_id: str, limit: int, after: ParkedDeadLetter | None
+    ) -> Sequence[ParkedDeadLetter]:
+        parked: list[ParkedDeadLetter] = await self._query(store.parked, group_id, limit, after)
         return parked
 
     async def unpark_dead_letters(self, keys: Sequence[DeadLetterKey]) -> None:
@@ -329,8 +331,8 @@ class PostgresRecordLog:
         while True:
             self._cache.forget_unused()
             try:
-                hour = int(time.time() // 3600)
-                await self._query(store.make_key_partitions, hour, KEY_HOURS)
+                for table in (store.KEYS, store.LASTING_KEYS):
+                    await self._query(store.make_key_partitions, table, table.period)
                 for stage, after_s in purging.STAGES:
                     while await self._query(stage, purging.AT_ONCE, after_s) >= purging.AT_ONCE:
                         pass

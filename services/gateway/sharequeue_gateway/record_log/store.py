@@ -1,9 +1,10 @@
 """The record log's SQL, one function per statement. Schema `log`; partitions end at `greatest(end_floor, last batch + 1)`."""
 
 import hashlib
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -12,6 +13,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log import DeadLetterKey, ParkedDeadLetter
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
+_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
 
 _END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
@@ -221,47 +223,66 @@ async def mark_deleted(connection: Connection, topic_id: str) -> None:
     )
 
 
-# Idempotency keys, kept in one partition of the table per hour
+# Idempotency keys
 
 
-async def make_key_partitions(connection: Connection, hour: int, kept_hours: int) -> None:
-    """Make the table partitions of this hour and the next, and drop those that are too old."""
-    for wanted in (hour, hour + 1):
+class KeyTable(NamedTuple):
+    """A table of keys. It has a partition for each period, hour or day, which is dropped whole `kept` periods later."""
+
+    name: str
+    column: str
+    seconds: int
+    kept: int
+
+    @property
+    def period(self) -> int:
+        """The one now."""
+        return int(time.time() // self.seconds)
+
+
+KEYS: Final = KeyTable("idempotency_keys", "created_hour", 3600, 25)
+LASTING_KEYS: Final = KeyTable("lasting_idempotency_keys", "created_day", 86_400, 8)
+
+
+async def make_key_partitions(connection: Connection, table: KeyTable, period: int) -> None:
+    """Make the partitions of this period and the next, and drop those that are too old."""
+    for wanted in (period, period + 1):
         with suppress(asyncpg.DuplicateTableError, asyncpg.UniqueViolationError):  # another gateway is making it now
             await connection.execute(
-                f"CREATE TABLE IF NOT EXISTS log.idempotency_keys_{wanted} "
-                f"PARTITION OF log.idempotency_keys FOR VALUES FROM ({wanted}) TO ({wanted + 1})"
+                f"CREATE TABLE IF NOT EXISTS log.{table.name}_{wanted} "
+                f"PARTITION OF log.{table.name} FOR VALUES FROM ({wanted}) TO ({wanted + 1})"
             )
     names = await connection.fetch(
-        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
-        "WHERE i.inhparent = 'log.idempotency_keys'::regclass"
+        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass",
+        f"log.{table.name}",
     )
     for (name,) in names:
-        if int(name.rpartition("_")[2]) < hour - kept_hours:
+        if int(name.rpartition("_")[2]) < period - table.kept:
             await connection.execute(f"DROP TABLE IF EXISTS log.{name}")
 
 
 async def find_key(
-    connection: Connection, caller: str, path: str, topic_id: str, key: str, since_hour: int
+    connection: Connection, table: KeyTable, caller: str, path: str, topic_id: str, key: str, since: int
 ) -> tuple[bytes, bytes, list[int]] | None:
     """Take the key for this transaction; its fingerprint, answer and base offsets if it was used before."""
     name = hashlib.blake2b("\0".join((caller, path, topic_id, key)).encode(), digest_size=8).digest()
     await connection.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(name, "big", signed=True))
     row = await connection.fetchrow(
-        """SELECT fingerprint, answer, base_offsets FROM log.idempotency_keys
-           WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller = $4 AND created_hour >= $5 LIMIT 1""",
+        f"""SELECT fingerprint, answer, base_offsets FROM log.{table.name}
+           WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller = $4 AND {table.column} >= $5 LIMIT 1""",
         topic_id,
         key,
         path,
         caller,
-        since_hour,
+        since,
     )
     return None if row is None else (row[0], row[1], list(row[2]))
 
 
 async def keep_key(
     connection: Connection,
-    hour: int,
+    table: KeyTable,
+    period: int,
     caller: str,
     path: str,
     topic_id: str,
@@ -271,10 +292,10 @@ async def keep_key(
     base_offsets: Sequence[int],
 ) -> None:
     await connection.execute(
-        """INSERT INTO log.idempotency_keys
-             (created_hour, topic_id, key, path, caller, fingerprint, answer, base_offsets)
+        f"""INSERT INTO log.{table.name}
+             ({table.column}, topic_id, key, path, caller, fingerprint, answer, base_offsets)
            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
-        hour,
+        period,
         topic_id,
         key,
         path,
@@ -369,13 +390,17 @@ async def parked_counts(connection: Connection, group_id: str) -> dict[tuple[str
     return {(str(row[0]), row[1]): row[2] for row in rows}
 
 
-async def parked(connection: Connection, group_id: str, limit: int, skip: int) -> list[ParkedDeadLetter]:
+async def parked(
+    connection: Connection, group_id: str, limit: int, after: ParkedDeadLetter | None
+) -> list[ParkedDeadLetter]:
+    behind = (_NO_UUID, -1, -1, -1) if after is None else (*after.source[1:], after.offset, after.delivery_count)
     rows = await connection.fetch(
         """SELECT topic_id, partition, record_offset, delivery_count, record FROM log.parked_dead_letters
-           WHERE group_id = $1 ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2 OFFSET $3""",
+           WHERE group_id = $1 AND (topic_id, partition, record_offset, delivery_count) > ($3::uuid, $4, $5, $6)
+           ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2""",
         group_id,
         limit,
-        skip,
+        *behind,
     )
     return [ParkedDeadLetter(SharePartitionKey(group_id, str(row[0]), row[1]), row[2], row[3], row[4]) for row in rows]
 

