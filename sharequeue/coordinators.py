@@ -369,7 +369,7 @@ class CoordinatorClient:
                 else:
                     results.update(zip(places, answer, strict=True))
             if len(failures) == len(parts) and len(waiting) == len(entries) and failures:
-                raise failures[0]
+                raise next((failure for failure in failures if not failure.definite), failures[0])
             waiting = [place for place in waiting if results[place].error_code in (14, 16)]
             if waiting:
                 self._start_learning()

@@ -48,9 +48,9 @@ class Client:
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        session, self._session = self._session, None  # who calls meanwhile gets a new one
+        if session is not None:
+            await session.close()
 
     async def call(
         self,

@@ -209,3 +209,31 @@ def test_a_client_that_hung_up_at_once_uses_up_no_deliveries(
         assert len(places(answer)) >= 190, group  # what it gave back may be on its way to the share coordinator still
         tried = [batch for batch in answer["batches"] if batch["delivery_count"] > 1]
         assert sum(batch["last_offset"] - batch["first_offset"] + 1 for batch in tried) <= 10, group
+
+
+def test_less_than_min_bytes_comes_when_the_time_is_over(clients: list[httpx.Client], name: str) -> None:
+    """However many lead it; and until then nobody asks the leaders time and again."""
+    make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 1)
+    started = time.monotonic()
+    answer = fetch(clients[0], name, topics=[name], min_bytes=1_000_000, max_wait_ms=2000)
+    assert time.monotonic() - started > 1.9
+    assert places(answer) == {(partition, 0) for partition in range(PARTITIONS)}
+    assert attempts(clients, name) < 120
+
+
+def test_a_fetch_of_no_records_does_not_wait(clients: list[httpx.Client], name: str) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 1)
+    started = time.monotonic()
+    assert fetch(clients[0], name, topics=[name], max_records=0, max_wait_ms=20_000)["batches"] == []
+    assert time.monotonic() - started < 10
+
+
+def attempts(clients: list[httpx.Client], group: str) -> float:
+    """How often leaders were asked for records of a group."""
+    counted = f'sharequeue_topic_partitions_acquire_seconds_count{{group="{group}"}} '
+    lines = [line for client in clients for line in client.get("/metrics").text.splitlines()]
+    return sum(float(line.removeprefix(counted)) for line in lines if line.startswith(counted))

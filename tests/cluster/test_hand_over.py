@@ -135,6 +135,24 @@ def test_a_gateway_that_joins_takes_over_what_is_held(
     assert fetch(clients[2], name, topics=[name], max_wait_ms=0)["batches"] == []
 
 
+def test_nobody_waits_long_for_a_gateway_that_is_paused(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
+) -> None:
+    """What it was asked before it was replaced is asked of who leads then."""
+    victim = victim_of(cluster, name, topic_id)
+    wanted = [{"topic": name, "partitions": led_by(cluster, name, topic_id, victim)}]
+    held = fetch(clients[0], name, topic_partitions=wanted, member_id="m", max_records=1, max_wait_ms=5000)
+    assert victim.process is not None
+    os.kill(victim.process.pid, signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        acknowledge(clients[0], name, held)
+        assert time.monotonic() - started < 10, "an answer of the paused one was waited for"
+    finally:
+        os.kill(victim.process.pid, signal.SIGCONT)
+    cluster.wait_until_known(cluster.gateways)
+
+
 def test_a_paused_gateway_can_do_nothing_when_it_wakes(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:

@@ -1,6 +1,8 @@
 """The group coordinator on a real database: changes side by side, and changes whose outcome is lost."""
 
 import asyncio
+import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -9,18 +11,20 @@ import asyncpg
 import pytest
 from sharequeue_coordinator import groups
 from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.gateways import Gateways
 from sharequeue_coordinator.writing import Database
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.ownership import Ownership
 from sharequeue.protocol.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     NotCoordinator,
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.internal import Gateway
+from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, Gateway, StartOffset, TopicStartOffsets
 from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service import Clock
 from sharequeue.shard_store import ShardStore
@@ -242,7 +246,13 @@ async def test_what_one_instance_made_the_other_knows_when_it_is_asked(
         topic = await first.create_topic("u", 2, {})
         assert await asyncio.wait_for(codes(0, 5), 20) == [15, 3]
         await first.update_topic("u", 6, {}, [])
-        assert await codes(5) == [15]
+        request = AlterShareGroupOffsetsRequest(
+            topics=[TopicStartOffsets(topic_id=topic.topic_id, partitions=[StartOffset(partition=4, start_offset=0)])]
+        )
+        with pytest.raises(CoordinatorNotAvailable):
+            await second.group_admin.alter_offsets(group, request)
+        await first.update_topic("u", 7, {}, [])
+        assert await codes(6) == [15]
         await first.delete_topic("u")
         assert second.known([], [topic.topic_id]), "it has not heard"
         assert await codes(0) == [3]
@@ -304,3 +314,41 @@ async def test_the_next_owner_goes_on_where_the_last_one_was(database_url: str) 
         assert [gateway.node_id for gateway in second.gateways.generation.gateways] == ["g"]
         with pytest.raises(CoordinatorLoadInProgress):
             await first.update_topic("t", 3, {}, [])
+
+
+class PausedClock(Clock):
+    """Goes on while nothing else does."""
+
+    paused_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.paused_ms
+
+
+async def test_no_gateway_is_gone_because_nobody_could_hear_it(database_url: str) -> None:
+    """After a pause, or with the database away, every gateway has a whole lease to be heard."""
+    lease_ms = 1000
+    clock = PausedClock()
+    async with running(database_url) as coordinator:
+        gateways = Gateways(coordinator.query, coordinator.lead, lambda: True, clock, lease_ms=lease_ms)
+        await gateways.register(Gateway(node_id="g", url="http://g"))
+        watching = asyncio.create_task(gateways.watch_leases())
+        try:
+            await asyncio.sleep(0)  # it has looked at the clock
+            clock.paused_ms = 10 * lease_ms
+            resumed_s = time.monotonic()
+            await until(lambda: not gateways.generation.gateways)
+            assert time.monotonic() - resumed_s > lease_ms / 1000
+        finally:
+            watching.cancel()
+
+
+async def test_an_epoch_is_never_above_a_generation_that_came_before_it_was_told(database_url: str) -> None:
+    """Whoever leads by the next generation is to fence those that know only of this one."""
+    async with running(database_url) as coordinator:
+        names = [f"g{index}" for index in range(8)]
+        answers = await asyncio.gather(
+            *(coordinator.gateways.register(Gateway(node_id=name, url=f"http://{name}")) for name in names)
+        )
+        for earlier, later in itertools.pairwise(sorted(answers, key=lambda answer: answer.generation.number)):
+            assert earlier.leader_epoch < later.generation.number

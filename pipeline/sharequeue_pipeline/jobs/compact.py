@@ -39,6 +39,7 @@ REQUEST_BYTES: Final = 16 * 1024 * 1024
 """Stored bytes of the batches that one request replaces."""
 REQUEST_BATCHES: Final = 500
 REQUEST_RANGES: Final = 20_000
+TASK_RECORDS: Final = 500_000
 _COUNTS: Final = pa.schema([("partition", pa.int32()), ("batches", pa.int64()), ("records", pa.int64())])
 
 
@@ -195,6 +196,9 @@ class Compactor:
         self._topic = topic
         self._now_ms = time.time_ns() // 1_000_000
         self._listings = list_batches(gateway, topic, self._now_ms)
+        records = sum(listing.records for listing in self._listings.values())
+        tasks = max(spark.sparkContext.defaultParallelism, records // TASK_RECORDS)
+        spark.conf.set("spark.sql.shuffle.partitions", tasks)  # each costs a Python worker's while
 
     def run(self, dry_run: bool) -> dict[str, Any]:
         """Compact. Returns: the report."""

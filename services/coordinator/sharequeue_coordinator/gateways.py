@@ -6,7 +6,7 @@ share coordinator and in Redis, and a generation's number is above all that were
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 from sharequeue.log import fields
@@ -53,64 +53,92 @@ class Gateways:
     async def load(self) -> None:
         """Take over what is known. Every gateway gets a whole lease: nobody could renew meanwhile."""
         await self.refresh()
-        ends_at_ms = self._clock.now_ms() + self._lease_ms
-        self._ends_at_ms = dict.fromkeys((gateway.node_id for gateway in self.generation.gateways), ends_at_ms)
+        self._grant_leases()
 
     async def register(self, gateway: Gateway) -> RegisterGatewayResponse:
         """A gateway starts, or starts again: it leads with an epoch above all earlier ones."""
-        generation = await self._renewed(gateway)
-        leader_epoch = await self._query(store.next_leader_epoch)
+        async with self._lock:  # no generation comes in between: it would be below an epoch given for the one before
+            generation = await self._with(gateway)
+            leader_epoch = await self._query(store.next_leader_epoch)
         return RegisterGatewayResponse(leader_epoch=leader_epoch, lease_ms=self._lease_ms, generation=generation)
 
     async def renew(self, gateway: Gateway, *, leaving: bool) -> RenewGatewayResponse:
         """A gateway lives on; one that was thought dead is back; one that leaves leads no more."""
-        generation = await (self._without([gateway.node_id]) if leaving else self._renewed(gateway))
+        generation = await (self._left(gateway) if leaving else self._renewed(gateway))
         return RenewGatewayResponse(lease_ms=self._lease_ms, generation=generation)
 
     async def next_leader_epoch(self, node_id: str, generation: int) -> int:
         """An epoch above all earlier ones. Raises: NotLeaderOrFollower: the gateway does not know who leads now."""
         await self._lead()
-        known = {gateway.node_id for gateway in self.generation.gateways}
-        if generation != self.generation.number or node_id not in known:
-            raise NotLeaderOrFollower(f"generation {generation} of the gateways is over, or {node_id!r} is not in it")
-        epoch: int = await self._query(store.next_leader_epoch)
+        async with self._lock:
+            known = {gateway.node_id for gateway in self.generation.gateways}
+            if generation != self.generation.number or node_id not in known:
+                raise NotLeaderOrFollower(
+                    f"generation {generation} of the gateways is over, or {node_id!r} is not in it"
+                )
+            epoch: int = await self._query(store.next_leader_epoch)
         return epoch
 
     async def watch_leases(self) -> None:
-        """Make a generation without those that are not heard of any more, for ever."""
+        """Make a generation without those that are not heard of any more, for ever.
+
+        What kept this instance from hearing anybody, a pause or a database that was away, is no gateway's silence: after
+        it every gateway gets a whole lease.
+        """
+        pause_ms = self._lease_ms // LEASES_LOOKED_AT
+        looked_at_ms = self._clock.now_ms()
         while True:
-            await asyncio.sleep(self._lease_ms / 1000 / LEASES_LOOKED_AT)
+            await asyncio.sleep(pause_ms / 1000)
             if not self._leads():
                 continue
-            now_ms = self._clock.now_ms()
-            over = [node_id for node_id, ends_at_ms in self._ends_at_ms.items() if ends_at_ms <= now_ms]
-            if over:
-                try:
-                    await self._without(over)
-                except ApiError as error:
-                    log.warning("cannot take dead gateways out", extra=fields(gateways=over, cause=error.detail))
+            try:
+                await self._lead()
+                now_ms = self._clock.now_ms()
+                if now_ms - looked_at_ms > 2 * pause_ms:
+                    self._grant_leases()
+                looked_at_ms = now_ms
+                await self._without_silent(now_ms)
+            except ApiError as error:
+                log.warning("leases of gateways are looked at later", extra=fields(cause=error.detail))
+
+    def _grant_leases(self) -> None:
+        ends_at_ms = self._clock.now_ms() + self._lease_ms
+        self._ends_at_ms = dict.fromkeys((gateway.node_id for gateway in self.generation.gateways), ends_at_ms)
 
     async def _renewed(self, gateway: Gateway) -> GatewayGeneration:
-        await self._lead()
         async with self._lock:
-            if gateway not in self.generation.gateways:
-                others = [known for known in self.generation.gateways if known.node_id != gateway.node_id]
-                await self._change([*others, gateway])
-            self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self._lease_ms
-            return self.generation
+            return await self._with(gateway)
 
-    async def _without(self, node_ids: list[str]) -> GatewayGeneration:
+    async def _with(self, gateway: Gateway) -> GatewayGeneration:
+        fence = await self._lead()
+        if gateway not in self.generation.gateways:
+            others = [known for known in self.generation.gateways if known.node_id != gateway.node_id]
+            await self._change(fence, [*others, gateway])
+        self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self._lease_ms
+        return self.generation
+
+    async def _left(self, gateway: Gateway) -> GatewayGeneration:
         async with self._lock:
-            left = [gateway for gateway in self.generation.gateways if gateway.node_id not in node_ids]
-            if len(left) < len(self.generation.gateways):
-                await self._change(left)
-            for node_id in node_ids:
-                self._ends_at_ms.pop(node_id, None)
-            return self.generation
+            return await self._without({gateway.node_id})
 
-    async def _change(self, gateways: list[Gateway]) -> None:
+    async def _without_silent(self, now_ms: int) -> None:
+        async with self._lock:
+            over = {node_id for node_id, ends_at_ms in self._ends_at_ms.items() if ends_at_ms <= now_ms}
+            if over:
+                await self._without(over)
+
+    async def _without(self, node_ids: Collection[str]) -> GatewayGeneration:
+        fence = await self._lead()
+        left = [gateway for gateway in self.generation.gateways if gateway.node_id not in node_ids]
+        if len(left) < len(self.generation.gateways):
+            await self._change(fence, left)
+        for node_id in node_ids:
+            self._ends_at_ms.pop(node_id, None)
+        return self.generation
+
+    async def _change(self, fence: Fence, gateways: list[Gateway]) -> None:
         ordered = sorted(gateways, key=lambda gateway: gateway.node_id)
-        self.generation = await self._query(store.next_gateway_generation, await self._lead(), ordered)
+        self.generation = await self._query(store.next_gateway_generation, fence, ordered)
         log.info(
             "gateways changed",
             extra=fields(generation=self.generation.number, gateways=[gateway.node_id for gateway in gateways]),

@@ -120,6 +120,9 @@ class GroupAdmin:
         """
         faults: dict[tuple[str, int], ApiError] = {}
         wanted: dict[str, dict[int, int]] = {}
+        await self._groups.hear_of(
+            {topic.topic_id: [p.partition for p in topic.partitions] for topic in request.topics}
+        )
         for topic in request.topics:
             for entry in topic.partitions:
                 if self._groups.there(topic.topic_id, entry.partition):

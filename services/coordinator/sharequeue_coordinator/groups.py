@@ -318,8 +318,7 @@ class Groups:
         """Make sure that share-partitions are initialised; the group comes to be with the first."""
         faults: dict[tuple[str, int], ApiError] = {}
         valid: dict[str, list[int]] = {}
-        if not all(self.there(topic_id, max(partitions, default=0)) for topic_id, partitions in asked.items()):
-            await self._catch_up()
+        await self.hear_of(asked)
         for topic_id, partitions in asked.items():
             for partition in partitions:
                 if self.there(topic_id, partition):
@@ -336,6 +335,11 @@ class Groups:
             if failure is not None:
                 faults.update({(topic_id, p): failure for topic_id, partitions in valid.items() for p in partitions})
         return outcomes(asked, faults)
+
+    async def hear_of(self, asked: Mapping[str, Sequence[int]]) -> None:
+        """Learn what other instances know by now, if one of these partitions is not known here."""
+        if not all(self.there(topic_id, max(partitions, default=0)) for topic_id, partitions in asked.items()):
+            await self._catch_up()
 
     def there(self, topic_id: str, partition: int) -> bool:
         """Whether there is such a partition, as far as is known."""

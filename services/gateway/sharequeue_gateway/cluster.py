@@ -8,7 +8,7 @@ asked whether records may be acquired.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.coordinators import CoordinatorClient
@@ -32,6 +32,8 @@ from sharequeue_gateway.leadership import Generation, Node
 log = logging.getLogger(__name__)
 
 RENEWALS_PER_LEASE: Final = 3
+GIVE_UP_S: Final = 2.0
+"""How long a gateway that leads no more may take to answer what it was asked before."""
 FORMER_LEADS_S: Final = 30.0
 """How long after a change a former leader is asked to let go before a share-partition is loaded."""
 
@@ -57,6 +59,9 @@ class Cluster:
         self._lease_s = 3.0
         self._lease_ends_s = 0.0
         self._leaving = False
+        self._renewing = asyncio.Lock()
+        self._hand_overs: set[asyncio.Task[None]] = set()
+        self._giving_up: set[asyncio.Task[None]] = set()
         self.me: Final = Node(node_id, url)
         self.generation = Generation(0, (self.me,))
         self.on_change: Callable[[Change], Awaitable[None]] | None = None
@@ -102,10 +107,10 @@ class Cluster:
         return time.monotonic() < self._lease_ends_s
 
     def client(self, node: Node) -> Client:
-        """A client of another gateway."""
+        """A client of another gateway. Its connections are not limited: what is urgent must not queue behind polls."""
         client = self._clients.get(node.url)
         if client is None:
-            client = self._clients[node.url] = Client(node.url, cluster_token=self._cluster_token, connections=1024)
+            client = self._clients[node.url] = Client(node.url, cluster_token=self._cluster_token, connections=0)
         return client
 
     # Epochs and leases
@@ -154,24 +159,34 @@ class Cluster:
     async def leave(self) -> None:
         """Tell the group coordinator that this gateway is to lead nothing any more."""
         self._leaving = True
-        try:
-            await self._renew()
-        except ApiError as error:
-            log.warning("cannot leave the other gateways cleanly", extra=fields(cause=error.detail))
+        deadline_s = time.monotonic() + self._lease_s
+        while True:
+            try:
+                await self._renew()
+                break
+            except ApiError as error:
+                if time.monotonic() >= deadline_s:
+                    log.warning("cannot leave the other gateways cleanly", extra=fields(cause=error.detail))
+                    break
+                await asyncio.sleep(0.1)
+        await asyncio.gather(*self._hand_overs)
 
     async def close(self) -> None:
+        for task in self._giving_up:
+            task.cancel()
         for client in self._clients.values():
             await client.close()
 
     async def _renew(self) -> None:
-        asked_s = time.monotonic()
-        request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
-        response: RenewGatewayResponse = await self._coordinator.call(
-            apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
-        )
-        if not self._leaving:
-            self._keep_lease(asked_s, response.lease_ms)
-        await self._learn(response.generation)
+        async with self._renewing:  # or a renewal that was overtaken would undo that this gateway leaves
+            asked_s = time.monotonic()
+            request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
+            response: RenewGatewayResponse = await self._coordinator.call(
+                apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
+            )
+            if not request.leaving:
+                self._keep_lease(asked_s, response.lease_ms)
+            await self._learn(response.generation)
 
     def _keep_lease(self, asked_s: float, lease_ms: int) -> None:
         self._lease_s = lease_ms / 1000
@@ -188,13 +203,36 @@ class Cluster:
             "gateways changed",
             extra=fields(generation=told.number, gateways=[node.node_id for node in self.generation.nodes]),
         )
+        gone = tuple(node for node in known.nodes if node not in self.generation.nodes and node != self.me)
+        if self.on_change is not None:  # beside the renewals: a hand-over may take longer than a lease
+            _keep(self._hand_overs, self._hand_over(Change(missed=told.previous != known.number, gone=gone)))
+        for node in gone:
+            _keep(self._giving_up, self._give_up(node))
         live = {node.url for node in (*known.nodes, *self.generation.nodes)}
         for url in [url for url in self._clients if url not in live]:
             await self._clients.pop(url).close()
-        if self.on_change is not None:
-            gone = tuple(node for node in known.nodes if node not in self.generation.nodes and node != self.me)
-            await self.on_change(Change(missed=told.previous != known.number, gone=gone))
+
+    async def _hand_over(self, change: Change) -> None:
+        try:
+            if self.on_change is not None:
+                await self.on_change(change)
+        except Exception:
+            log.exception("handing over to other gateways failed")
+
+    async def _give_up(self, node: Node) -> None:
+        """Calls under way to a gateway that is gone end: it may only be paused, and others lead by now."""
+        await asyncio.sleep(GIVE_UP_S)
+        if all(node.url != live.url for live in self.generation.nodes):
+            client = self._clients.pop(node.url, None)
+            if client is not None:
+                await client.close()
 
     def _generation(self, told: GatewayGeneration) -> Generation:
         nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in told.gateways)
         return Generation(told.number, nodes or (self.me,))
+
+
+def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[None, None, None]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

@@ -63,6 +63,8 @@ class Fetcher:
         self._clock = clock
         self._turns: Final = itertools.count(1)
         self._waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
+        self.routed: set[WaitingFetch] = set()
+        """Fetches over several gateways, also while they wait at another one."""
 
     @property
     def waiting(self) -> int:
@@ -85,7 +87,7 @@ class Fetcher:
 
     async def finish(self) -> None:
         """Answer every waiting fetch now: the gateway stops."""
-        for waiting in list(self._waiting):
+        for waiting in {*self._waiting, *self.routed}:
             waiting.replaced = True
             waiting.wake()
 

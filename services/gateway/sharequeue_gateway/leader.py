@@ -76,6 +76,7 @@ class Leader:
         """Loads under way whose state was set anew meanwhile: what they bring is not led."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._new_epoch: asyncio.Task[None] | None = None
+        self._higher_epoch: asyncio.Task[None] | None = None
         self.on_dead_letters: Callable[[LedSharePartition, Sequence[DeadLetter]], None] = lambda led, letters: None
         persister.on_outcome = self._on_outcome
         lock_timers.on_due = self._on_due
@@ -182,6 +183,8 @@ class Leader:
                 answer = self._not_leader()  # the gateways changed meanwhile
             elif isinstance(outcome, ApiError):
                 answer = outcome
+                if isinstance(outcome, NotLeaderOrFollower):
+                    self._ask_for_higher_epoch()
                 log.warning(
                     "cannot load share-partition",
                     extra=fields(group_id=group_id, topic=topic.name, partition=key.partition, cause=outcome.detail),
@@ -220,6 +223,8 @@ class Leader:
     async def hand_over(self, change: Change) -> None:
         """Other gateways lead now: let go of what is theirs, take what those that are gone held."""
         self._loader.leader_epoch = max(self._loader.leader_epoch, self._cluster.generation.number)
+        if change.missed:
+            self._outdated.update(self._loading)
         await self.let_go([key for key in self._led if change.missed or not self._cluster.leads(key)])
         for node in change.gone:
             await self._lock_timers.adopt(node.node_id, self._cluster.leads)
@@ -294,12 +299,27 @@ class Leader:
     async def _take_new_epoch(self) -> None:
         while True:
             try:
-                self._loader.leader_epoch = await self._cluster.next_leader_epoch()
+                epoch = await self._cluster.next_leader_epoch()
+                self._loader.leader_epoch = max(self._loader.leader_epoch, epoch)  # or a generation came meanwhile
                 break
             except Exception as fault:  # whatever it is: before there is one nothing may be loaded
                 log.warning("no new leader epoch yet", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(0.5)
         self._new_epoch = None
+
+    def _ask_for_higher_epoch(self) -> None:
+        """What this gateway leads knows a higher epoch, of one that led it before: the next load needs one above it."""
+        if self._higher_epoch is None and self._new_epoch is None:
+            self._higher_epoch = asyncio.get_running_loop().create_task(self._take_higher_epoch())
+
+    async def _take_higher_epoch(self) -> None:
+        try:
+            epoch = await self._cluster.next_leader_epoch()
+            self._loader.leader_epoch = max(self._loader.leader_epoch, epoch)
+        except ApiError as error:
+            log.info("no higher leader epoch", extra=fields(cause=error.detail))
+        finally:
+            self._higher_epoch = None
 
     def _on_topic_deleted(self, topic_id: str) -> None:
         for led in [led for key, led in self._led.items() if key.topic_id == topic_id]:

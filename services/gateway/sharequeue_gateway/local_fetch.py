@@ -38,10 +38,11 @@ class LocalFetch:
     ) -> tuple[list[Acquisition], list[PartitionFault]]:
         """As `Fetcher.fetch`; a repeat of a `fetch_id` gets what the first one still holds, and acquires nothing.
 
-        Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records.
+        While nothing keeps another gateway from handing out the same records every partition is a fault.
         """
         if not self._leader.may_acquire():
-            raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
+            away = CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
+            return [], [PartitionFault(topic.name, partition, away) for topic, partition in partitions]
         if fetch_id is None:
             return await self._acquire(waiting, group_id, member_id, partitions, limits, turn, None)
         async with self._repeated.under_way(group_id, member_id, fetch_id, waiting) as name:

@@ -1,11 +1,13 @@
 """The calls about who is in a group: passed on to the group coordinator, with who asks and from where."""
 
 import asyncio
+import logging
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
+from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRequest, error_of
 from sharequeue.protocol.internal import (
@@ -22,6 +24,8 @@ from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.group_use import GroupUse
 from sharequeue_gateway.metadata import Metadata
 from sharequeue_gateway.records_api import group_of
+
+log = logging.getLogger(__name__)
 
 MAX_CLIENT_ID_LENGTH: Final = 200
 GROUP_ID_NOT_FOUND: Final = 69
@@ -54,13 +58,20 @@ class MembershipApi:
         left = _left.decode(await self._metadata.forward(apis.LEAVE_GROUP, group=group_id, member_id=member_id))
         request = GroupTopicsRequest(topics=left.topics)
         path = {"group": group_id, "member_id": member_id}
-        released: list[ReleaseMemberResponse] = await asyncio.gather(
+        answers: list[ReleaseMemberResponse | BaseException] = await asyncio.gather(
             self._group_use.release(group_id, member_id, left.topics),
             *(
                 self._cluster.client(node).call(apis.RELEASE_MEMBER, request, path=path)
                 for node in self._cluster.others()
             ),
+            return_exceptions=True,
         )
+        released = [answer for answer in answers if isinstance(answer, ReleaseMemberResponse)]
+        for failure in answers:
+            if isinstance(failure, ApiError) and not left.error_code:
+                log.info("records of a member that left wait for their locks' end", extra=fields(cause=failure.detail))
+            elif isinstance(failure, BaseException):
+                raise failure
         if left.error_code and not any(answer.share_session or answer.released_records for answer in released):
             raise _unknown(left.error_code, group_id, member_id)
         return Empty()

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.errors import BY_CODE, ApiError, RequestTimedOut
 from sharequeue.protocol.internal import AcquiredEntry, LeaderFetchRequest, LeaderFetchResponse
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest
 from sharequeue.protocol.types import MAX_WAIT_MS
@@ -24,6 +24,9 @@ from sharequeue_gateway.metadata import Topic
 from sharequeue_gateway.routing import MOVED, Partitions, Routing, by_topic
 from sharequeue_gateway.waiting_fetch import WaitingFetch
 
+AT_ONCE_MS: Final = 20
+MOST_PAUSE_S: Final = 0.25
+"""How long a fetch pauses at most that is told at once, time and again, of what it then does not get."""
 MOVED_PAUSE_S: Final = 0.1
 MOVED_PATIENCE_MS: Final = 1000
 """How long leaders that moved are looked for, also by a fetch that does not wait."""
@@ -97,19 +100,24 @@ class RoutedFetch:
             found = await self._repeat(waiting, asked, partitions)
             if found.anything:
                 return found
-        return await self._fetch(waiting, asked, partitions)
+        self._fetcher.routed.add(waiting)
+        try:
+            return await self._fetch(waiting, asked, partitions)
+        finally:
+            self._fetcher.routed.discard(waiting)
 
     async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
         patience_ms = max(asked.limits.deadline_ms, self._clock.now_ms() + MOVED_PATIENCE_MS)
         results: list[AcknowledgementResult] | None = None
         called: list[Node] = []
-        last_look = False
+        last_look = waited = False
+        pause_s = 0.0
         while True:
             mine, others = self._routing.split(asked.group_id, partitions)
             sole = len(others) == 1 and not mine
             if asked.acknowledgements and not sole:
                 return Found()  # what was to go with the fetch must go to several leaders now
-            found = await self._look(waiting, asked, mine, _ordered(others, called), wait=sole)
+            found = await self._look(waiting, asked, mine, _ordered(others, called), wait=sole, last=last_look)
             if found.results is not None:
                 results = found.results
                 asked = asked._replace(acknowledgements=())
@@ -121,6 +129,8 @@ class RoutedFetch:
                 return found
             if found.anything or last_look or waiting.failed_acknowledgement or failed_of(results or ()):
                 return found
+            if not asked.limits.max_records or not asked.limits.max_bytes:
+                return found
             now_ms = self._clock.now_ms()
             if any(fault.error.error.kafka_code in MOVED for fault in found.faults):
                 if now_ms >= patience_ms:
@@ -128,10 +138,21 @@ class RoutedFetch:
                 self._routing.cluster.look_again()
                 await waiting.wait(MOVED_PAUSE_S)
                 continue
-            if len(found.faults) == len(partitions) or now_ms >= asked.limits.deadline_ms:
+            if len(found.faults) == len(partitions):
                 return found
+            if now_ms >= asked.limits.deadline_ms:
+                if not waited:
+                    return found
+                last_look = True
+                continue
             called = await self._wait(waiting, asked, mine, others)
+            waited = True
             last_look = self._remaining_ms(asked) == 0
+            if last_look or self._clock.now_ms() - now_ms > AT_ONCE_MS:
+                pause_s = 0.0
+            else:  # what there is was not taken: it is less than min_bytes, or cannot be read
+                await asyncio.sleep(min(pause_s, self._remaining_ms(asked) / 1000))
+                pause_s = min(max(2 * pause_s, 0.01), MOST_PAUSE_S)
 
     def passes_on(self, asked: Asked, partitions: Partitions, acknowledged: Partitions) -> bool:
         """Whether one other gateway leads everything: it can acknowledge and fetch in one go."""
@@ -149,11 +170,14 @@ class RoutedFetch:
         others: Sequence[tuple[Node, Partitions]],
         *,
         wait: bool,
+        last: bool = False,
     ) -> Found:
-        """Ask every leader once, until the limits are used up. `wait`: the only one may wait until the deadline."""
+        """Ask every leader once, until the limits are used up. `wait`: the only one may wait until the deadline.
+        `last`: the time is over, and what is there is enough."""
+        min_bytes = min(asked.limits.min_bytes, 1) if last else asked.limits.min_bytes
         found = Found()
         if mine:
-            now = asked.limits._replace(deadline_ms=0)
+            now = asked.limits._replace(deadline_ms=0, min_bytes=min_bytes)
             found.acquired, found.faults = await self._local.acquire(
                 waiting, asked.group_id, asked.member_id, mine, now, asked.turn, asked.fetch_id
             )
@@ -167,7 +191,7 @@ class RoutedFetch:
                 topic_partitions=by_topic(partitions),
                 max_records=records_left,
                 max_bytes=bytes_left,
-                min_bytes=asked.limits.min_bytes,
+                min_bytes=min_bytes,
                 max_wait_ms=self._remaining_ms(asked) if wait else 0,
                 batch_size=asked.limits.batch_size,
                 acquire_mode=asked.limits.acquire_mode,
@@ -198,6 +222,9 @@ class RoutedFetch:
                 found.results = [_unknown(error)] * len(request.acknowledgements)
             return
         if answer is None:
+            if request.acknowledgements:
+                late = RequestTimedOut("the fetch ended before its acknowledgements were answered")
+                found.results = [_unknown(late)] * len(request.acknowledgements)
             return  # the client is gone: the leader gives back what it acquired, as it finds nobody to answer
         found.passed_on += [(node, raw) for raw in answer.batches]
         found.faults += [

@@ -84,13 +84,13 @@ class Routing:
     async def fetch_in_session(self, node: Node, group_id: str, request: FetchRequest) -> Answer:
         wait_s = (DEFAULT_MAX_WAIT_MS if request.max_wait_ms is None else min(request.max_wait_ms, MAX_WAIT_MS)) / 1000
         body, headers = await self.cluster.client(node).relay(
-            apis.FETCH_IN_SESSION, request, path={"group": group_id}, deadline_s=wait_s + ANSWER_S
+            apis.FETCH_IN_SESSION, request, path={"group": group_id}, deadline_s=wait_s + ANSWER_S, retry=False
         )
         return Answer(body, headers=_relayed(headers))
 
     async def acknowledge_in_session(self, node: Node, group_id: str, request: AcknowledgeRequest) -> Answer:
         body, headers = await self.cluster.client(node).relay(
-            apis.ACKNOWLEDGE_IN_SESSION, request, path={"group": group_id}, deadline_s=ANSWER_S
+            apis.ACKNOWLEDGE_IN_SESSION, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
         )
         return Answer(body, headers=_relayed(headers))
 

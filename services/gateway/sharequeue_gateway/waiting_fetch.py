@@ -93,3 +93,5 @@ class WaitingFetch:
             return task.result() if task.done() else None
         finally:
             task.cancel()
+            if self.woken:
+                self._event.set()  # what woke it meanwhile is still to be looked at
