@@ -39,8 +39,8 @@ def die(gateway: Gateway, group: str, topic: str, count: int, reason: str = "") 
     (first, *_) = gateway.produce(topic, *range(count))
     assert gateway.acquire(group, topic) == [f"{first}-{first + count - 1}×1"]
     fields = {"reason": reason} if reason else {}
+    letters = _dead(gateway, group)
     assert gateway.settle(group, topic, first, first + count - 1, "reject", **fields) == "applied"
-    letters = sum(gateway.log_ends(f"dlq.{group}")) if first else 0
     wait_until(lambda: _dead(gateway, group) >= letters + count)
 
 
