@@ -66,7 +66,9 @@ class Settling(StreamingQueryListener):
         return found
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        self._runs[str(event.runId)] = _Run(self._spark.streams.get(str(event.id)))
+        query = self._spark.streams.get(str(event.id))
+        if query is not None:  # else it has ended already, and finished nothing
+            self._runs[str(event.runId)] = _Run(query)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         run = self._runs.get(str(event.progress.runId))

@@ -25,6 +25,8 @@ TOGETHER_S: Final = 0.2
 """Locks due this soon are renewed by the same call."""
 RETRY_S: Final = 1.0
 NEVER: Final = math.inf
+IGNORED: Final = "ignored"
+"""What an acknowledgement below the start offset is answered: others have settled the records, or they are deleted."""
 
 
 class Renewing:
@@ -140,7 +142,7 @@ class Renewing:
             results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
         again_at: dict[Delivery, float] = {}
         for renewal, result in zip(renewals, results, strict=True):
-            if result.status not in APPLIED:
+            if result.status not in APPLIED or result.status == IGNORED:
                 again_at[renewal.delivery] = self._not_renewed(renewal, result)
         for delivery in due:
             if lock_timeout_ms is not None and delivery not in again_at:
@@ -159,5 +161,5 @@ class Renewing:
         if (first, last) in delivery.held_runs():  # else a part of it was acknowledged meanwhile
             delivery.lost.update(range(first, last + 1))
             place = f"{delivery.topic}-{delivery.partition} offsets {first} to {last}"
-            log.warning("the lock of %s was lost: %s", place, result.detail)
+            log.warning("the lock of %s was lost: %s", place, result.detail or "the group is past it")
         return time.monotonic()

@@ -554,6 +554,26 @@ def test_locks_are_renewed_while_records_are_being_processed(
     run(main())
 
 
+def test_what_others_have_settled_is_renewed_no_more(
+    run: Run, stack: Stack, client: httpx.Client, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The group is past it and ignores what is said of it: a lock that is asked for then is none."""
+    configure(client, name, share_record_lock_duration_ms=1000)
+
+    async def main() -> None:
+        await produce(stack, name, 0)
+        async with consumers(stack, name, name, acknowledgement="explicit", member_id="m") as consumer:
+            (record,) = await consumer.poll()
+            said = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 0, "type": "accept"}
+            body = {"member_id": "m", "acknowledgements": [said]}
+            path = f"/v1/share-groups/{name}/acknowledge"
+            (await asyncio.to_thread(client.post, path, json=body)).raise_for_status()
+            await until(lambda: bool(record.delivery.lost))
+        assert f"the lock of {name}-0 offsets 0 to 0 was lost" in caplog.text
+
+    run(main())
+
+
 def test_a_group_may_forbid_renewing(run: Run, stack: Stack, client: httpx.Client, name: str) -> None:
     configure(client, name, share_record_lock_duration_ms=1000, share_renew_acknowledge_enable=False)
 

@@ -1,6 +1,6 @@
 """Redriving: a group's dead letters go back to the topics they came from, each once.
 
-By default a redriven record is for the group alone: other groups of the topic skip it (docs/decisions/0010). What is sent
+By default a redriven record is for the group alone: other groups of the topic skip it (docs/decisions/0011). What is sent
 is the source record where the log still has it, with its headers; else what its dead letter copied.
 """
 
