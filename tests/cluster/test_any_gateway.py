@@ -237,3 +237,20 @@ def attempts(clients: list[httpx.Client], group: str) -> float:
     counted = f'sharequeue_topic_partitions_acquire_seconds_count{{group="{group}"}} '
     lines = [line for client in clients for line in client.get("/metrics").text.splitlines()]
     return sum(float(line.removeprefix(counted)) for line in lines if line.startswith(counted))
+
+
+def test_what_another_gateway_leads_is_not_starved(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    """A client that stays at one gateway gets the records of others, though that one always has some of its own."""
+    topic_id = make_topic(clients[0], name, PARTITIONS)
+    leaders = {partition: cluster.leader_of(name, topic_id, partition) for partition in range(PARTITIONS)}
+    asked = cluster.gateways.index(leaders[0])
+    elsewhere = next(partition for partition, leader in leaders.items() if leader is not leaders[0])
+    produce(clients[0], name, 0, 50)
+    produce(clients[0], name, elsewhere, 1)
+    got: set[tuple[int, int]] = set()
+    for _ in range(8):
+        got |= places(fetch(clients[asked], name, topics=[name], max_records=1, max_wait_ms=0))
+    assert (elsewhere, 0) in got
+    assert len([place for place in got if place[0] == 0]) == 7

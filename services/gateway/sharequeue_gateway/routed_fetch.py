@@ -6,6 +6,7 @@ other gateway leads all of it, that one does the waiting too.
 """
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -27,6 +28,9 @@ from sharequeue_gateway.waiting_fetch import WaitingFetch
 AT_ONCE_MS: Final = 20
 MOST_PAUSE_S: Final = 0.25
 """How long a fetch pauses at most that is told at once, time and again, of what it then does not get."""
+REPEAT_PATIENCE_MS: Final = 5000
+OTHERS_FIRST_EVERY: Final = 4
+"""Every so many fetches begin at the other leaders: what this gateway leads may never run dry."""
 MOVED_PAUSE_S: Final = 0.1
 MOVED_PATIENCE_MS: Final = 1000
 """How long leaders that moved are looked for, also by a fetch that does not wait."""
@@ -84,6 +88,7 @@ class RoutedFetch:
         self._local = local
         self._fetcher = fetcher
         self._clock = clock
+        self._turns = itertools.count(1)
 
     async def fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
         """Acquire from the partitions wherever they are led; wait until the deadline while there is nothing.
@@ -98,7 +103,7 @@ class RoutedFetch:
             return found
         if asked.fetch_id is not None:
             found = await self._repeat(waiting, asked, partitions)
-            if found.anything:
+            if found.anything or found.faults or waiting.over:
                 return found
         self._fetcher.routed.add(waiting)
         try:
@@ -176,16 +181,22 @@ class RoutedFetch:
         `last`: the time is over, and what is there is enough."""
         min_bytes = min(asked.limits.min_bytes, 1) if last else asked.limits.min_bytes
         found = Found()
-        if mine:
-            now = asked.limits._replace(deadline_ms=0, min_bytes=min_bytes)
-            found.acquired, found.faults = await self._local.acquire(
-                waiting, asked.group_id, asked.member_id, mine, now, asked.turn, asked.fetch_id
-            )
-        for node, partitions in others:
+        others_first = next(self._turns) % OTHERS_FIRST_EVERY == 0
+        leaders: list[tuple[Node, Partitions]] = [(self._routing.cluster.me, mine)] if mine else []
+        for node, partitions in [*others, *leaders] if others_first else [*leaders, *others]:
             records_left = asked.limits.max_records - found.records()
             bytes_left = asked.limits.max_bytes - found.size()
             if waiting.over or (found.anything and (records_left <= 0 or bytes_left <= 0)):
                 break
+            if node == self._routing.cluster.me:
+                limits = asked.limits._replace(
+                    deadline_ms=0, min_bytes=min_bytes, max_records=records_left, max_bytes=bytes_left
+                )
+                found.acquired, faults = await self._local.acquire(
+                    waiting, asked.group_id, asked.member_id, partitions, limits, asked.turn, asked.fetch_id
+                )
+                found.faults += faults
+                continue
             request = LeaderFetchRequest(
                 member_id=asked.member_id,
                 topic_partitions=by_topic(partitions),
@@ -236,7 +247,22 @@ class RoutedFetch:
             found.results = answer.acknowledgement_results
 
     async def _repeat(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
-        """What an earlier fetch of the same id acquired and still holds, wherever it is led."""
+        """What an earlier fetch of the same id acquired and still holds, wherever it is led.
+
+        Leaders that moved are looked for: without their word the fetch must not acquire anew.
+        """
+        patience_ms = self._clock.now_ms() + REPEAT_PATIENCE_MS
+        while True:
+            found = await self._repeat_once(waiting, asked, partitions)
+            if not any(fault.error.error.kafka_code in MOVED for fault in found.faults):
+                found.faults.clear()  # what is no error of leadership is told by the new fetch
+                return found
+            if found.anything or waiting.over or self._clock.now_ms() >= patience_ms:
+                return found
+            self._routing.cluster.look_again()
+            await waiting.wait(MOVED_PAUSE_S)
+
+    async def _repeat_once(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
         found = Found()
         held = await self._local.places_of(asked.group_id, asked.member_id, asked.fetch_id or "")
         mine, others = self._routing.split(
@@ -259,7 +285,6 @@ class RoutedFetch:
                 with_records=asked.with_records,
             )
             await self._ask(waiting, asked, node, led_there, request, found)
-        found.faults.clear()
         return found
 
     async def _wait(

@@ -35,6 +35,8 @@ MOVED: Final = frozenset({6, 7, 15, 74})
 ANSWER_S: Final = 12.0
 """How long another gateway may take beyond what the request itself may wait."""
 YIELD_S: Final = 2.0
+GONE_YIELD_S: Final = 0.75
+"""Of a gateway that is not in the generation any more: it leaves, which takes milliseconds, or it is dead or paused."""
 
 
 def by_topic(partitions: Partitions) -> list[TopicPartitions]:
@@ -138,9 +140,10 @@ class Routing:
         await asyncio.gather(*(self._take(node, names) for node, names in by_node.items()))
 
     async def _take(self, node: Node, names: list[SharePartitionName]) -> None:
+        deadline_s = YIELD_S if node in self.cluster.generation.nodes else GONE_YIELD_S
         try:
             await self.cluster.client(node).call(
-                apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=names), deadline_s=YIELD_S, retry=False
+                apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=names), deadline_s=deadline_s, retry=False
             )
         except ApiError:
             self.cluster.gone(node)
