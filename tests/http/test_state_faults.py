@@ -162,18 +162,19 @@ def test_lg_007_the_lag_is_the_same_after_a_restart(gateway: Gateway, stack: Sta
 
 
 @pytest.mark.parametrize(
-    ("how", "fields"),
-    [("read", {"leader_epoch": NEWER}), ("initialize", {"state_epoch": NEWER, "start_offset": 0})],
+    ("how", "fields", "answered"),
+    [("read", {"leader_epoch": NEWER}, 6), ("initialize", {"state_epoch": NEWER, "start_offset": 0}, 121)],
     ids=["74", "124"],
 )
-def test_pw_013_a_fenced_write_answers_6(
-    gateway: Gateway, state: Callable[..., Any], name: str, how: str, fields: dict[str, int]
+def test_pw_013_a_fenced_write_is_refused(
+    gateway: Gateway, state: Callable[..., Any], name: str, how: str, fields: dict[str, int], answered: int
 ) -> None:
+    """The gateway looks for who leads and asks again: after 124 it leads itself, and in the new state nobody holds it."""
     gateway.produce_batches(name, 2)
     gateway.acquire(name, name)
     assert state(how, **fields) == 0
     response = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 1, "accept")])
-    assert outcomes(response) == [6]
+    assert outcomes(response) == [answered]
     assert response.json()["results"][0]["status"] == "failed"
 
 
