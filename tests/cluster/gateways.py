@@ -1,5 +1,6 @@
 """The gateways of a stack as the tests of the cluster see them."""
 
+import re
 import time
 
 import httpx
@@ -9,6 +10,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack import ServiceProcess, Stack
 
 READY_S = 20
+WAITING = re.compile(r"^sharequeue_waiting_fetches (\S+)$", re.MULTILINE)
 
 
 class GatewayCluster:
@@ -47,6 +49,17 @@ class GatewayCluster:
             return []
         known: list[str] = answer.get("gateways", [])
         return known
+
+    def wait_until_waiting(self, there: bool = True) -> None:
+        """Wait until some fetch waits at any gateway that answers; with False, until none does."""
+        deadline = time.monotonic() + READY_S
+        while (self._waiting() > 0) is not there:
+            assert time.monotonic() < deadline, f"{self._waiting()} fetches wait"
+            time.sleep(0.02)
+
+    def _waiting(self) -> int:
+        texts = [httpx.get(f"{gateway.url}/metrics", timeout=5).text for gateway in self.gateways if gateway.alive()]
+        return sum(int(float(number)) for text in texts for number in WAITING.findall(text))
 
     def leader_of(self, group: str, topic_id: str, partition: int) -> ServiceProcess:
         """Who leads a share-partition while all gateways live."""

@@ -43,14 +43,16 @@ def test_max_records_holds_over_all_leaders(clients: list[httpx.Client], name: s
         assert len(places(answer)) == wanted
 
 
-def test_a_poll_through_any_gateway_wakes_for_a_record_of_any_leader(clients: list[httpx.Client], name: str) -> None:
+def test_a_poll_through_any_gateway_wakes_for_a_record_of_any_leader(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
     make_topic(clients[0], name, PARTITIONS)
     for client in clients:
         fetch(client, name, topics=[name], max_wait_ms=0)
     for partition in range(PARTITIONS):
         with ThreadPoolExecutor(1) as pool:
             poll = pool.submit(fetch, clients[partition % 3], name, topics=[name], max_wait_ms=20_000)
-            time.sleep(0.3)  # the poll is on its way; a record that comes before is found as well
+            cluster.wait_until_waiting()
             started = time.monotonic()
             produce(clients[(partition + 1) % 3], name, partition, 1)
             answer = poll.result(10)
@@ -58,13 +60,15 @@ def test_a_poll_through_any_gateway_wakes_for_a_record_of_any_leader(clients: li
         assert places(answer) == {(partition, 0)}
 
 
-def test_a_poll_of_one_partition_wakes_through_every_gateway(clients: list[httpx.Client], name: str) -> None:
+def test_a_poll_of_one_partition_wakes_through_every_gateway(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
     make_topic(clients[0], name, 1)
     fetch(clients[0], name, topics=[name], max_wait_ms=0)
     for turn, client in enumerate(clients):
         with ThreadPoolExecutor(1) as pool:
             poll = pool.submit(fetch, client, name, topics=[name], max_wait_ms=20_000, member_id="m")
-            time.sleep(0.3)  # as above
+            cluster.wait_until_waiting()
             produce(clients[(turn + 1) % 3], name, 0, 1)
             answer = poll.result(10)
         assert places(answer) == {(0, turn)}
@@ -85,7 +89,7 @@ def test_a_client_that_hangs_up_at_one_gateway_holds_nothing_at_another(
             pass
         else:
             raise AssertionError("the poll was to wait")
-    time.sleep(0.2)  # the hang-up travels over two connections
+    cluster.wait_until_waiting(False)  # the hang-up travels over two connections
     produce(clients[0], name, 0, 1)
     answer = fetch(clients[1], name, topics=[name], max_wait_ms=5000)
     assert places(answer) == {(0, 0)}

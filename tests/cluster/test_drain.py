@@ -59,7 +59,7 @@ def test_a_poll_that_waits_at_a_leader_goes_on_when_it_leaves(
     wanted = [{"topic": name, "partitions": led[:1]}]
     with ThreadPoolExecutor(1) as pool:
         poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, max_wait_ms=25_000)
-        time.sleep(0.3)  # it waits at the leader; one that comes later goes to the new one, which is right too
+        cluster.wait_until_waiting()
         since = leave(leaver)
         assert_left(leaver, since)
         produce(clients[0], name, led[0], 1)
@@ -76,7 +76,7 @@ def test_a_poll_through_a_gateway_that_leaves_is_answered(
         wanted = [{"topic": name, "partitions": partitions}]
         with ThreadPoolExecutor(1) as pool:
             poll = pool.submit(fetch, client, name, topic_partitions=wanted, max_wait_ms=25_000)
-            time.sleep(0.3)  # it waits here, or at another leader
+            cluster.wait_until_waiting()
             since = leave(leaver)
             assert poll.result(AT_ONCE_S)["batches"] == []
             assert_left(leaver, since)
@@ -150,8 +150,8 @@ def test_a_forwarded_poll_wakes_for_what_comes_back(
     assert places(held) == {(partition, 0)}
     with ThreadPoolExecutor(1) as pool:
         poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, member_id="n", max_wait_ms=25_000)
-        time.sleep(0.3)  # it waits; one that comes later finds the record
         if how == "released":
+            cluster.wait_until_waiting()
             acknowledge(clients[2], name, held, "release")
         answer = poll.result(AT_ONCE_S)
     assert places(answer) == {(partition, 0)}

@@ -112,7 +112,7 @@ def test_a_poll_goes_on_when_leadership_moves(cluster: GatewayCluster, clients: 
     wanted = [{"topic": name, "partitions": [partition]}]
     with ThreadPoolExecutor(1) as pool:
         poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, max_wait_ms=20_000)
-        time.sleep(0.3)  # the poll waits at the leader
+        cluster.wait_until_waiting()
         victim.kill()
         cluster.wait_until_known(others(cluster, victim))
         produce(clients[0], name, partition, 1)

@@ -296,11 +296,14 @@ class Leader:
             if not new_epoch.done():
                 raise CoordinatorNotAvailable("the group coordinator gives no leader epoch now; try again in a moment")
 
+    async def _raise_epoch(self) -> None:
+        epoch = await self._cluster.next_leader_epoch()
+        self._loader.leader_epoch = max(self._loader.leader_epoch, epoch)  # or a generation came meanwhile
+
     async def _take_new_epoch(self) -> None:
         while True:
             try:
-                epoch = await self._cluster.next_leader_epoch()
-                self._loader.leader_epoch = max(self._loader.leader_epoch, epoch)  # or a generation came meanwhile
+                await self._raise_epoch()
                 break
             except Exception as fault:  # whatever it is: before there is one nothing may be loaded
                 log.warning("no new leader epoch yet", extra=fields(cause=repr(fault)))
@@ -314,8 +317,7 @@ class Leader:
 
     async def _take_higher_epoch(self) -> None:
         try:
-            epoch = await self._cluster.next_leader_epoch()
-            self._loader.leader_epoch = max(self._loader.leader_epoch, epoch)
+            await self._raise_epoch()
         except ApiError as error:
             log.info("no higher leader epoch", extra=fields(cause=error.detail))
         finally:

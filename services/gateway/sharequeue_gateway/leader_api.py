@@ -85,12 +85,11 @@ class LeaderApi:
                 self._fetcher.give_back(member_id, acquired)
         finally:
             waiting.close()
-        config = self._metadata.config(group_id)
         body = b'{"batches":[%b],"errors":%b,"acknowledgement_results":%b,"acquisition_lock_timeout_ms":%d}' % (
             b",".join(fetched_entries(acquired, with_records=request.with_records)),
             encode([partition_error(fault) for fault in faults]),
             encode(results),
-            30_000 if config is None else config.record_lock_duration_ms,
+            self._metadata.lock_duration_ms(group_id),
         )
         return Answer(body)
 
@@ -110,11 +109,10 @@ class LeaderApi:
         results = await self._acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic
         )
-        config = self._metadata.config(group_id)
         return AcknowledgeResponse(
             results=results,
             failed_count=0,
-            acquisition_lock_timeout_ms=30_000 if config is None else config.record_lock_duration_ms,
+            acquisition_lock_timeout_ms=self._metadata.lock_duration_ms(group_id),
         )
 
     async def await_records(self, call: Call) -> Empty:

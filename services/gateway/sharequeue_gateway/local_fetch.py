@@ -1,7 +1,7 @@
 """Fetches of what this gateway leads: acquired, locked in Redis before it is told, given back if nobody is there."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 
 from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.service import Clock
@@ -9,12 +9,10 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.lock_timers import fetch_key
-from sharequeue_gateway.metadata import Topic
 from sharequeue_gateway.record_log import TopicPartition
 from sharequeue_gateway.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.routing import Partitions
 from sharequeue_gateway.waiting_fetch import WaitingFetch
-
-Partitions = Sequence[tuple[Topic, int]]
 
 
 class LocalFetch:

@@ -30,6 +30,7 @@ from sharequeue.protocol.types import topic_name_fault
 log = logging.getLogger(__name__)
 
 FEED_WAIT_MS = 20_000
+DEFAULT_LOCK_DURATION_MS = 30_000
 AWAY_DEADLINE_S = 1.0
 
 
@@ -146,6 +147,11 @@ class Metadata:
 
     def config(self, group_id: str) -> ShareGroupConfig | None:
         return self._configs.get(group_id)
+
+    def lock_duration_ms(self, group_id: str) -> int:
+        """How long fresh locks of a group last, as far as is known here."""
+        config = self._configs.get(group_id)
+        return DEFAULT_LOCK_DURATION_MS if config is None else config.record_lock_duration_ms
 
     async def initialize(
         self, group_id: str, partitions_by_topic_id: Mapping[str, list[int]]

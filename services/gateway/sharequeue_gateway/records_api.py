@@ -236,7 +236,7 @@ class RecordsApi:
         failed_count = failed_of(results)
         body = fetch_answer(
             asked.member_id,
-            found.lock_duration_ms or self._lock_duration_ms(asked.group_id),
+            found.lock_duration_ms or self._metadata.lock_duration_ms(asked.group_id),
             found.acquired,
             results,
             failed_count,
@@ -245,10 +245,6 @@ class RecordsApi:
             passed_on=[raw for _, raw in found.passed_on],
         )
         return Answer(body, headers=_headers(failed_count))
-
-    def _lock_duration_ms(self, group_id: str) -> int:
-        config = self._metadata.config(group_id)
-        return 30_000 if config is None else config.record_lock_duration_ms
 
     # Acknowledge
 
@@ -280,7 +276,7 @@ class RecordsApi:
         response = messages.AcknowledgeResponse(
             results=results,
             failed_count=failed_count,
-            acquisition_lock_timeout_ms=self._lock_duration_ms(group_id),
+            acquisition_lock_timeout_ms=self._metadata.lock_duration_ms(group_id),
         )
         return Answer(encode(response), headers=_headers(failed_count))
 
