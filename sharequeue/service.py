@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import uvicorn
 import uvloop
@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 Loop = Callable[[], Awaitable[None]]
 ReadinessCheck = Callable[[], Awaitable[Readiness]]
+
+KEEP_ALIVE_S: Final = 75
+"""How long an idle connection stays open: longer than clients and proxies commonly keep theirs, so that they close it."""
 
 
 class Clock:
@@ -145,6 +148,7 @@ async def _serve(service: Service, listener: socket.socket) -> None:
         proxy_headers=False,
         log_config=None,
         access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         lifespan="off",
         timeout_graceful_shutdown=5,
         server_header=False,

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
-import yarl
 
+from sharequeue.http_client import CannotConnect, ConnectionLost, Connections
 from sharequeue.log import REQUEST
 from sharequeue.protocol.apis import Api, path_of
 from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, RequestTimedOut, exception_type
@@ -31,7 +30,7 @@ SHORTEST_ATTEMPT_S: Final = 0.05  # with less time left a definite failure would
 
 
 class Client:
-    """Calls another service, or the gateway: one session, one retry policy.
+    """Calls another service, or the gateway: one set of connections, one retry policy.
 
     A refused connection and a definite retriable answer (503, 429) are tried again; a lost answer only if the call is
     idempotent. All attempts together end at the deadline.
@@ -43,14 +42,11 @@ class Client:
         self.base_url = base_url.rstrip("/")
         self._headers = {} if cluster_token is None else {"Authorization": f"Bearer {cluster_token}"}
         self._deadline_s = deadline_s
-        self._connections = connections
-        self._session: aiohttp.ClientSession | None = None
+        self._connections = Connections(self.base_url, connections)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
     async def close(self) -> None:
-        session, self._session = self._session, None  # who calls meanwhile gets a new one
-        if session is not None:
-            await session.close()
+        self._connections.close()
 
     async def call(
         self,
@@ -105,10 +101,10 @@ class Client:
     ) -> tuple[bytes, Mapping[str, str]]:
         """As `exchange`, but with the answer's headers, for who passes it on."""
         deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
-        url = self.base_url + (path_of(api, **path) if path else api.path)
+        target = path_of(api, **path) if path else api.path
         if api.query_parameters and request is not None:
             query = {name: str(value) for name, value in msgspec.to_builtins(request).items() if value is not None}
-            url += f"?{urlencode(query)}" if query else ""
+            target += f"?{urlencode(query)}" if query else ""
             request = None
         body = request if request is None or isinstance(request, bytes) else encode(request)
         all_headers = {**self._headers, **_context_headers(), **(headers or {})}
@@ -118,7 +114,7 @@ class Client:
         definite = True
         while True:
             try:
-                return await self._attempt(api, url, body, all_headers, deadline)
+                return await self._attempt(api, target, body, all_headers, deadline)
             except ApiError as error:
                 definite = error.definite = definite and error.definite
                 may_repeat = error.error.retriable and (definite or api.idempotent)
@@ -129,34 +125,24 @@ class Client:
                 pause_s = min(pause_s * 2, 1.0)
 
     async def _attempt(
-        self, api: Api, url: str, body: bytes | None, headers: dict[str, str], deadline: float
+        self, api: Api, target: str, body: bytes | None, headers: dict[str, str], deadline: float
     ) -> tuple[bytes, Mapping[str, str]]:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=60),
-                skip_auto_headers=("User-Agent", "Accept-Encoding") if self._headers else (),
-            )
-        remaining_s = max(deadline - time.monotonic(), 0.001)
+        deadline = max(deadline, time.monotonic() + 0.001)
         try:
-            async with self._session.request(
-                api.method,
-                yarl.URL(url, encoded=True),
-                data=body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=remaining_s),
-            ) as response:
-                answer = await response.read()
-        except aiohttp.ClientConnectorError as fault:
+            status, answer_headers, answer = await self._connections.request(
+                api.method, target, headers, body, deadline
+            )
+        except CannotConnect as fault:
             raise CoordinatorNotAvailable(f"cannot reach {self.base_url}: {fault}") from fault
         except TimeoutError as fault:
             raise RequestTimedOut(f"{self.base_url} did not answer {api.operation_id} in time") from fault
-        except aiohttp.ClientError as fault:
-            raise RequestTimedOut(f"the connection to {self.base_url} was lost: {fault!r}") from fault
-        if response.status < 400:
+        except ConnectionLost as fault:
+            raise RequestTimedOut(f"the connection to {self.base_url} was lost: {fault}") from fault
+        if status < 400:
             if api.response is not None and not answer:
                 raise ApiError(f"{self.base_url} answered {api.operation_id} with nothing", status=502)
-            return answer, response.headers
-        raise _error_of(answer, response.status, response.headers.get("Retry-After"))
+            return answer, answer_headers
+        raise _error_of(answer, status, answer_headers.get("retry-after"))
 
 
 def _context_headers() -> dict[str, str]:

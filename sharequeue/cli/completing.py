@@ -36,12 +36,13 @@ def _ask(context: click.Context, api: apis.Api, query: object) -> object:
         client = Client(url)
         try:
             return await client.call(api, query, deadline_s=DEADLINE_S, retry=False)
-        except ApiError:
-            return None
         finally:
             await client.close()
 
-    return asyncio.run(ask())
+    try:
+        return asyncio.run(ask())
+    except (ApiError, ValueError):
+        return None
 
 
 @click.command()

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
-import aiohttp
 import click
 import msgspec
 from rich.console import Console
@@ -20,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sharequeue.client import AcknowledgementError, ApiError
+from sharequeue.http_client import CannotConnect, ConnectionLost
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.wire import Client
@@ -36,10 +36,19 @@ T = TypeVar("T")
 Command = Callable[..., Any]
 
 
+def _checked_url(context: click.Context, option: click.Parameter, url: str) -> str:
+    try:
+        Client(url)
+    except ValueError as fault:
+        raise click.BadParameter(str(fault)) from None
+    return url
+
+
 def url_option(command: Command) -> Command:
     return click.option(
         "--url",
         envvar="SHAREQUEUE_URL",
+        callback=_checked_url,
         default="http://127.0.0.1:8080",
         show_default=True,
         show_envvar=True,
@@ -58,7 +67,7 @@ def say(text: str) -> None:
 
 def unreachable(error: ApiError) -> bool:
     """Whether the service did not answer at all."""
-    return isinstance(error.__cause__, aiohttp.ClientError | TimeoutError | OSError)
+    return isinstance(error.__cause__, CannotConnect | ConnectionLost | TimeoutError)
 
 
 def run(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

@@ -457,6 +457,10 @@ def test_a_service_that_is_not_there(run: Run, name: str) -> None:
             assert done.stdout == b""
 
 
+def test_what_is_not_a_url_is_said(run: Run) -> None:
+    assert b"http://host:port" in run("topics", "--url", "gateway:8080", code=WRONG_USAGE).stderr
+
+
 def test_usage_is_explained(run: Run) -> None:
     assert b"No such command" in run("produc", code=WRONG_USAGE).stderr
     for command in (("produce",), ("consume",), ("topics", "create"), ("groups", "config")):

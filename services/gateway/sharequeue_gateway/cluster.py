@@ -7,6 +7,7 @@ asked whether records may be acquired.
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, NamedTuple
@@ -110,7 +111,9 @@ class Cluster:
         """A client of another gateway. Its connections are not limited: what is urgent must not queue behind polls."""
         client = self._clients.get(node.url)
         if client is None:
-            client = self._clients[node.url] = Client(node.url, cluster_token=self._cluster_token, connections=0)
+            client = self._clients[node.url] = Client(
+                node.url, cluster_token=self._cluster_token, connections=sys.maxsize
+            )
         return client
 
     # Epochs and leases

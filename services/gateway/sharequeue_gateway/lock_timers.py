@@ -113,6 +113,8 @@ class LockTimers:
 
     def __init__(self, redis: Redis, clock: Clock, node_id: str, timeout_ms: int) -> None:
         self._redis = redis
+        self._writer = redis.client()
+        """On a connection of its own: taking one from the pool costs as much as a write."""
         self._clock = clock
         self._node_id = node_id
         self._due_set = due_set(node_id)
@@ -207,22 +209,24 @@ class LockTimers:
                 place = f"{write.key.topic_id}:{write.key.partition}"
                 commands.append(["HSET", f"sharequeue:fetch:{name}", place, value])
                 commands.append(["PEXPIRE", f"sharequeue:fetch:{name}", ttl_ms])
-        answers = await self._execute(commands)
+        answers = await self._execute(commands, self._writer)
         return answers[: len(writes)]
 
-    async def _execute(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    async def _execute(self, commands: Sequence[Sequence[Any]], redis: Redis | None = None) -> list[Any]:
         """Run commands in one round trip; a Redis that lost the scripts is given them again."""
+        redis = redis or self._redis
         try:
-            return await self._execute_once(commands)
+            return await self._execute_once(redis, commands)
         except NoScriptError:
             await self._redis.script_load(_WRITE_SCRIPT)
             await self._redis.script_load(_LOAD_SCRIPT)
-            return await self._execute_once(commands)
+            return await self._execute_once(redis, commands)
 
-    async def _execute_once(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    @staticmethod
+    async def _execute_once(redis: Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
         if len(commands) == 1:
-            return [await self._redis.execute_command(*commands[0])]  # type: ignore[no-untyped-call]
-        pipeline = self._redis.pipeline(transaction=False)
+            return [await redis.execute_command(*commands[0])]  # type: ignore[no-untyped-call]
+        pipeline = redis.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
         answers: list[Any] = await pipeline.execute()

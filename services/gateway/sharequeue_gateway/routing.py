@@ -48,7 +48,7 @@ def by_topic(partitions: Partitions) -> list[TopicPartitions]:
 
 
 def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
-    failed = headers.get("Acknowledge-Failed")
+    failed = headers.get("acknowledge-failed")
     return (JSON,) if failed is None else (JSON, (b"acknowledge-failed", failed.encode()))
 
 

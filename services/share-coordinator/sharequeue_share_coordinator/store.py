@@ -26,6 +26,12 @@ WHERE (SELECT count(*) FROM held) = cardinality($1)
 ORDER BY t.n
 """
 
+APPEND_ONE: Final = """
+INSERT INTO share_state.share_records (key_id, kind, record)
+SELECT $3, $4, $5
+WHERE EXISTS (SELECT FROM share_state.shards s WHERE s.shard = $1 AND s.owner_epoch = $2 FOR KEY SHARE)
+"""
+
 LOAD: Final = """
 SELECT k.key_id, k.group_id, k.topic_id, k.partition, r.record
 FROM unnest($1::text[], $2::uuid[], $3::int[]) AS t(group_id, topic_id, partition)
@@ -42,7 +48,13 @@ class LoadedKey(NamedTuple):
 
 async def append(connection: Any, epochs: Mapping[int, int], rows: Sequence[tuple[int, Row]]) -> bool:
     """Append rows, all or none. Returns: False if one of the shards has another owner; nothing is written then."""
-    status: str = await connection.execute(
+    status: str
+    if len(rows) == 1:
+        ((of_shard, epoch),) = epochs.items()
+        ((key_id, row),) = rows
+        status = await connection.execute(APPEND_ONE, of_shard, epoch, key_id, row.kind, encode_row(row))
+        return status == "INSERT 0 1"
+    status = await connection.execute(
         APPEND,
         list(epochs),
         list(epochs.values()),

@@ -19,26 +19,36 @@ Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool prox
 _END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
   WHERE b.topic_id = p.topic_id AND b.partition = p.partition ORDER BY b.base_offset DESC LIMIT 1), 0))"""
 
+_MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND EXISTS (
+    SELECT 1 FROM log.partitions p
+    WHERE p.topic_id = {{topic_id}} AND p.partition = {{partition}} AND NOT p.deleted AND {_END} = {{base_offset}})"""
+
+_COLUMNS: Final = "topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records"
+
 APPEND = f"""
 WITH input AS (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[])
-    AS t(topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)),
+    AS t({_COLUMNS})),
 heads AS (
   SELECT * FROM unnest($9::uuid[], $10::int[], $11::bigint[], $12::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
 allowed AS MATERIALIZED (
   SELECT h.topic_id, h.partition FROM heads h
-  WHERE pg_try_advisory_xact_lock(h.lock_key) AND EXISTS (
-    SELECT 1 FROM log.partitions p
-    WHERE p.topic_id = h.topic_id AND p.partition = h.partition AND NOT p.deleted AND {_END} = h.base_offset))
-INSERT INTO log.record_batches
-  (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
+  WHERE {_MAY_APPEND.format(lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset")})
+INSERT INTO log.record_batches ({_COLUMNS})
 SELECT i.* FROM input i JOIN allowed USING (topic_id, partition) ORDER BY i.topic_id, i.partition, i.base_offset
 RETURNING append_id
 """
 
-INSERT = """
-INSERT INTO log.record_batches
-  (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
+APPEND_ONE = f"""
+INSERT INTO log.record_batches ({_COLUMNS})
+SELECT $1, $2, $3, $4, $5, $6, $7, $8
+WHERE {_MAY_APPEND.format(lock_key="$9", topic_id="$1", partition="$2", base_offset="$3")}
+RETURNING append_id
+"""
+"""As APPEND for the one batch that most commits hold: a third of the server's time, and planned once."""
+
+INSERT = f"""
+INSERT INTO log.record_batches ({_COLUMNS})
 SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[])
 """
 
@@ -91,6 +101,10 @@ def columns(batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> list[list[
 
 async def append(connection: Connection, batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> set[UUID]:
     """Insert batches wherever nobody else appends and the end is where they begin. Returns: append ids inserted."""
+    if len(batches) == 1:
+        arguments = [column[0] for column in columns(batches)]
+        rows = await connection.fetch(APPEND_ONE, *arguments, lock_key(*batches[0][:2]))
+        return {row[0] for row in rows}
     heads: dict[tuple[str, int], int] = {}
     for topic_id, partition, batch, _ in batches:
         heads.setdefault((topic_id, partition), batch.base_offset)

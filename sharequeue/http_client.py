@@ -1,0 +1,210 @@
+"""HTTP/1.1 as the calling end speaks it: connections that stay open, one request at a time on each, one write for each.
+
+Framing is httptools', which uvicorn uses too. No redirects, cookies, proxies or compression: no service answers so.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import httptools
+
+IDLE_S: Final = 30.0
+"""A connection that was idle for longer is not used again: services and proxies close theirs later than that."""
+
+
+class CannotConnect(Exception):
+    """The request was not sent."""
+
+
+class ConnectionLost(Exception):
+    """The request was sent, in part at least; what became of it is not known."""
+
+
+class HttpAnswer(NamedTuple):
+    """`headers`: by lower-case name."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connections:
+    """The connections to one service: those in use, at most `most`, and those that wait to be used again."""
+
+    def __init__(self, base_url: str, most: int) -> None:
+        """Raises: ValueError: not a URL of http or https."""
+        parts = urlsplit(base_url)
+        try:
+            port = parts.port
+        except ValueError:  # not a number, or too high a one
+            port = 0
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+            raise ValueError(f"{base_url!r} is not a URL of the form http://host:port")
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._host = parts.hostname
+        self._port = port or (443 if self._tls else 80)
+        self._path = parts.path.rstrip("/")
+        self._host_header = parts.netloc.rpartition("@")[2]
+        self._free = asyncio.Semaphore(most)
+        self._idle: list[_Connection] = []
+
+    async def request(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, deadline: float
+    ) -> HttpAnswer:
+        """Make one request.
+
+        Args:
+            target: the encoded path and query, below the base URL.
+            deadline: on the clock of `time.monotonic`.
+        Raises: CannotConnect; ConnectionLost; TimeoutError: sent, and not answered before the deadline;
+            ValueError: a header that cannot be one.
+        """
+        lines = [f"{method} {self._path}{target} HTTP/1.1", f"Host: {self._host_header}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if body is not None or method != "GET":
+            lines.append(f"Content-Length: {len(body or b'')}")
+        head = "\r\n".join(lines)
+        if head.count("\n") >= len(lines) or head.count("\r") >= len(lines) or "\0" in head:
+            raise ValueError("a header must not hold line breaks")
+        if self._free.locked():
+            try:
+                async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
+                    await self._free.acquire()
+            except TimeoutError as fault:
+                raise CannotConnect("all connections are in use") from fault
+        else:
+            await self._free.acquire()
+        try:
+            connection = self._take() or await self._open(deadline)
+            return await connection.exchange(f"{head}\r\n\r\n".encode(), body, deadline)
+        finally:
+            self._free.release()
+
+    def _take(self) -> "_Connection | None":
+        oldest = time.monotonic() - IDLE_S
+        while self._idle:
+            connection = self._idle.pop()  # the one used last: the others may be closed one day
+            if connection.usable and connection.idle_since > oldest:
+                return connection
+            connection.close()
+        return None
+
+    async def _open(self, deadline: float) -> "_Connection":
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self._idle), self._host, self._port, ssl=self._tls
+                )
+        except TimeoutError as fault:
+            raise CannotConnect("it does not accept connections in time") from fault
+        except OSError as fault:
+            raise CannotConnect(str(fault)) from fault
+        return connection
+
+    def close(self) -> None:
+        """Close the connections that are idle; the others end with their requests."""
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection; httptools calls the methods `on_…` as an answer comes in."""
+
+    def __init__(self, idle: list["_Connection"]) -> None:
+        self._idle = idle
+        self._transport: Any = None
+        self._parser: Any = None
+        self._answer: asyncio.Future[HttpAnswer] | None = None
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._headed = False
+        self.usable = True
+        self.idle_since = 0.0
+
+    async def exchange(self, head: bytes, body: bytes | None, deadline: float) -> HttpAnswer:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[HttpAnswer] = loop.create_future()
+        self._answer = answer
+        self._parser = httptools.HttpResponseParser(self)
+        self._headed = False
+        if body:
+            self._transport.writelines((head, body))
+        else:
+            self._transport.write(head)
+        timer = loop.call_later(max(deadline - time.monotonic(), 0), self._end, TimeoutError())
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            if not answer.done() or answer.cancelled():  # who asked is gone; an answer may still come
+                self.close()
+
+    def close(self) -> None:
+        self.usable = False
+        self._transport.close()
+
+    def _end(self, fault: Exception) -> None:
+        self.usable = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(fault)
+        self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None or self._answer.done():
+            self._end(ConnectionLost("it answered what was not asked"))
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as fault:
+            self._end(ConnectionLost(f"what it answered is not HTTP: {fault}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.usable = False
+        if self._answer is None or self._answer.done():
+            return
+        ends_with_it = "content-length" not in self._headers and "transfer-encoding" not in self._headers
+        if exc is None and self._headed and ends_with_it:
+            self.on_message_complete()
+        else:
+            self._answer.set_exception(ConnectionLost(str(exc) if exc else "it was closed before the answer was whole"))
+
+    # httptools.HttpResponseParser
+
+    def on_message_begin(self) -> None:
+        self._headers = {}
+        self._body = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._headed = True
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # only word that the answer is yet to come
+            self._headed = False
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if self.usable and self._parser.should_keep_alive():
+            self.idle_since = time.monotonic()
+            self._idle.append(self)
+        else:
+            self.usable = False
+            self._transport.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(HttpAnswer(status, self._headers, body))

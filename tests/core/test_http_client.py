@@ -1,0 +1,235 @@
+"""The HTTP client against a server that answers byte by byte what a test says."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from sharequeue import http_client
+from sharequeue.http_client import CannotConnect, ConnectionLost, Connections, HttpAnswer
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Server:
+    """Answers each request with what `answer` makes of its bytes; None: closes instead."""
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.closed = asyncio.Event()
+        self.answer: Callable[[int], Any] = lambda number: OK
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = 0
+                for line in head.lower().split(b"\r\n"):
+                    if line.startswith(b"content-length:"):
+                        length = int(line.partition(b":")[2])
+                self.requests.append(head + await reader.readexactly(length))
+                answer = self.answer(len(self.requests))
+                for part in (answer,) if isinstance(answer, bytes) else answer:
+                    if part is None:
+                        return
+                    writer.write(part)
+                    await writer.drain()
+                    await asyncio.sleep(0.005)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+            self.closed.set()
+
+
+def run(work: Callable[[Server, str], Awaitable[None]]) -> None:
+    async def main() -> None:
+        server = Server()
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        async with listening:
+            await work(server, f"http://127.0.0.1:{port}/base")
+
+    asyncio.run(main())
+
+
+async def get(connections: Connections, seconds: float = 5, **headers: str) -> HttpAnswer:
+    return await connections.request("GET", "/x?y=1", headers, None, time.monotonic() + seconds)
+
+
+def test_a_request_is_one_message_and_its_connection_is_used_again() -> None:
+    async def work(server: Server, url: str) -> None:
+        connections = Connections(url, 4)
+        deadline = time.monotonic() + 5
+        first = await connections.request("POST", "/x", {"A": "b"}, b"body", deadline)
+        assert (first.status, first.headers, first.body) == (200, {"content-length": "2"}, b"ok")
+        await connections.request("POST", "/x", {}, None, deadline)
+        await get(connections)
+        host = url.removeprefix("http://").removesuffix("/base").encode()
+        assert server.requests == [
+            b"POST /base/x HTTP/1.1\r\nHost: " + host + b"\r\nA: b\r\nContent-Length: 4\r\n\r\nbody",
+            b"POST /base/x HTTP/1.1\r\nHost: " + host + b"\r\nContent-Length: 0\r\n\r\n",
+            b"GET /base/x?y=1 HTTP/1.1\r\nHost: " + host + b"\r\n\r\n",
+        ]
+        assert server.connections == 1
+        connections.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", b"3\r\ndef\r\n", b"0\r\n\r\n"],
+        [b"HTTP/1.1 20", b"0 OK\r\nContent-Le", b"ngth: 6\r\n\r\nab", b"cdef"],
+        [b"HTTP/1.1 200 OK\r\n\r\nabc", b"def", None],
+        [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabcdef"],
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nabcdef"],
+    ],
+    ids=["chunked", "in pieces", "until the end of the connection", "after 100", "closing"],
+)
+def test_an_answer_in_any_framing(parts: list[bytes | None]) -> None:
+    async def work(server: Server, url: str) -> None:
+        server.answer = lambda number: parts if number == 1 else OK
+        connections = Connections(url, 1)
+        answer = await get(connections)
+        assert (answer.status, answer.body) == (200, b"abcdef")
+        assert (await get(connections)).body == b"ok"
+        closes = None in parts or any(part and b"close" in part for part in parts)
+        assert server.connections == (2 if closes else 1)
+        connections.close()
+
+    run(work)
+
+
+def test_an_answer_without_a_body() -> None:
+    async def work(server: Server, url: str) -> None:
+        server.answer = lambda number: b"HTTP/1.1 204 No Content\r\n\r\n"
+        connections = Connections(url, 1)
+        assert [(await get(connections))[::2] for _ in range(2)] == [(204, b""), (204, b"")]
+        assert server.connections == 1
+        connections.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("parts", "cause"),
+    [
+        ([None], "closed before the answer was whole"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc", None], "closed before the answer was whole"),
+        ([b"SMTP ready\r\n\r\n"], "not HTTP"),
+    ],
+    ids=["no answer", "half an answer", "another protocol"],
+)
+def test_a_connection_that_ends_early_leaves_the_outcome_unknown(parts: list[bytes | None], cause: str) -> None:
+    async def work(server: Server, url: str) -> None:
+        server.answer = lambda number: parts if number == 1 else OK
+        connections = Connections(url, 1)
+        with pytest.raises(ConnectionLost, match=cause):
+            await get(connections)
+        assert (await get(connections)).body == b"ok"
+        connections.close()
+
+    run(work)
+
+
+def test_what_is_late_is_not_taken_for_the_next_answer() -> None:
+    async def work(server: Server, url: str) -> None:
+        held = [b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", b"", b"", b"", b"", b"", b"", b"", b"late"]
+        server.answer = lambda number: held if number == 1 else OK
+        connections = Connections(url, 1)
+        with pytest.raises(TimeoutError):
+            await get(connections, seconds=0.01)
+        assert (await get(connections)).body == b"ok"
+        asking = asyncio.create_task(get(connections))
+        server.answer = lambda number: held
+        await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        server.answer = lambda number: OK
+        assert (await get(connections)).body == b"ok"
+        assert server.connections == 3
+        connections.close()
+
+    run(work)
+
+
+def test_a_connection_the_other_side_closed_is_not_used_again() -> None:
+    async def work(server: Server, url: str) -> None:
+        server.answer = lambda number: [OK, None] if number == 1 else OK
+        connections = Connections(url, 1)
+        await get(connections)
+        await server.closed.wait()
+        await asyncio.sleep(0.01)
+        assert (await get(connections)).body == b"ok"
+        connections.close()
+
+    run(work)
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(server: Server, url: str) -> None:
+        connections = Connections(url, 1)
+        await get(connections)
+        monkeypatch.setattr(http_client, "IDLE_S", -1.0)
+        await get(connections)
+        assert server.connections == 2
+        connections.close()
+
+    run(work)
+
+
+def test_more_requests_than_connections_wait_for_one() -> None:
+    async def work(server: Server, url: str) -> None:
+        connections = Connections(url, 2)
+        answers = await asyncio.gather(*(get(connections) for _ in range(20)))
+        assert [answer.body for answer in answers] == [b"ok"] * 20
+        assert server.connections == 2
+        server.answer = lambda number: [b"HTTP/1.1 200 OK\r\n", *[b""] * 100, None]
+        asking = [asyncio.create_task(get(connections)) for _ in range(2)]
+        await asyncio.sleep(0.02)
+        with pytest.raises(CannotConnect, match="in use"):
+            await get(connections, seconds=0.02)
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
+        server.answer = lambda number: OK
+        assert (await get(connections)).body == b"ok"
+        connections.close()
+
+    run(work)
+
+
+def test_nobody_listens() -> None:
+    async def work(server: Server, url: str) -> None:
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        listening.close()
+        await listening.wait_closed()
+        with pytest.raises(CannotConnect):
+            await get(Connections(f"http://127.0.0.1:{port}", 1))
+
+    run(work)
+
+
+def test_a_header_cannot_smuggle_another() -> None:
+    async def work(server: Server, url: str) -> None:
+        connections = Connections(url, 1)
+        for value in ("a\r\nX-Evil: 1", "a\nX-Evil: 1", "a\rX-Evil: 1", "a\0b"):
+            with pytest.raises(ValueError, match="line breaks"):
+                await get(connections, Key=value)
+        assert server.requests == []
+
+    run(work)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://a:b", "http://a:99999", ""])
+def test_what_is_not_a_url_of_a_service(url: str) -> None:
+    with pytest.raises(ValueError, match="http://host:port"):
+        Connections(url, 1)
