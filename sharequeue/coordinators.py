@@ -306,6 +306,17 @@ class CoordinatorClient:
     async def write_batch(self, request: WriteBatchRequest, *, deadline_s: float | None = None) -> WriteBatchResponse:
         """Writes of several groups, each share-partition with its own result: 14 and 16 too, for whoever repeats these
         by themselves. Raises: ApiError: no owner answered."""
+        if self._only_url is not None:  # nothing to split; this is on the way of every acknowledgement
+            first = request.groups[0]
+            key = SharePartitionKey(
+                first.group_id, first.topics[0].topic_id or "", first.topics[0].partitions[0].partition
+            )
+            whole: WriteBatchResponse = await self.call(
+                apis.WRITE_STATE_BATCH, request, key=share_key(key), deadline_s=deadline_s
+            )
+            if any(result.error_code in (14, 16) for result in _results(whole)):
+                self._start_learning()
+            return whole
         entries = [
             Entry(SharePartitionKey(group.group_id, topic.topic_id or "", state.partition), state)
             for group in request.groups
@@ -316,7 +327,7 @@ class CoordinatorClient:
         async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
             body = request if len(part) == len(entries) else WriteBatchRequest(groups=_groups(part))
             answer: WriteBatchResponse = await self.call(apis.WRITE_STATE_BATCH, body, key=key, deadline_s=seconds)
-            return [result for group in answer.groups for topic in group.results for result in topic.partitions]
+            return _results(answer)
 
         results = iter(await self._split(entries, send, deadline_s, repeat=False))
         return WriteBatchResponse(
@@ -425,6 +436,10 @@ def _failed(partition: int, error: ApiError) -> PartitionStateResult:
     refused = error.definite and not error.error.retriable
     error_code = error.error.kafka_code if refused else 15
     return PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)
+
+
+def _results(answer: WriteBatchResponse) -> list[PartitionStateResult]:
+    return [result for group in answer.groups for topic in group.results for result in topic.partitions]
 
 
 def _by_topic(entries: Iterable[Entry]) -> list[TopicState]:

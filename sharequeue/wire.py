@@ -67,7 +67,7 @@ class Client:
         Returns: the answer as `api.response`, or None if it has no body.
         Raises: ApiError: the other side's problem; RequestTimedOut (not definite): no answer before the deadline.
         """
-        body = await self.exchange(api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry)
+        body, _ = await self.relay(api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry)
         if api.response is None:
             return None
         decoder = self._decoders.get(api.operation_id)

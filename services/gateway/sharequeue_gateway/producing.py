@@ -24,47 +24,40 @@ MAX_RETENTION_MS: Final = 7 * DAY_MS
 
 _encode: Final = msgspec.json.Encoder().encode
 _NO_KEY: Final = b',"key":null'
-_NULL_VALUE: Final = b',"value":null}'
 
 
-def record_tail(record: ProduceRecord, timestamp: bytes, pointer: str) -> bytes:
+def record_tail(record: ProduceRecord, timestamp: bytes, index: int) -> bytes:
     """A record as fetches send it, without its offset: `,"timestamp_ms":…,"key":…,"value":…}`.
 
     Args:
         timestamp: `,"timestamp_ms":<now>`, for a record that brings no timestamp of its own.
-        pointer: where the record stands in the request, for faults.
+        index: where the record stands in the request, for faults.
     Raises: InvalidRequest (422): not exactly one of value, value_base64 and tombstone; two keys; base64 that is none.
     """
+    value = record.value
     if record.timestamp_ms is not None:
         timestamp = b',"timestamp_ms":%d' % record.timestamp_ms
     if record.key is not None:
         if record.key_base64 is not None:
-            raise _unfit(f"{pointer}/key", "give key or key_base64, not both")
+            raise _unfit(f"/records/{index}/key", "give key or key_base64, not both")
         key = b',"key":' + _encode(record.key)
     elif record.key_base64 is not None:
-        _from_base64(record.key_base64, f"{pointer}/key_base64")
+        _from_base64(record.key_base64, f"/records/{index}/key_base64")
         key = b',"key_base64":"%b"' % record.key_base64.encode()
     else:
         key = _NO_KEY
-    value = record.value
-    given = bool(value) + (record.value_base64 is not None) + record.tombstone
-    if given != 1:
-        raise _unfit(f"{pointer}/value", "give exactly one of value, value_base64 and tombstone")
+    if value and record.value_base64 is None and not record.tombstone:
+        member = b',"value":' + value
+    elif not value and record.value_base64 is not None and not record.tombstone:
+        _from_base64(record.value_base64, f"/records/{index}/value_base64")
+        member = b',"value_base64":"%b"' % record.value_base64.encode()
+    elif not value and record.value_base64 is None and record.tombstone:
+        member = b',"value":null'
+    else:
+        raise _unfit(f"/records/{index}/value", "give exactly one of value, value_base64 and tombstone")
     if record.headers:
-        headers = b',"headers":' + _encode(record.headers) + b"}"
-        if record.value_base64 is not None:
-            return b"".join((timestamp, key, _base64_value(record.value_base64, pointer)[:-1], headers))
-        return b"".join((timestamp, key, b',"value":', value if value else b"null", headers))
-    if value:
-        return b"".join((timestamp, key, b',"value":', value, b"}"))
-    if record.tombstone:
-        return b"".join((timestamp, key, _NULL_VALUE))
-    return b"".join((timestamp, key, _base64_value(record.value_base64 or "", pointer)))
-
-
-def _base64_value(text: str, pointer: str) -> bytes:
-    _from_base64(text, f"{pointer}/value_base64")
-    return b',"value_base64":"%b"}' % text.encode()
+        return b"".join((timestamp, key, member, b',"headers":', _encode(record.headers), b"}"))
+    return timestamp + key + member + b"}"
 
 
 def _from_base64(text: str, pointer: str) -> bytes:
@@ -112,7 +105,7 @@ class Producer:
         topic = await self._metadata.topic_to_produce(topic_name)
         timestamp_ms = time.time_ns() // 1_000_000
         timestamp = b',"timestamp_ms":%d' % timestamp_ms
-        tails = [record_tail(record, timestamp, f"/records/{index}") for index, record in enumerate(records)]
+        tails = [record_tail(record, timestamp, index) for index, record in enumerate(records)]
         self._check_sizes(topic, tails)
         partitions = await self._partitions(topic, records)
         appends, places = _group(topic.topic_id, partitions, tails, records, timestamp_ms)

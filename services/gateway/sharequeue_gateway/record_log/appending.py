@@ -66,7 +66,7 @@ class Appender:
             deadline = time.monotonic() + self._deadline_s
             self._gathered.append(Waiting(appends[0], uuid.uuid4(), done, deadline))
             self._wake.set()
-            return AppendResult((await asyncio.shield(done),), None)
+            return AppendResult((await done,), None)
         return await asyncio.shield(self._spawn(self._append_slowly(appends, key, uuid.uuid4(), self._deadline_s)))
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -97,7 +97,7 @@ class Appender:
         too_late = time.monotonic() + self._deadline_s / 10
         for waiting in gathered:
             if waiting.deadline < too_late:
-                waiting.done.set_exception(StorageError("too many appends wait for the record log", definite=True))
+                _refuse(waiting, StorageError("too many appends wait for the record log", definite=True))
                 continue
             append = waiting.append
             place = (append.topic_id, append.partition)
@@ -117,8 +117,8 @@ class Appender:
         # half of the time that the first has: in the other half it is looked up whether this try happened
         try_until = (time.monotonic() + min(waiting.deadline for waiting, _ in by_id.values())) / 2
         try:
-            async with asyncio.timeout(max(try_until - time.monotonic(), LEAST_S)):
-                if self._connection is None or self._connection.is_closed():
+            if self._connection is None or self._connection.is_closed():
+                async with asyncio.timeout(max(try_until - time.monotonic(), LEAST_S)):
                     self._connection = await self._connect()
         except (*LOST, asyncpg.PostgresError) as fault:
             log.warning("no connection to append with", extra=fields(appends=len(by_id), cause=repr(fault)))
@@ -142,7 +142,7 @@ class Appender:
         except (asyncpg.PostgresError, ValueError, OverflowError) as fault:
             if len(by_id) == 1:
                 ((waiting, _),) = by_id.values()
-                waiting.done.set_exception(StorageError(f"the record log refused the append: {fault}", definite=True))
+                _refuse(waiting, StorageError(f"the record log refused the append: {fault}", definite=True))
                 return
             halves = [waiting for waiting, _ in by_id.values()]
             await self._commit(halves[: len(halves) // 2])
@@ -174,8 +174,7 @@ class Appender:
             try:
                 result = await self._append_slowly([waiting.append], None, waiting.append_id, remaining_s, lost_at)
             except ApiError as error:
-                if not waiting.done.done():
-                    waiting.done.set_exception(error)
+                _refuse(waiting, error)
                 return
             if not waiting.done.done():
                 waiting.done.set_result(result.base_offsets[0])
@@ -322,6 +321,11 @@ class Appender:
         self._keep(place, batch)
         self._on_append(topic_id, partition)
         return len(wanted)
+
+
+def _refuse(waiting: Waiting, error: ApiError) -> None:
+    if not waiting.done.done():  # who asked may be gone
+        waiting.done.set_exception(error)
 
 
 def _unknown(begun: bool, fault: BaseException) -> ApiError:
