@@ -51,6 +51,7 @@ class Connections:
         self._host_header = parts.netloc.rpartition("@")[2]
         self._free = asyncio.Semaphore(most)
         self._idle: list[_Connection] = []
+        self._open: set[_Connection] = set()
 
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, deadline: float
@@ -79,7 +80,7 @@ class Connections:
         else:
             await self._free.acquire()
         try:
-            connection = self._take() or await self._open(deadline)
+            connection = self._take() or await self._connect(deadline)
             return await connection.exchange(f"{head}\r\n\r\n".encode(), body, deadline)
         finally:
             self._free.release()
@@ -93,12 +94,12 @@ class Connections:
             connection.close()
         return None
 
-    async def _open(self, deadline: float) -> "_Connection":
+    async def _connect(self, deadline: float) -> "_Connection":
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self._idle), self._host, self._port, ssl=self._tls
+                    lambda: _Connection(self._idle, self._open), self._host, self._port, ssl=self._tls
                 )
         except TimeoutError as fault:
             raise CannotConnect("it does not accept connections in time") from fault
@@ -107,17 +108,17 @@ class Connections:
         return connection
 
     def close(self) -> None:
-        """Close the connections that are idle; the others end with their requests."""
-        for connection in self._idle:
+        """Close every connection; requests under way fail with ConnectionLost."""
+        for connection in self._open:
             connection.close()
-        self._idle.clear()
 
 
 class _Connection(asyncio.Protocol):
     """One connection; httptools calls the methods `on_…` as an answer comes in."""
 
-    def __init__(self, idle: list["_Connection"]) -> None:
+    def __init__(self, idle: list["_Connection"], all_open: set["_Connection"]) -> None:
         self._idle = idle
+        self._open = all_open
         self._transport: Any = None
         self._parser: Any = None
         self._answer: asyncio.Future[HttpAnswer] | None = None
@@ -147,7 +148,7 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         self.usable = False
-        self._transport.close()
+        self._transport.abort()
 
     def _end(self, fault: Exception) -> None:
         self.usable = False
@@ -159,6 +160,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        self._open.add(self)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
@@ -171,6 +173,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False
+        self._open.discard(self)
         if self._answer is None or self._answer.done():
             return
         ends_with_it = "content-length" not in self._headers and "transfer-encoding" not in self._headers
@@ -205,6 +208,6 @@ class _Connection(asyncio.Protocol):
             self._idle.append(self)
         else:
             self.usable = False
-            self._transport.close()
+            self._transport.abort()
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(HttpAnswer(status, self._headers, body))

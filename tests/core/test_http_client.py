@@ -206,6 +206,22 @@ def test_more_requests_than_connections_wait_for_one() -> None:
     run(work)
 
 
+def test_requests_under_way_end_when_the_client_closes() -> None:
+    async def work(server: Server, url: str) -> None:
+        server.answer = lambda number: [b"HTTP/1.1 200 OK\r\n", *[b""] * 1000]
+        connections = Connections(url, 2)
+        asking = asyncio.create_task(get(connections))
+        await asyncio.sleep(0.02)
+        connections.close()
+        with pytest.raises(ConnectionLost):
+            await asking
+        server.answer = lambda number: OK
+        assert (await get(connections)).body == b"ok"
+        connections.close()
+
+    run(work)
+
+
 def test_nobody_listens() -> None:
     async def work(server: Server, url: str) -> None:
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
