@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEED ?=
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help install up test check format migrate bench soak mutants compose-test example clean
@@ -21,7 +22,7 @@ up: install ## Run the whole stack on this machine: http://127.0.0.1:8080
 	$(BIN)/sharequeue up
 
 test: install ## Run all tests (real PostgreSQL and Redis, started and ended by them)
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 check: install ## Formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

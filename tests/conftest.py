@@ -19,11 +19,17 @@ from sharequeue.migrate import upgrade
 from sharequeue.stack import Stack
 
 TEMPLATE = "migrated"
+SPARK = Path(__file__).parent / "pipeline"
 _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long runs are for `make soak` alone."""
+    """Long runs are for `make soak` alone. Workers share out the modules, which start stacks of their own; what needs
+    Spark, which takes seconds to start, is one worker's, and comes first because it takes longest."""
+    for item in items:
+        group = "spark" if SPARK in item.path.parents else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: SPARK not in item.path.parents)
     if config.option.markexpr:
         return
     soak = [item for item in items if item.get_closest_marker("soak")]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import aiohttp
+import httpx
 
 from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Outcome, Produce, Range, Reset, Span
 
@@ -42,7 +42,7 @@ class Gateways:
     def __init__(self, urls: Sequence[str], seed: str) -> None:
         self._urls = urls
         self._random = random.Random(seed)
-        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        self._http = httpx.AsyncClient(timeout=None, verify=False, limits=httpx.Limits(keepalive_expiry=2.5))
 
     async def ask(
         self,
@@ -61,16 +61,14 @@ class Gateways:
         started_s = time.monotonic()
         status, document, never_sent = 0, None, False
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self._http.request(method, self._urls[index] + path, json=body, headers=headers) as response,
-            ):
-                status = response.status
-                document = await response.json(content_type=None)
-        except aiohttp.ClientConnectorError:
+            async with asyncio.timeout(seconds):
+                response = await self._http.request(method, self._urls[index] + path, json=body, headers=headers)
+            status = response.status_code
+            document = response.json()
+        except httpx.ConnectError:
             never_sent = True
             await asyncio.sleep(0.05)
-        except (aiohttp.ClientError, TimeoutError, ValueError, OSError):
+        except (httpx.HTTPError, TimeoutError, ValueError, OSError):
             document = None
         return Answer(Span(started_s, time.monotonic()), gateway, status, document, never_sent=never_sent)
 
@@ -87,7 +85,7 @@ class Gateways:
             await asyncio.sleep(0.1)
 
     async def close(self) -> None:
-        await self._http.close()
+        await self._http.aclose()
 
 
 class Producer:
