@@ -211,3 +211,12 @@ def test_what_is_gone_from_the_topics_or_the_subscription_is_given_up() -> None:
     target = assign({"a": ["T1"], "b": ["T1"]}, {"T1": [0, 1], "T2": [0]}, before)
     assert holders(target) == {("T1", 0): 1, ("T1", 1): 1}
     assert counts(target) == [1, 1]
+
+
+def test_topics_that_are_held_alike_are_balanced_once() -> None:
+    """What 1,000 topics of ten partitions cost is one topic: their members are given the very same sets."""
+    topics = {f"t{number:03}": range(10) for number in range(1000)}
+    wanted = {**dict.fromkeys(names(1000), frozenset(topics)), "m000": frozenset[str]()}
+    target = assign(wanted, topics, {})
+    assert Counter(map(len, target.values())) == {1000: 999, 0: 1}
+    assert len({id(partitions) for assignment in target.values() for partitions in assignment.values()}) <= 11

@@ -6,16 +6,23 @@ they differ it holds for each topic over the members that want it. Within that, 
 
 The walk of KIP-932 can end with a partition that nobody short of one may take, because those short of one hold it
 already. It is then exchanged through a third member, which is always possible: the balance holds without exception.
+
+Where members differ the cost follows members times topics. So topics that are held alike are balanced once, whatever
+their names, and sets that do not change are not copied.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from heapq import nlargest
+from collections import Counter, deque
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+from typing import Final
 
 from sharequeue.protocol.errors import ApiError
 
 Assignment = Mapping[str, frozenset[int]]
 """The partitions of one member by topic id; a topic of which it has none is absent."""
+
+NONE: Final[frozenset[int]] = frozenset()
 
 
 class AssignorError(ApiError):
@@ -38,93 +45,138 @@ def assign(
     Raises: AssignorError: a member wants a topic that `assignable` does not know.
     """
     wanted = {member_id: frozenset(subscriptions[member_id]) for member_id in sorted(subscriptions)}
-    distinct = frozenset(wanted.values())
-    topic_ids = frozenset[str]().union(*distinct)
+    kinds = frozenset(wanted.values())
+    topic_ids = frozenset[str]().union(*kinds)
     unknown = sorted(topic_ids - assignable.keys())
     if unknown:
         raise AssignorError(f"members want topics that are not there: {', '.join(unknown)}")
     if not topic_ids:
         return {}
-    target: dict[str, dict[str, frozenset[int]]] = {member_id: {} for member_id in wanted}
-    if len(distinct) == 1:
-        _assign_topics(sorted(topic_ids), list(wanted), assignable, previous, target)
-        return target
-    subscribed: dict[str, list[str]] = {topic_id: [] for topic_id in topic_ids}
-    for member_id, of_member in wanted.items():
-        for topic_id in of_member:
-            subscribed[topic_id].append(member_id)
-    for topic_id, members in subscribed.items():
-        _assign_topics([topic_id], members, assignable, previous, target)
-    return target
+    if len(kinds) == 1:
+        return _assign_together(sorted(topic_ids), list(wanted), assignable, previous)
+    return _assign_each(wanted, kinds, {topic_id: sorted(assignable[topic_id]) for topic_id in topic_ids}, previous)
 
 
-def _assign_topics(
+def _assign_together(
     topic_ids: Sequence[str],
     members: Sequence[str],
     assignable: Mapping[str, Collection[int]],
     previous: Mapping[str, Assignment],
-    target: dict[str, dict[str, frozenset[int]]],
-) -> None:
-    """Hand out these topics' partitions to members that want them all. Partitions are numbered through: 0..N−1."""
+) -> dict[str, dict[str, frozenset[int]]]:
+    """Hand out all these topics' partitions to members that want them all. Partitions are numbered through: 0..N−1."""
     numbers: dict[str, dict[int, int]] = {}
     partitions: list[tuple[str, int]] = []
     for topic_id in topic_ids:
         some = sorted(assignable[topic_id])
         numbers[topic_id] = dict(zip(some, range(len(partitions), len(partitions) + len(some)), strict=True))
         partitions.extend((topic_id, partition) for partition in some)
-    held = [_numbered(previous.get(member_id, {}), numbers) for member_id in members]
-    balance(held, len(partitions))
-    for member_id, numbered in zip(members, held, strict=True):
+    kept = [_numbered(previous.get(member_id, {}), numbers) for member_id in members]
+    target = {}
+    for member_id, numbered in zip(members, balance(kept, range(len(partitions))), strict=True):
         by_topic: dict[str, list[int]] = {}
         for number in numbered:
             topic_id, partition = partitions[number]
             by_topic.setdefault(topic_id, []).append(partition)
-        assigned = target[member_id]
-        for topic_id, of_topic in by_topic.items():
-            assigned[topic_id] = frozenset(of_topic)
+        target[member_id] = {topic_id: frozenset(of_topic) for topic_id, of_topic in by_topic.items()}
+    return target
 
 
-def _numbered(assignment: Assignment, numbers: Mapping[str, Mapping[int, int]]) -> set[int]:
-    """The numbers of those partitions that have one. Cost follows the smaller of the two."""
-    found: set[int] = set()
-    for topic_id in numbers if len(numbers) < len(assignment) else assignment:
-        if topic_id in numbers and topic_id in assignment:
-            of_topic = numbers[topic_id]
-            found.update(of_topic[partition] for partition in assignment[topic_id] if partition in of_topic)
-    return found
+def _numbered(assignment: Assignment, numbers: Mapping[str, Mapping[int, int]]) -> frozenset[int]:
+    """The numbers of those partitions that have one."""
+    return frozenset(
+        [
+            of_topic[partition]
+            for topic_id, some in assignment.items()
+            if (of_topic := numbers.get(topic_id))
+            for partition in some
+            if partition in of_topic
+        ]
+    )
 
 
-def balance(held: Sequence[set[int]], partitions: int) -> None:
+def _assign_each(
+    wanted: Mapping[str, frozenset[str]],
+    kinds: Collection[frozenset[str]],
+    partitions: Mapping[str, Sequence[int]],
+    previous: Mapping[str, Assignment],
+) -> dict[str, dict[str, frozenset[int]]]:
+    """Hand out each topic by itself to the members that want it; each of these gets some of it, if there are any.
+
+    A topic has one column of what its members had, and one of what they get, both in the order of `wanted`.
+    """
+    there = frozenset(topic_id for topic_id, some in partitions.items() if some)
+    topics = {kind: tuple(kind & there) for kind in kinds}
+    had: dict[str, list[frozenset[int]]] = {topic_id: [] for topic_id in there}
+    columns = {kind: [had[topic_id] for topic_id in of_kind] for kind, of_kind in topics.items()}
+    for member_id, kind in wanted.items():
+        before = previous.get(member_id, {})
+        for column, some in zip(columns[kind], map(before.get, topics[kind], repeat(NONE)), strict=False):
+            column.append(some)
+    balanced: dict[Hashable, Sequence[frozenset[int]]] = {}
+    shares: dict[str, Iterator[frozenset[int]]] = {}
+    for topic_id, column in had.items():
+        alike = tuple(partitions[topic_id]), tuple(column)
+        if alike not in balanced:
+            balanced[alike] = _balance_topic(*alike)
+        shares[topic_id] = iter(balanced[alike])
+    take = {kind: [shares[topic_id] for topic_id in of_kind] for kind, of_kind in topics.items()}
+    return {
+        member_id: dict(zip(topics[kind], map(next, take[kind]), strict=True)) for member_id, kind in wanted.items()
+    }
+
+
+def _balance_topic(partitions: Sequence[int], kept: Sequence[frozenset[int]]) -> Sequence[frozenset[int]]:
+    """`balance` for partitions that are perhaps not there any more; equal sets are one and the same afterwards."""
+    every = frozenset(partitions)
+    gone = frozenset[int]().union(*set(kept)) - every
+    held = balance([some - gone for some in kept] if gone else kept, partitions)
+    same: dict[frozenset[int], frozenset[int]] = {}
+    frozen = [some if isinstance(some, frozenset) else frozenset(some) for some in held]
+    return [same.setdefault(some, some) for some in frozen]
+
+
+def balance(kept: Sequence[frozenset[int]], partitions: Sequence[int]) -> list[frozenset[int] | set[int]]:
     """Move as few partitions as balance needs.
 
     Args:
-        held: for each of M ≥ 1 members the partitions it has, of 0..N−1; changed in place. Afterwards each partition
-            is held by ceil(M / N) members, and members differ by at most one.
-        partitions: N.
+        kept: for each of M ≥ 1 members which of the partitions it has. partitions: all N, ascending.
+    Returns: for each member the partitions it is to have. Each partition is held by ceil(M / N) members, and members
+        differ by at most one. Where nothing changes it is the set that came.
     """
+    held: list[frozenset[int] | set[int]] = list(kept)
     if not partitions:
-        return
-    sharing = -(-len(held) // partitions)
-    desired = desired_counts(sharing * partitions, [len(some) for some in held])
-    shared = [0] * partitions
-    for some in held:
-        for partition in some:
-            shared[partition] += 1
-    kept = [frozenset(some) for some in held]
-    for some, count in zip(held, desired, strict=True):
+        return held
+    sharing = -(-len(held) // len(partitions))
+    desired = desired_counts(sharing * len(partitions), list(map(len, kept)))
+    shared = Counter(dict.fromkeys(partitions, 0))
+    shared.update(chain.from_iterable(held))
+    for member, (some, count) in enumerate(zip(kept, desired, strict=True)):
         if len(some) > count:
-            for partition in nlargest(len(some) - count, some, key=lambda number: (shared[number], number)):
-                some.remove(partition)
+            staying = sorted(sorted(some), key=shared.__getitem__)
+            held[member] = set(staying[:count])
+            for partition in staying[count:]:
                 shared[partition] -= 1
-    if max(shared) > sharing:
-        for some in reversed(held):
-            for partition in sorted(some):
-                if shared[partition] > sharing:
-                    some.remove(partition)
-                    shared[partition] -= 1
-    short = deque(member for member, count in enumerate(desired) if len(held[member]) < count)
+    excess = {partition for partition, holders in shared.items() if holders > sharing}
+    for member in reversed(range(len(held))):
+        if not excess:
+            break
+        for partition in sorted(excess.intersection(held[member])):
+            _own(held, member).remove(partition)
+            shared[partition] -= 1
+            if shared[partition] == sharing:
+                excess.remove(partition)
+    short = deque([member for member, count in enumerate(desired) if len(held[member]) < count])
     for partition in list(_hand_out(held, desired, shared, sharing, short)):
         _exchange(held, desired, kept, partition, short)
+    return held
+
+
+def _own(held: list[frozenset[int] | set[int]], member: int) -> set[int]:
+    """What a member holds, as a set that may be changed."""
+    some = held[member]
+    if isinstance(some, frozenset):
+        some = held[member] = set(some)
+    return some
 
 
 def desired_counts(slots: int, counts: Sequence[int]) -> list[int]:
@@ -137,25 +189,36 @@ def desired_counts(slots: int, counts: Sequence[int]) -> list[int]:
     desired = [small] * members
     if not left:
         return desired
-    spread = [-(-slots * (member + 1) // members) - -(-slots * member // members) for member in range(members)]
-    holding = [member for member in range(members) if counts[member] > small]
-    if holding:
-        order = sorted(range(members), key=lambda member: (counts[member] <= small, -spread[member]))
-    else:
-        order = [member for member in range(members) if spread[member] > small]
+    spread = _spread(left, members)
+    order = [member for member, count in enumerate(counts) if count > small]
+    if len(order) > left:
+        order.sort(key=spread.__getitem__, reverse=True)
+    elif len(order) < left:
+        others = [member for member, count in enumerate(counts) if count <= small]
+        order += sorted(others, key=spread.__getitem__, reverse=True)
     for member in order[:left]:
         desired[member] += 1
     return desired
 
 
+@lru_cache(maxsize=16)
+def _spread(left: int, members: int) -> Sequence[int]:
+    """For each member 1 or 0: `left` ones, evenly."""
+    return [-(-left * (member + 1) // members) - -(-left * member // members) for member in range(members)]
+
+
 def _hand_out(
-    held: Sequence[set[int]], desired: Sequence[int], shared: Sequence[int], sharing: int, short: deque[int]
+    held: list[frozenset[int] | set[int]],
+    desired: Sequence[int],
+    shared: Mapping[int, int],
+    sharing: int,
+    short: deque[int],
 ) -> Iterator[int]:
     """Walk the partitions once and give each to members that are short, in turn.
 
     Yields: a partition, once for each member it still lacks because all that are short hold it.
     """
-    for partition, holders in enumerate(shared):
+    for partition, holders in shared.items():
         lacking = sharing - holders
         passed, served = [], []
         while lacking and short:
@@ -163,9 +226,10 @@ def _hand_out(
             if partition in held[member]:
                 passed.append(member)
                 continue
-            held[member].add(partition)
+            own = _own(held, member)
+            own.add(partition)
             lacking -= 1
-            if len(held[member]) < desired[member]:
+            if len(own) < desired[member]:
                 served.append(member)
         short.extendleft(reversed(passed))
         short.extend(served)
@@ -174,7 +238,7 @@ def _hand_out(
 
 
 def _exchange(
-    held: Sequence[set[int]],
+    held: list[frozenset[int] | set[int]],
     desired: Sequence[int],
     kept: Sequence[frozenset[int]],
     partition: int,
@@ -190,8 +254,10 @@ def _exchange(
     fresh = ((other, held[other] - held[member] - kept[other]) for other in others)
     other, some = next(((other, some) for other, some in fresh if some), (others[0], held[others[0]] - held[member]))
     passed_on = min(some)
-    held[other].remove(passed_on)
-    held[other].add(partition)
-    held[member].add(passed_on)
-    if len(held[member]) == desired[member]:
+    own = _own(held, other)
+    own.remove(passed_on)
+    own.add(partition)
+    own = _own(held, member)
+    own.add(passed_on)
+    if len(own) == desired[member]:
         short.popleft()
