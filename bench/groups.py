@@ -1,13 +1,14 @@
 """`python -m bench.groups`: 10,000 groups of ten share-partitions each, initialised and described.
 
-Prints time, memory of each service, rows in PostgreSQL, for the first and for the second half: cost is linear when they
-are equal.
+Prints time, CPU time of each process for a group, memory of each service and rows in PostgreSQL, for the first and for
+the second half: cost is linear when they are equal.
 """
 
 import asyncio
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +18,14 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from bench.processes import resident_bytes
+from bench.processes import cpu_seconds, family_cpu_seconds, resident_bytes
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import CreateTopicRequest, FetchRequest
 from sharequeue.stack import Stack
 from sharequeue.wire import Client
 
 AT_ONCE: Final = 16
+AT_REST_S: Final = 10
 TABLES: Final = (
     "groups.share_groups",
     "groups.share_group_topics",
@@ -52,6 +54,17 @@ async def rows(url: str) -> dict[str, int]:
     return counts
 
 
+def cpu_of(stack: Stack) -> dict[str, float]:
+    """CPU seconds of each process so far, PostgreSQL's all together."""
+    assert stack.postgres is not None
+    assert stack.redis is not None
+    return {
+        **{service.name: cpu_seconds(service.pid) for service in stack.services},
+        "PostgreSQL": family_cpu_seconds(stack.postgres.pid),
+        "Redis": cpu_seconds(stack.redis.pid),
+    }
+
+
 async def measure(stack: Stack, groups: int, partitions: int) -> None:
     assert stack.postgres is not None
     client = Client(stack.url, deadline_s=120)
@@ -71,7 +84,21 @@ async def measure(stack: Stack, groups: int, partitions: int) -> None:
         table.add_column(column, justify="left" if column == "measured" else "right")
     halves = (range(groups // 2), range(groups // 2, groups))
     for name, work in (("initialise", initialise), ("describe and list offsets", describe)):
-        table.add_row(f"{name}, s", *[f"{await for_each(half, work):.1f}" for half in halves])
+        seconds, used = [], [cpu_of(stack)]
+        for half in halves:
+            seconds.append(await for_each(half, work))
+            used.append(cpu_of(stack))
+        table.add_row(f"{name}, s", *[f"{some:.1f}" for some in seconds])
+        for process in used[0]:
+            costs = [1000 * (after[process] - before[process]) for before, after in pairwise(used)]
+            of_group = [f"{cost / len(half):.2f}" for cost, half in zip(costs, halves, strict=True)]
+            table.add_row(f"  CPU of {process} for a group, ms", *of_group)
+    before = cpu_of(stack)
+    await asyncio.sleep(AT_REST_S)
+    for process, seconds_then in cpu_of(stack).items():
+        table.add_row(
+            f"CPU of {process} at rest, ms/s", "", f"{1000 * (seconds_then - before[process]) / AT_REST_S:.0f}"
+        )
     for service in stack.services:
         table.add_row(
             f"memory of the {service.name} at the end, MiB", "", f"{resident_bytes(service.pid) / 2**20:,.0f}"

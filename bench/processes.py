@@ -14,5 +14,15 @@ def cpu_seconds(pid: int) -> float:
     return (int(numbers[11]) + int(numbers[12])) / _TICKS
 
 
+def family_cpu_seconds(pid: int) -> float:
+    """The same for a process and its children, those that have ended among them."""
+    children = [
+        int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()
+    ]
+    ended = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[13:15]
+    return cpu_seconds(pid) + sum(map(int, ended)) / _TICKS + sum(map(cpu_seconds, children))
+
+
 def resident_bytes(pid: int) -> int:
+    """Memory of a process that is not swapped out, what it shares with others included."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
