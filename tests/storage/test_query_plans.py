@@ -155,3 +155,22 @@ async def test_the_share_coordinators_hot_statements(filled: str, statement: Sta
         check(await explained(connection, statement), most_rows)
     finally:
         await connection.close()
+
+
+async def test_loading_goes_by_the_index_with_a_plan_from_when_there_was_nothing(database_url: str) -> None:
+    """A prepared statement keeps the plan of its first calls until statistics are taken: it must suit a large table."""
+    connection = await asyncpg.connect(database_url, server_settings={"jit": "off", "plan_cache_mode": "auto"})
+    try:
+        for number in range(10):
+            await state_store.load(connection, [key(number) for number in range(number, number + 10)])
+        await connection.execute(f"""
+            INSERT INTO share_state.share_partitions (group_id, topic_id, partition)
+            SELECT 'g' || n, '{TOPIC}', 0 FROM generate_series(1, {KEYS}) n""")
+        await state_store.load(connection, [key(number) for number in range(10)])
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+        read = await connection.fetchval(
+            "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relid = 'share_state.share_partitions'::regclass"
+        )
+        assert read < KEYS
+    finally:
+        await connection.close()

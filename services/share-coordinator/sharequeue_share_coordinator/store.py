@@ -35,10 +35,13 @@ WHERE EXISTS (SELECT FROM share_state.shards s WHERE s.shard = $1 AND s.owner_ep
 LOAD: Final = """
 SELECT k.key_id, k.group_id, k.topic_id, k.partition, r.record
 FROM unnest($1::text[], $2::uuid[], $3::int[]) AS t(group_id, topic_id, partition)
-JOIN share_state.share_partitions k USING (group_id, topic_id, partition)
+CROSS JOIN LATERAL (
+  SELECT * FROM share_state.share_partitions k
+  WHERE k.group_id = t.group_id AND k.topic_id = t.topic_id AND k.partition = t.partition LIMIT 1) k
 LEFT JOIN share_state.share_records r ON r.key_id = k.key_id
 ORDER BY k.key_id, r.seq
 """
+"""Key by key: a join would be planned on an empty table, as one that reads all of it, and that plan kept."""
 
 
 class LoadedKey(NamedTuple):
