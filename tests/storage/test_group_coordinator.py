@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_coordinator import groups
+from sharequeue_coordinator import share_states
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.gateways import Gateways
 from sharequeue_coordinator.writing import Database
@@ -231,7 +231,7 @@ def group_of(ownership: Ownership) -> str:
 async def test_what_one_instance_made_the_other_knows_when_it_is_asked(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "STATE_DEADLINE_S", 0.1)
+    monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group = group_of(ownership)

@@ -94,7 +94,7 @@ def main() -> int:
             ownership.run,
             coordinator.finish,
             coordinator.gateways.watch_leases,
-            coordinator.groups.watch_sessions,
+            coordinator.sessions.watch,
         )
         return Service(app, loops, stop=stop, close=close)
 

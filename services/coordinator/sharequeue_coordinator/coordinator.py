@@ -34,6 +34,7 @@ from sharequeue_coordinator.changes import KEPT, Changes
 from sharequeue_coordinator.gateways import Gateways
 from sharequeue_coordinator.group_admin import GroupAdmin
 from sharequeue_coordinator.groups import Groups
+from sharequeue_coordinator.member_sessions import MemberSessions
 from sharequeue_coordinator.store import Fence, TopicRow
 from sharequeue_coordinator.writing import Database
 
@@ -87,6 +88,7 @@ class GroupCoordinator:
             max_size=group_max_size,
             initialize_retry_interval_ms=initialize_retry_interval_ms,
         )
+        self.sessions = MemberSessions(self.groups, database, self._by_name, clock)
         self.gateways = Gateways(self.query, self.lead, database.leads, clock, lease_ms=gateway_lease_ms)
         self.group_admin = GroupAdmin(
             self.groups, self._by_name, self._by_id.get, self._live_gateways, cluster_token=cluster_token

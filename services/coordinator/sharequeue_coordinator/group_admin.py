@@ -33,11 +33,12 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.wire import Client
 from sharequeue_coordinator import share_group_offsets
-from sharequeue_coordinator.groups import Group, Groups, outcomes
+from sharequeue_coordinator.groups import Group, Groups
 from sharequeue_coordinator.share_group import Initialization
 from sharequeue_coordinator.share_group_data import Changes
 from sharequeue_coordinator.share_group_membership import ShareGroupMembership
 from sharequeue_coordinator.share_group_offsets import Deletion
+from sharequeue_coordinator.share_states import outcomes
 from sharequeue_coordinator.store import TopicRow
 from sharequeue_coordinator.subscribed_topics import Topics
 
@@ -151,7 +152,7 @@ class GroupAdmin:
             group, lambda machine: share_group_offsets.alter(machine, by_name, self._topics).changes
         )
         with _begun():
-            faults = await self._groups.initialize_state(group.group_id, begun.state_epoch, wanted)
+            faults = await self._groups.states.initialize(group.group_id, begun.state_epoch, wanted)
         done = [
             Initialization(topic_id, frozenset(p for p in partitions if (topic_id, p) not in faults), -1)
             for topic_id, partitions in wanted.items()
@@ -171,7 +172,7 @@ class GroupAdmin:
             ],
         )
         with _begun():
-            faults = await self._groups.state_call(apis.DELETE_STATE, request)
+            faults = await self._groups.states.change(apis.DELETE_STATE, request)
         for fault in faults.values():
             raise fault
 

@@ -6,13 +6,12 @@ the database leaves open what is stored: then the group is forgotten, and read a
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
-from sharequeue.protocol import apis
 from sharequeue.protocol.configs import share_group_config
 from sharequeue.protocol.errors import (
     ApiError,
@@ -21,32 +20,21 @@ from sharequeue.protocol.errors import (
     NotCoordinator,
     StorageError,
     UnknownTopicOrPartition,
-    error_of,
 )
 from sharequeue.protocol.internal import (
-    GroupPartitionSummary,
     GroupTopicSummary,
-    InitializedPartition,
     InitializedTopic,
-    PartitionState,
-    ShareStateRequest,
-    ShareStateResponse,
-    TopicState,
 )
 from sharequeue.service import Clock
 from sharequeue_coordinator import group_metrics, groups_store, share_group, store
 from sharequeue_coordinator.share_group_data import Changes, GroupSettings, Heartbeat, HeartbeatAnswer
 from sharequeue_coordinator.share_group_membership import ShareGroupMembership
+from sharequeue_coordinator.share_states import ShareStates, outcomes
 from sharequeue_coordinator.store import Fence, TopicRow
 from sharequeue_coordinator.subscribed_topics import Topics
 from sharequeue_coordinator.writing import Database
 
 log = logging.getLogger(__name__)
-
-STATE_DEADLINE_S: Final = 8.0
-SESSIONS_LOOKED_AT_S: Final = 0.25
-GROUPS_LOOKED_FOR_S: Final = 5.0
-"""How often groups with members are looked for that this instance owns and has not read: it took over their shards."""
 
 
 class Group:
@@ -95,12 +83,14 @@ class Groups:
         self._topics = topics
         self._topic = topic
         self._catch_up = catch_up
-        self._share_coordinator = share_coordinator
+        self.states = ShareStates(share_coordinator)
         self._clock = clock
         self._kafka_defaults = kafka_defaults
         self._max_size = max_size
         self._initialize_retry_interval_ms = initialize_retry_interval_ms
         self._groups: dict[str, Group] = {}
+        self._with_members: dict[str, Group] = {}
+        """Those that may have members."""
         self._loading: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -121,6 +111,7 @@ class Groups:
                 known = await self._read(group_id, fence)
                 if self._database.fence(group_id) == fence and known.machine.exists:
                     self._groups[group_id] = known
+                    self._note_members(known)
         self._loading.pop(group_id, None)
         return known
 
@@ -159,6 +150,19 @@ class Groups:
         group = self._groups.get(group_id)
         if group is not None:
             group.settings = self._settings(group_id, config)
+
+    def _note_members(self, group: Group) -> None:
+        if group.machine.members and self._current(group):
+            self._with_members[group.group_id] = group
+
+    def with_members(self) -> list[Group]:
+        """The groups in memory that have members. Cost follows these alone."""
+        self._with_members = {
+            group_id: group
+            for group_id, group in self._with_members.items()
+            if group.machine.members and self._current(group)
+        }
+        return list(self._with_members.values())
 
     def _current(self, group: Group) -> bool:
         return self._groups.get(group.group_id) is group
@@ -238,6 +242,7 @@ class Groups:
             if changes.epochs is not None and changes.epochs.group_epoch > group.machine.epochs.group_epoch:
                 group_metrics.REBALANCES.inc()
             group.machine.apply(changes, self._clock.now_ms())
+            self._note_members(group)
             return changes
 
     async def _persist(self, group: Group, changes: Changes) -> None:
@@ -277,40 +282,6 @@ class Groups:
         """What a group has initialised: partitions by topic id; nothing of a group that is not there."""
         machine = (await self.find(group_id)).machine
         return {topic_id: sorted(topic.initialized) for topic_id, topic in machine.topics.items() if topic.initialized}
-
-    async def watch_sessions(self) -> None:
-        """Take out members whose session ended; read groups with members when their shards come. For ever."""
-        loop = asyncio.get_running_loop()
-        look_at = 0.0
-        while True:
-            try:
-                if loop.time() >= look_at:
-                    look_at = loop.time() + GROUPS_LOOKED_FOR_S
-                    group_metrics.show(*await self._query(groups_store.counts))
-                    await self._read_groups_with_members()
-                await self._expire_members()
-            except ApiError as error:
-                log.warning("sessions of members are looked at later", extra=fields(cause=error.detail))
-            await asyncio.sleep(SESSIONS_LOOKED_AT_S)
-
-    async def _read_groups_with_members(self) -> None:
-        for group_id in await self._query(groups_store.with_members):
-            if group_id not in self._groups and self._database.owns(group_id):
-                await self.find(group_id)
-
-    async def _expire_members(self) -> None:
-        now_ms = self._clock.now_ms()
-        for group in list(self._groups.values()):
-            deadline_ms = group.machine.next_deadline_ms() if group.machine.members else None
-            if deadline_ms is None or deadline_ms > now_ms or not self._database.owns(group.group_id):
-                continue
-            try:
-                changes = await self.decide(group, lambda machine: machine.expire_members(self._topics, now_ms))
-            except ApiError as error:
-                log.warning("members are taken out later", extra=fields(group_id=group.group_id, cause=error.detail))
-            else:
-                gone = sorted(member_id for member_id, member in changes.members.items() if member is None)
-                log.info("members sent no heartbeats", extra=fields(group_id=group.group_id, members=gone[:10]))
 
     # Initialisation
 
@@ -360,7 +331,7 @@ class Groups:
         for topic_id, partitions, start_offset in begun:
             wanted.setdefault(topic_id, {}).update(dict.fromkeys(sorted(partitions), start_offset))
         try:
-            faults = await self.initialize_state(group.group_id, changes.state_epoch, wanted)
+            faults = await self.states.initialize(group.group_id, changes.state_epoch, wanted)
         except ApiError as error:
             return error  # whether it happened is not known: a later call asks again, from offset 0
         failure = next(iter(faults.values()), None)
@@ -388,42 +359,6 @@ class Groups:
                 "share-partitions are initialised later", extra=fields(group_id=group.group_id, cause=failure.detail)
             )
 
-    async def initialize_state(
-        self, group_id: str, state_epoch: int, wanted: Mapping[str, Mapping[int, int]]
-    ) -> dict[tuple[str, int], ApiError]:
-        """Have the share coordinator initialise partitions at start offsets.
-
-        Returns: those it refused. Raises: ApiError: it may have done some.
-        """
-        request = ShareStateRequest(
-            group_id=group_id,
-            topics=[
-                TopicState(
-                    topic_id=topic_id,
-                    partitions=[
-                        PartitionState(partition=partition, state_epoch=state_epoch, start_offset=start_offset)
-                        for partition, start_offset in partitions.items()
-                    ],
-                )
-                for topic_id, partitions in wanted.items()
-            ],
-        )
-        return await self.state_call(apis.INITIALIZE_STATE, request)
-
-    async def state_call(self, api: apis.Api, request: ShareStateRequest) -> dict[tuple[str, int], ApiError]:
-        """Have the share coordinator do something. Returns: what it refused. Raises: ApiError: it may have done some."""
-        response: ShareStateResponse = await self._share_coordinator.state(api, request, deadline_s=STATE_DEADLINE_S)
-        faults = {
-            (topic.topic_id or "", partition.partition): error_of(partition.error_code, partition.error_message)
-            for topic in response.results
-            for partition in topic.partitions
-            if partition.error_code
-        }
-        for fault in faults.values():
-            if fault.error.kafka_code in (14, 15, 16):
-                raise CoordinatorNotAvailable(fault.detail, definite=False)
-        return faults
-
     # Summaries
 
     async def summary(self, group_id: str) -> list[GroupTopicSummary]:
@@ -436,29 +371,11 @@ class Groups:
             for topic_id, topic in group.machine.topics.items()
             if topic.initialized and self._topic(topic_id) is not None
         }
-        request = ShareStateRequest(
-            group_id=group_id,
-            topics=[
-                TopicState(topic_id=topic_id, partitions=[PartitionState(partition=p) for p in partitions])
-                for topic_id, partitions in wanted.items()
-            ],
-        )
-        response: ShareStateResponse = await self._share_coordinator.state(apis.READ_STATE_SUMMARY, request)
         summaries = []
-        for topic in response.results:
-            row = self._topic(topic.topic_id or "")
-            if row is None:
-                continue
-            partitions = [
-                GroupPartitionSummary(
-                    partition=partition.partition,
-                    start_offset=_known(partition.start_offset, partition.error_code),
-                    leader_epoch=0 if partition.error_code else partition.leader_epoch or 0,
-                    delivery_complete_count=_known(partition.delivery_complete_count, partition.error_code),
-                )
-                for partition in topic.partitions
-            ]
-            summaries.append(GroupTopicSummary(topic=row.name, topic_id=row.topic_id, partitions=partitions))
+        for topic_id, partitions in (await self.states.summaries(group_id, wanted)).items():
+            row = self._topic(topic_id)
+            if row is not None:
+                summaries.append(GroupTopicSummary(topic=row.name, topic_id=topic_id, partitions=partitions))
         return sorted(summaries, key=lambda summary: summary.topic)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -467,32 +384,9 @@ class Groups:
         task.add_done_callback(self._tasks.discard)
 
 
-def outcomes(asked: Mapping[str, Iterable[int]], faults: Mapping[tuple[str, int], ApiError]) -> list[InitializedTopic]:
-    """What became of each partition, as answers tell it."""
-    return [
-        InitializedTopic(
-            topic_id=topic_id,
-            partitions=[
-                InitializedPartition(
-                    partition=partition,
-                    error_code=fault.error.kafka_code if fault else 0,
-                    error_message=fault.detail if fault else None,
-                )
-                for partition in partitions
-                for fault in (faults.get((topic_id, partition)),)
-            ],
-        )
-        for topic_id, partitions in asked.items()
-    ]
-
-
 async def _taken_if_free(lock: asyncio.Lock) -> bool:
     """Take the lock unless somebody has it; nobody else comes in between."""
     if lock.locked():
         return False
     await lock.acquire()
     return True
-
-
-def _known(value: int | None, error_code: int) -> int:
-    return -1 if error_code or value is None else value
