@@ -15,7 +15,7 @@ from sharequeue_coordinator.assignor import Assignment, assign
 
 MEMBERS: Final = 1_000
 PARTITIONS: Final = 10_000
-SIZES: Final = (100, 10, 2)
+SIZES: Final = (1_000, 100, 10)
 """Partitions of a topic."""
 
 Subscriptions = dict[str, frozenset[str]]
