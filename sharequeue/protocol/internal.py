@@ -321,6 +321,11 @@ class DeleteTopicRecordsRequest(Request):
 # Gateway: what the gateways ask of each other.
 
 
+ALL_WELL: Final = "sharequeue-all-well"
+"""Header of a leader's answer that a client can get as it is: a fetch that acquired, or acknowledgements, and no fault
+among them."""
+
+
 class LeaderFetchRequest(Request):
     """A part of a client's fetch that another gateway leads; the fields are those of the client's request."""
 
@@ -341,7 +346,7 @@ class LeaderFetchRequest(Request):
 
 
 class LeaderFetchResponse(Response):
-    """`batches` are entries of a fetch's answer, as they will be sent."""
+    """What another gateway reads of a FetchResponse; `batches` are its entries as they will be sent."""
 
     batches: list[Raw]
     errors: list[PartitionError]

@@ -44,10 +44,12 @@ def create_gateway_app(
 ) -> FastAPI:
     """The application of one gateway."""
     app = create_app("sharequeue", DESCRIPTION)
-    for api, handler in (
+    for api, handler in (  # routes are tried in this order: the busiest first
         (apis.FETCH_RECORDS, records.fetch_records),
         (apis.ACKNOWLEDGE_RECORDS, records.acknowledge_records),
         (apis.PRODUCE_RECORDS, produce.produce_records),
+        (apis.FETCH_FROM_LEADER, leader.fetch),
+        (apis.ACKNOWLEDGE_AT_LEADER, leader.acknowledge),
         (apis.PRODUCE_RAW_RECORD, produce.produce_raw_record),
         (apis.CREATE_TOPIC, topics.create_topic),
         (apis.LIST_TOPICS, topics.list_topics),
@@ -65,8 +67,6 @@ def create_gateway_app(
         (apis.LIST_IN_FLIGHT_RECORDS, groups.in_flight),
         (apis.FETCH_IN_SESSION, records.fetch_here),
         (apis.ACKNOWLEDGE_IN_SESSION, records.acknowledge_here),
-        (apis.FETCH_FROM_LEADER, leader.fetch),
-        (apis.ACKNOWLEDGE_AT_LEADER, leader.acknowledge),
         (apis.AWAIT_RECORDS, leader.await_records),
         (apis.RELEASE_AT_LEADER, leader.release),
         (apis.IN_FLIGHT_AT_LEADER, groups.in_flight_here),

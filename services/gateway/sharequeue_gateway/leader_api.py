@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.internal import (
+    ALL_WELL,
     AwaitRecordsRequest,
     LeaderFetchRequest,
     ReleaseMemberRequest,
@@ -19,17 +21,19 @@ from sharequeue.protocol.messages import (
 )
 from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
 from sharequeue.service import Clock
-from sharequeue.serving import Answer, Call
+from sharequeue.serving import JSON, Answer, Call
 from sharequeue.wire import encode
-from sharequeue_gateway.acknowledging import Acknowledger
+from sharequeue_gateway.acknowledging import Acknowledger, failed_of
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault
-from sharequeue_gateway.fetch_answer import fetched_entries, partition_error
+from sharequeue_gateway.fetch_answer import fetch_answer
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.sessions import Sessions
 from sharequeue_gateway.waiting_fetch import WaitingFetch
+
+_WELL: Final = (JSON, (ALL_WELL.encode(), b"1"))
 
 
 class LeaderApi:
@@ -85,13 +89,17 @@ class LeaderApi:
                 self._fetcher.give_back(member_id, acquired)
         finally:
             waiting.close()
-        body = b'{"batches":[%b],"errors":%b,"acknowledgement_results":%b,"acquisition_lock_timeout_ms":%d}' % (
-            b",".join(fetched_entries(acquired, with_records=request.with_records)),
-            encode([partition_error(fault) for fault in faults]),
-            encode(results),
+        failed_count = failed_of(results)
+        body = fetch_answer(
+            member_id,
             self._metadata.lock_duration_ms(group_id),
+            acquired,
+            results,
+            failed_count,
+            faults,
+            with_records=request.with_records,
         )
-        return Answer(body)
+        return Answer(body, headers=_WELL if acquired and not faults and not failed_count else (JSON,))
 
     def _limits(self, request: LeaderFetchRequest) -> FetchLimits:
         return FetchLimits(
@@ -103,17 +111,19 @@ class LeaderApi:
             deadline_ms=self._clock.now_ms() + min(request.max_wait_ms, MAX_WAIT_MS),
         )
 
-    async def acknowledge(self, call: Call) -> AcknowledgeResponse:
+    async def acknowledge(self, call: Call) -> Answer:
         request: AcknowledgeRequest = call.request
         group_id = call.path["group"]
         results = await self._acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic
         )
-        return AcknowledgeResponse(
+        failed_count = failed_of(results)
+        response = AcknowledgeResponse(
             results=results,
-            failed_count=0,
+            failed_count=failed_count,
             acquisition_lock_timeout_ms=self._metadata.lock_duration_ms(group_id),
         )
+        return Answer(encode(response), headers=(JSON,) if failed_count else _WELL)
 
     async def await_records(self, call: Call) -> Empty:
         request: AwaitRecordsRequest = call.request

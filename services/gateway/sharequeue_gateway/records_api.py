@@ -118,7 +118,7 @@ class RecordsApi:
         acknowledging = None
         if request.acknowledgements and not asked.acknowledgements:
             acknowledging = waiting.start_acknowledging(self._acknowledge(group_id, member_id, request))
-        await asyncio.sleep(0)  # acknowledgements are applied first, so that what they free can be acquired
+            await asyncio.sleep(0)  # they are applied first, so that what they free can be acquired
         try:
             found = await self._routed.fetch(waiting, asked, partitions) if fetching else Found()
             if found.results is None and request.acknowledgements:
@@ -223,6 +223,11 @@ class RecordsApi:
 
     def _fetch_answer(self, asked: Asked, request: FetchRequest, found: Found, partitions: Partitions) -> Answer:
         faults = found.faults
+        if found.whole is not None and not faults and (asked.acknowledgements or not request.acknowledgements):
+            for topic_name in {topic.name for topic, _ in partitions}:
+                metrics.SHARE_FETCHES.labels(topic_name).inc()
+            return Answer(found.whole[1])
+        found.open()
         failed_topics = {fault.topic for fault in faults if self._metadata.known_topic(fault.topic) is not None}
         for topic_name in {topic.name for topic, _ in partitions} | failed_topics:
             metrics.SHARE_FETCHES.labels(topic_name).inc()
@@ -262,14 +267,18 @@ class RecordsApi:
         """As `acknowledge_records`; a share session is kept by this gateway."""
         request: AcknowledgeRequest = call.request
         group_id = group_of(call)
-        session = None
-        if request.share_session_epoch is not None:
+        if request.share_session_epoch is None:
+            answered = await self._acknowledger.answer(group_id, request, call.raw)
+            if isinstance(answered, bytes):
+                return Answer(answered)
+            results = answered
+        else:
             session = self._sessions.acknowledge(group_id, request.member_id, request.share_session_epoch)
-        results = await self._acknowledger.acknowledge(
-            group_id, request.member_id, request.acknowledgements, atomic=request.atomic
-        )
-        if session is not None and session.closing:
-            await self._sessions.release(session)
+            results = await self._acknowledger.acknowledge(
+                group_id, request.member_id, request.acknowledgements, atomic=request.atomic
+            )
+            if session.closing:
+                await self._sessions.release(session)
         failed_count = failed_of(results)
         if results and failed_count == len(results):
             raise _all_failed(results, failed_count)

@@ -8,9 +8,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
-from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest
+from sharequeue.protocol.messages import (
+    Acknowledgement,
+    AcknowledgementResult,
+    AcknowledgeRequest,
+    AcknowledgeResponse,
+)
 from sharequeue.service import Clock
+from sharequeue.wire import encode
 from sharequeue_gateway.acknowledging import Acknowledger, failed
 from sharequeue_gateway.leadership import Node
 from sharequeue_gateway.metadata import Metadata
@@ -20,6 +28,8 @@ PAUSE_S: Final = 0.1
 NOT_LEADER: Final = NotLeaderOrFollower.error.kafka_code
 PATIENCE_MS: Final = 8000
 """How long the new leader of something that moved is looked for."""
+
+_decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
 
 
 class RoutedAcknowledger:
@@ -53,12 +63,11 @@ class RoutedAcknowledger:
         patience_ms = self._clock.now_ms() + PATIENCE_MS
         while left:
             split = await self._split(group_id, acknowledgements, left, renew)
-            answers = await asyncio.gather(
-                *(
-                    self._at(node, group_id, member_id, [acknowledgements[index] for index in indexes], atomic, renew)
-                    for node, indexes in split.items()
-                )
-            )
+            work = [
+                self._at(node, group_id, member_id, [acknowledgements[index] for index in indexes], atomic, renew)
+                for node, indexes in split.items()
+            ]
+            answers = await asyncio.gather(*work) if len(work) > 1 else [await work[0]]
             for indexes, answer in zip(split.values(), answers, strict=True):
                 results.update(zip(indexes, answer, strict=True))
             left = [index for index in left if _try_again(acknowledgements[index], results[index])]
@@ -67,6 +76,41 @@ class RoutedAcknowledger:
             cluster.look_again()
             await asyncio.sleep(PAUSE_S)
         return [results[index] for index in range(len(acknowledgements))]
+
+    async def answer(
+        self, group_id: str, request: AcknowledgeRequest, encoded: bytes
+    ) -> bytes | list[AcknowledgementResult]:
+        """As `acknowledge`, of a whole call without a session.
+
+        Returns: the results; or an AcknowledgeResponse as the only other leader made it, and nothing failed.
+        """
+        cluster = self._routing.cluster
+        member_id, acknowledgements, atomic = request.member_id, request.acknowledgements, request.atomic
+        leaders: dict[Node, list[int]] = {}
+        if not cluster.alone:
+            leaders = await self._split(group_id, acknowledgements, range(len(acknowledgements)), True)
+        if len(leaders) != 1 or cluster.me in leaders:
+            return await self.acknowledge(group_id, member_id, acknowledgements, atomic=atomic)
+        results = await self._ask(next(iter(leaders)), group_id, encoded, len(acknowledgements))
+        if isinstance(results, bytes):
+            return results
+        left = [index for index, result in enumerate(results) if _try_again(acknowledgements[index], result)]
+        if left:
+            cluster.look_again()
+            await asyncio.sleep(PAUSE_S)
+            wanted = [acknowledgements[index] for index in left]
+            again = await self.acknowledge(group_id, member_id, wanted, atomic=atomic)
+            for index, result in zip(left, again, strict=True):
+                results[index] = result
+        return results
+
+    async def _ask(self, node: Node, group_id: str, encoded: bytes, count: int) -> bytes | list[AcknowledgementResult]:
+        """Returns: the results of `count` acknowledgements; or the leader's answer as it is if none failed."""
+        try:
+            body, all_well = await self._routing.acknowledge(node, group_id, encoded)
+        except ApiError as error:
+            return [failed(error)] * count
+        return body if all_well else _decode(body).results
 
     async def _split(
         self, group_id: str, acknowledgements: Sequence[Acknowledgement], indexes: Sequence[int], renew: bool
@@ -99,10 +143,8 @@ class RoutedAcknowledger:
         if node == self._routing.cluster.me:
             return await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
         request = AcknowledgeRequest(member_id=member_id, acknowledgements=acknowledgements, atomic=atomic)
-        try:
-            return (await self._routing.acknowledge(node, group_id, request)).results
-        except ApiError as error:
-            return [failed(error)] * len(acknowledgements)
+        results = await self._ask(node, group_id, encode(request), len(acknowledgements))
+        return _decode(results).results if isinstance(results, bytes) else results
 
 
 def _try_again(acknowledgement: Acknowledgement, result: AcknowledgementResult) -> bool:

@@ -17,7 +17,8 @@ from sharequeue.protocol.internal import AcquiredEntry, LeaderFetchRequest, Lead
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue.service import Clock
-from sharequeue_gateway.acknowledging import failed_of
+from sharequeue.wire import encode
+from sharequeue_gateway.acknowledging import APPLIED, failed_of
 from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault
 from sharequeue_gateway.leadership import Node
 from sharequeue_gateway.local_fetch import LocalFetch
@@ -36,6 +37,7 @@ MOVED_PATIENCE_MS: Final = 1000
 """How long leaders that moved are looked for, also by a fetch that does not wait."""
 
 _entry: Final = msgspec.json.Decoder(AcquiredEntry).decode
+_answer: Final = msgspec.json.Decoder(LeaderFetchResponse).decode
 
 
 class Asked(NamedTuple):
@@ -53,9 +55,13 @@ class Asked(NamedTuple):
 
 
 class Found:
-    """What a fetch found. `passed_on`: encoded entries of other leaders, and who they are from."""
+    """What a fetch found. `passed_on`: encoded entries of other leaders, and who they are from.
 
-    __slots__ = ("acquired", "faults", "lock_duration_ms", "passed_on", "results")
+    `whole`: the answer of the only leader, which a client can get as it is; until `open` takes it apart `results` say
+    no more than that none failed.
+    """
+
+    __slots__ = ("acquired", "faults", "lock_duration_ms", "passed_on", "results", "whole")
 
     def __init__(self) -> None:
         self.acquired: Sequence[Acquisition] = ()
@@ -63,10 +69,29 @@ class Found:
         self.faults: list[PartitionFault] = []
         self.results: list[AcknowledgementResult] | None = None
         self.lock_duration_ms: int | None = None
+        self.whole: tuple[Node, bytes] | None = None
 
     @property
     def anything(self) -> bool:
-        return bool(self.acquired or self.passed_on)
+        return bool(self.acquired or self.passed_on or self.whole)
+
+    def open(self) -> None:
+        """Take the answer of the only leader apart."""
+        if self.whole is not None:
+            node, body = self.whole
+            self.whole = None
+            self.add(node, _answer(body))
+
+    def add(self, node: Node, answer: LeaderFetchResponse) -> None:
+        """Add what another leader answered; results of acknowledgements where there are any."""
+        self.passed_on += [(node, raw) for raw in answer.batches]
+        self.faults += [
+            PartitionFault(fault.topic, fault.partition, ApiError(fault.detail, error=BY_CODE[fault.code]))
+            for fault in answer.errors
+        ]
+        self.lock_duration_ms = answer.acquisition_lock_timeout_ms
+        if answer.acknowledgement_results:
+            self.results = answer.acknowledgement_results
 
     def records(self) -> int:
         """How many offsets were acquired."""
@@ -123,6 +148,8 @@ class RoutedFetch:
             if asked.acknowledgements and not sole:
                 return Found()  # what was to go with the fetch must go to several leaders now
             found = await self._look(waiting, asked, mine, _ordered(others, called), wait=sole, last=last_look)
+            if results is not None or waiting.over:
+                found.open()
             if found.results is not None:
                 results = found.results
                 asked = asked._replace(acknowledgements=())
@@ -211,7 +238,7 @@ class RoutedFetch:
                 acknowledgements=list(asked.acknowledgements),
                 atomic=asked.atomic,
             )
-            await self._ask(waiting, asked, node, partitions, request, found)
+            await self._ask(waiting, asked, node, partitions, request, found, whole=wait)
         return found
 
     async def _ask(
@@ -222,11 +249,11 @@ class RoutedFetch:
         partitions: Partitions,
         request: LeaderFetchRequest,
         found: Found,
+        *,
+        whole: bool = False,
     ) -> None:
         try:
-            answer: LeaderFetchResponse | None = await waiting.unless_over(
-                self._routing.fetch(node, asked.group_id, request)
-            )
+            answer = await waiting.unless_over(self._routing.fetch(node, asked.group_id, request))
         except ApiError as error:
             found.faults += [PartitionFault(topic.name, partition, error) for topic, partition in partitions]
             if request.acknowledgements and not error.definite:
@@ -237,14 +264,11 @@ class RoutedFetch:
                 late = RequestTimedOut("the fetch ended before its acknowledgements were answered")
                 found.results = [_unknown(late)] * len(request.acknowledgements)
             return  # the client is gone: the leader gives back what it acquired, as it finds nobody to answer
-        found.passed_on += [(node, raw) for raw in answer.batches]
-        found.faults += [
-            PartitionFault(fault.topic, fault.partition, ApiError(fault.detail, error=BY_CODE[fault.code]))
-            for fault in answer.errors
-        ]
-        found.lock_duration_ms = answer.acquisition_lock_timeout_ms
-        if request.acknowledgements:
-            found.results = answer.acknowledgement_results
+        if whole and answer.all_well:
+            found.whole = (node, answer.body)
+            found.results = [APPLIED] * len(request.acknowledgements) or None
+        else:
+            found.add(node, _answer(answer.body))
 
     async def _repeat(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
         """What an earlier fetch of the same id acquired and still holds, wherever it is led.
@@ -315,6 +339,7 @@ class RoutedFetch:
         """Release what was acquired for a client that is gone; with a `fetch_id` it stays held: a repeat gets it."""
         if asked.fetch_id is not None:
             return  # and may have been told of it by now
+        found.open()
         self._fetcher.give_back(asked.member_id, found.acquired)
         by_node: dict[Node, list[Acknowledgement]] = {}
         for (node, _), entry in zip(found.passed_on, found.entries(), strict=True):
@@ -331,7 +356,7 @@ class RoutedFetch:
         for node, acknowledgements in by_node.items():
             request = AcknowledgeRequest(member_id=asked.member_id, acknowledgements=acknowledgements)
             try:
-                await self._routing.acknowledge(node, asked.group_id, request)
+                await self._routing.acknowledge(node, asked.group_id, encode(request))
             except ApiError:
                 continue  # its locks end by their deadline
 

@@ -2,21 +2,20 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import (
+    ALL_WELL,
     AwaitRecordsRequest,
     LeaderFetchRequest,
-    LeaderFetchResponse,
     ReleaseMemberRequest,
     SharePartitionName,
     YieldRequest,
 )
 from sharequeue.protocol.messages import (
     AcknowledgeRequest,
-    AcknowledgeResponse,
     FetchRequest,
     InFlightQuery,
     ListInFlightResponse,
@@ -50,6 +49,13 @@ def by_topic(partitions: Partitions) -> list[TopicPartitions]:
 def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
     failed = headers.get("acknowledge-failed")
     return (JSON,) if failed is None else (JSON, (b"acknowledge-failed", failed.encode()))
+
+
+class LeaderAnswer(NamedTuple):
+    """What a leader answered. `all_well`: a client can get it as it is."""
+
+    body: bytes
+    all_well: bool
 
 
 class Routing:
@@ -100,21 +106,23 @@ class Routing:
         request = ReleaseMemberRequest(member_id=member_id, topic_partitions=by_topic(partitions))
         await self.cluster.client(node).call(apis.RELEASE_AT_LEADER, request, path={"group": group_id})
 
-    async def fetch(self, node: Node, group_id: str, request: LeaderFetchRequest) -> LeaderFetchResponse:
-        answer: LeaderFetchResponse = await self.cluster.client(node).call(
+    async def fetch(self, node: Node, group_id: str, request: LeaderFetchRequest) -> LeaderAnswer:
+        """Returns: a LeaderFetchResponse."""
+        body, headers = await self.cluster.client(node).relay(
             apis.FETCH_FROM_LEADER,
             request,
             path={"group": group_id},
             deadline_s=request.max_wait_ms / 1000 + ANSWER_S,
             retry=False,
         )
-        return answer
+        return LeaderAnswer(body, ALL_WELL in headers)
 
-    async def acknowledge(self, node: Node, group_id: str, request: AcknowledgeRequest) -> AcknowledgeResponse:
-        answer: AcknowledgeResponse = await self.cluster.client(node).call(
+    async def acknowledge(self, node: Node, group_id: str, request: bytes) -> LeaderAnswer:
+        """`request`: an encoded AcknowledgeRequest. Returns: an AcknowledgeResponse."""
+        body, headers = await self.cluster.client(node).relay(
             apis.ACKNOWLEDGE_AT_LEADER, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
         )
-        return answer
+        return LeaderAnswer(body, ALL_WELL in headers)
 
     async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> None:
         """Return when one of the partitions may have something to acquire, or when the time is over."""

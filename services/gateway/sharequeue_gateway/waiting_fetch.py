@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from sharequeue.protocol.messages import AcknowledgementResult
 
 Result = TypeVar("Result")
+
+LISTEN_AFTER_S: Final = 0.02
+"""How long others may work for a fetch before its client is listened to: mostly they have answered by then."""
 
 
 class WaitingFetch:
@@ -15,13 +18,24 @@ class WaitingFetch:
     `watch` returns when the client has hung up; it is listened to from the first wait on, and `gone` tells before.
     """
 
-    __slots__ = ("_event", "_gone", "_watch", "_watcher", "client_gone", "failed_acknowledgement", "replaced", "woken")
+    __slots__ = (
+        "_event",
+        "_gone",
+        "_served",
+        "_watch",
+        "_watcher",
+        "client_gone",
+        "failed_acknowledgement",
+        "replaced",
+        "woken",
+    )
 
     def __init__(self, watch: Callable[[], Coroutine[None, None, None]], gone: Callable[[], bool]) -> None:
         self._event = asyncio.Event()
         self._watch = watch
         self._gone = gone
         self._watcher: asyncio.Task[None] | None = None
+        self._served: asyncio.Task[Any] | None = None
         self.woken = False
         self.client_gone = False
         self.failed_acknowledgement = False
@@ -54,6 +68,14 @@ class WaitingFetch:
     def wake(self) -> None:
         self.woken = True
         self._event.set()
+        served = self._served
+        if served is not None and self._ended:
+            self._served = None
+            served.cancel()
+
+    @property
+    def _ended(self) -> bool:
+        return self.over or self.failed_acknowledgement
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a wake-up. Returns: False when the time is over."""
@@ -83,15 +105,21 @@ class WaitingFetch:
 
     async def unless_over(self, work: Coroutine[None, None, Result]) -> Result | None:
         """Do `work`, which others do for this fetch; None when the fetch is over before: then it is cancelled."""
-        self._start_listening()
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(lambda _: self._event.set())
+        if self._ended:
+            work.close()
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+        self._served = task
+        listening = asyncio.get_running_loop().call_later(LISTEN_AFTER_S, self._start_listening)
         try:
-            while not task.done() and not self.over and not self.failed_acknowledgement:
-                await self._event.wait()
-                self._event.clear()
-            return task.result() if task.done() else None
+            return await work
+        except asyncio.CancelledError:
+            if self._served is not None or task.cancelling() > 1:  # somebody else ends this task
+                raise
+            return None
         finally:
-            task.cancel()
-            if self.woken:
-                self._event.set()  # what woke it meanwhile is still to be looked at
+            if self._served is None:
+                task.uncancel()
+            self._served = None
+            listening.cancel()
