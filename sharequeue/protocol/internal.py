@@ -324,6 +324,8 @@ class DeleteTopicRecordsRequest(Request):
 ALL_WELL: Final = "sharequeue-all-well"
 """Header of a leader's answer that a client can get as it is: a fetch that acquired, or acknowledgements, and no fault
 among them."""
+ENDED: Final = "sharequeue-ended"
+"""Header of a leader's answer to a fetch that it ended because the group is set anew."""
 
 
 class LeaderFetchRequest(Request):

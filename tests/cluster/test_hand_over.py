@@ -1,5 +1,6 @@
 """Leadership moves: a gateway dies, leaves, comes back, or was only paused."""
 
+import itertools
 import os
 import signal
 import time
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from sharequeue_gateway.leadership import Generation, Node
 
 from sharequeue.stack import ServiceProcess
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
@@ -133,6 +135,33 @@ def test_a_gateway_that_joins_takes_over_what_is_held(
     cluster.wait_until_known(cluster.gateways)
     acknowledge(clients[1], name, held)
     assert fetch(clients[2], name, topics=[name], max_wait_ms=0)["batches"] == []
+
+
+def test_a_session_whose_home_moved_holds_its_group_no_longer(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    """The old home drops it when a gateway joins: the member opens it anew, and else the group is in use no more."""
+    newcomer = cluster.gateways[2]
+    home = Generation(1, tuple(Node(node_id, gateway.url) for node_id, gateway in cluster.nodes.items()))
+    members = (f"m{number}" for number in itertools.count())
+    member = next(member for member in members if home.home_of(name, member).node_id == "gateway-2")
+    newcomer.stop()
+    cluster.wait_until_known(others(cluster, newcomer))
+    empty = f"{name}-empty"
+    make_topic(clients[0], empty, 1)
+    fetch(clients[0], name, topics=[empty], member_id=member, share_session_epoch=0, max_wait_ms=0)
+    fetch(clients[1], name, member_id=member, share_session_epoch=1, max_wait_ms=0)
+    newcomer.start()
+    cluster.wait_until_known(cluster.gateways)
+    for client in clients:
+        body = {"member_id": member, "share_session_epoch": 2, "max_wait_ms": 0}
+        refused = client.post(f"/v1/share-groups/{name}/fetch", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (404, "SHARE_SESSION_NOT_FOUND")
+    deleted = clients[0].delete(f"/v1/share-groups/{name}")
+    assert deleted.status_code == 204, deleted.text
+    fetch(clients[0], name, topics=[empty], member_id=member, share_session_epoch=0, max_wait_ms=0)
+    fetch(clients[1], name, member_id=member, share_session_epoch=1, max_wait_ms=0)
+    assert clients[0].delete(f"/v1/share-groups/{name}").status_code == 409
 
 
 def test_nobody_waits_long_for_a_gateway_that_is_paused(

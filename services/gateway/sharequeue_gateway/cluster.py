@@ -103,6 +103,10 @@ class Cluster:
         former = self._former.leader_of(key)
         return None if former == self.me or former in self._silent else former
 
+    def changed_lately(self) -> bool:
+        """Whether the gateways changed a moment ago, so that others may not know it yet."""
+        return time.monotonic() <= self._former_until_s
+
     def lease_holds(self) -> bool:
         """Whether the group coordinator heard of this gateway lately: nobody else leads in its place."""
         return time.monotonic() < self._lease_ends_s

@@ -63,13 +63,15 @@ class Fetcher:
         self._clock = clock
         self._turns: Final = itertools.count(1)
         self._waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
-        self.routed: set[WaitingFetch] = set()
-        """Fetches over several gateways, also while they wait at another one."""
+        self.routed: dict[WaitingFetch, str] = {}
+        """Fetches over several gateways, also while they wait at another one, with their groups."""
+        self.elsewhere: set[WaitingFetch] = set()
+        """Those that were passed on whole to the only leader, who waits for them."""
 
     @property
     def waiting(self) -> int:
-        """Fetches that wait for records."""
-        return len(self._waiting)
+        """Fetches that wait for records, here or at another gateway."""
+        return len(self._waiting) + len(self.elsewhere)
 
     def waited_for(self) -> set[TopicPartition]:
         """The partitions somebody waits for."""
@@ -80,16 +82,15 @@ class Fetcher:
         return [waiting for waiting, leds in self._waiting.items() if any(led.key.group_id == group_id for led in leds)]
 
     def end(self, group_id: str) -> None:
-        """Answer a group's waiting fetches now."""
-        for waiting in self.waiting_of(group_id):
-            waiting.replaced = True
-            waiting.wake()
+        """Answer a group's waiting fetches now: its state is set anew, and they must not begin it again."""
+        routed = [waiting for waiting, of_group in self.routed.items() if of_group == group_id]
+        for waiting in {*self.waiting_of(group_id), *routed}:
+            waiting.end()
 
     async def finish(self) -> None:
         """Answer every waiting fetch now: the gateway stops."""
         for waiting in {*self._waiting, *self.routed}:
-            waiting.replaced = True
-            waiting.wake()
+            waiting.replace()
 
     async def fetch(
         self,

@@ -19,7 +19,7 @@ from sharequeue_gateway.activity_api import ActivityApi
 from sharequeue_gateway.app import create_gateway_app
 from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.audit_api import AuditApi
-from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.cluster import Change, Cluster
 from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.fetch import Fetcher
@@ -123,7 +123,12 @@ async def prepare(settings: Settings) -> Service:
     sessions = Sessions(session_cache, leader, metadata, routing, clock)
     metrics.watch(leader.all, fetcher)
     metadata.on_generation = cluster.hear_of
-    cluster.on_change = leader.hand_over
+
+    async def hand_over(change: Change) -> None:
+        sessions.drop_moved()
+        await leader.hand_over(change)
+
+    cluster.on_change = hand_over
     loader.leader_epoch = await cluster.register()
     log.info("registered", extra=fields(node_id=node_id, leader_epoch=loader.leader_epoch))
 

@@ -7,6 +7,7 @@ from typing import Final
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.internal import (
     ALL_WELL,
+    ENDED,
     AwaitRecordsRequest,
     LeaderFetchRequest,
     ReleaseMemberRequest,
@@ -34,6 +35,7 @@ from sharequeue_gateway.sessions import Sessions
 from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 _WELL: Final = (JSON, (ALL_WELL.encode(), b"1"))
+_ENDED: Final = (JSON, (ENDED.encode(), b"1"))
 
 
 class LeaderApi:
@@ -99,6 +101,8 @@ class LeaderApi:
             faults,
             with_records=request.with_records,
         )
+        if waiting.ended:
+            return Answer(body, headers=_ENDED)
         return Answer(body, headers=_WELL if acquired and not faults and not failed_count else (JSON,))
 
     def _limits(self, request: LeaderFetchRequest) -> FetchLimits:
@@ -125,7 +129,7 @@ class LeaderApi:
         )
         return Answer(encode(response), headers=(JSON,) if failed_count else _WELL)
 
-    async def await_records(self, call: Call) -> Empty:
+    async def await_records(self, call: Call) -> Answer:
         request: AwaitRecordsRequest = call.request
         group_id = call.path["group"]
         partitions, faults = await self._led(group_id, request.topic_partitions)
@@ -137,7 +141,7 @@ class LeaderApi:
         finally:
             waiting.close()
         self._fetcher.pass_on_later(leds)
-        return Empty()
+        return Answer(b"{}", headers=_ENDED if waiting.ended else (JSON,))
 
     async def release(self, call: Call) -> Empty:
         request: ReleaseMemberRequest = call.request

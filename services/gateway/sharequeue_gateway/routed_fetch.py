@@ -99,7 +99,15 @@ class Found:
         return own + sum(entry.last_offset - entry.first_offset + 1 for entry in self.entries())
 
     def size(self) -> int:
-        return sum(len(raw) for _, raw in self.passed_on)
+        """How many bytes of records were acquired."""
+        own = sum(
+            batch.size_of(max(first, batch.base_offset), min(last, batch.last_offset))
+            for _, ranges, batches in self.acquired
+            for first, last, *_ in ranges
+            for batch in batches
+            if batch.base_offset <= last and batch.last_offset >= first
+        )
+        return own + sum(len(raw) for _, raw in self.passed_on)
 
     def entries(self) -> list[AcquiredEntry]:
         return [_entry(raw) for _, raw in self.passed_on]
@@ -130,11 +138,11 @@ class RoutedFetch:
             found = await self._repeat(waiting, asked, partitions)
             if found.anything or found.faults or waiting.over:
                 return found
-        self._fetcher.routed.add(waiting)
+        self._fetcher.routed[waiting] = asked.group_id
         try:
             return await self._fetch(waiting, asked, partitions)
         finally:
-            self._fetcher.routed.discard(waiting)
+            del self._fetcher.routed[waiting]
 
     async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
         patience_ms = max(asked.limits.deadline_ms, self._clock.now_ms() + MOVED_PATIENCE_MS)
@@ -252,6 +260,8 @@ class RoutedFetch:
         *,
         whole: bool = False,
     ) -> None:
+        if request.max_wait_ms:
+            self._fetcher.elsewhere.add(waiting)
         try:
             answer = await waiting.unless_over(self._routing.fetch(node, asked.group_id, request))
         except ApiError as error:
@@ -259,11 +269,15 @@ class RoutedFetch:
             if request.acknowledgements and not error.definite:
                 found.results = [_unknown(error)] * len(request.acknowledgements)
             return
+        finally:
+            self._fetcher.elsewhere.discard(waiting)
         if answer is None:
             if request.acknowledgements:
                 late = RequestTimedOut("the fetch ended before its acknowledgements were answered")
                 found.results = [_unknown(late)] * len(request.acknowledgements)
             return  # the client is gone: the leader gives back what it acquired, as it finds nobody to answer
+        if answer.ended:
+            waiting.end()
         if whole and answer.all_well:
             found.whole = (node, answer.body)
             found.results = [APPLIED] * len(request.acknowledgements) or None
@@ -320,7 +334,8 @@ class RoutedFetch:
 
         async def wait_at(node: Node, partitions: Partitions) -> None:
             try:
-                await self._routing.await_records(node, asked.group_id, partitions, seconds)
+                if await self._routing.await_records(node, asked.group_id, partitions, seconds):
+                    waiting.end()
                 called.append(node)
             except ApiError:
                 self._routing.cluster.look_again()

@@ -8,6 +8,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import (
     ALL_WELL,
+    ENDED,
     AwaitRecordsRequest,
     LeaderFetchRequest,
     ReleaseMemberRequest,
@@ -52,10 +53,11 @@ def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class LeaderAnswer(NamedTuple):
-    """What a leader answered. `all_well`: a client can get it as it is."""
+    """What a leader answered. `all_well`: a client can get it as it is. `ended`: as `WaitingFetch.end`."""
 
     body: bytes
     all_well: bool
+    ended: bool = False
 
 
 class Routing:
@@ -115,7 +117,7 @@ class Routing:
             deadline_s=request.max_wait_ms / 1000 + ANSWER_S,
             retry=False,
         )
-        return LeaderAnswer(body, ALL_WELL in headers)
+        return LeaderAnswer(body, ALL_WELL in headers, ENDED in headers)
 
     async def acknowledge(self, node: Node, group_id: str, request: bytes) -> LeaderAnswer:
         """`request`: an encoded AcknowledgeRequest. Returns: an AcknowledgeResponse."""
@@ -124,12 +126,16 @@ class Routing:
         )
         return LeaderAnswer(body, ALL_WELL in headers)
 
-    async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> None:
-        """Return when one of the partitions may have something to acquire, or when the time is over."""
+    async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> bool:
+        """Return when one of the partitions may have something to acquire, or when the time is over.
+
+        Returns: whether the group is set anew, as `WaitingFetch.end`.
+        """
         request = AwaitRecordsRequest(topic_partitions=by_topic(partitions), max_wait_ms=int(seconds * 1000))
-        await self.cluster.client(node).call(
+        _, headers = await self.cluster.client(node).relay(
             apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=seconds + ANSWER_S, retry=False
         )
+        return ENDED in headers
 
     async def in_flight(self, node: Node, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
         answer: ListInFlightResponse = await self.cluster.client(node).call(

@@ -136,10 +136,19 @@ class Sessions:
         """Drop a member's session, if there is one; nothing is released by that. Returns: whether there was."""
         return self._cache.drop((group_id, member_id))
 
+    def drop_moved(self) -> None:
+        """Drop sessions that another gateway is to keep by now, where they must be opened anew. What their members
+        hold stays held."""
+        for key in self._cache.all():
+            if self._routing.home_elsewhere(*key) is not None:
+                self._cache.drop(key)
+
     async def sweep(self) -> None:
-        """Drop idle sessions, for ever."""
+        """Drop idle sessions, and those that were opened through a gateway that did not know who joined. For ever."""
         while True:
             await asyncio.sleep(SWEEP_PAUSE_S)
+            if self._routing.cluster.changed_lately():
+                self.drop_moved()
             dropped = self._cache.drop_idle(self._clock.now_ms())
             if dropped:
                 metrics.SHARE_SESSION_EVICTIONS.inc(dropped)

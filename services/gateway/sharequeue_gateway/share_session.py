@@ -100,6 +100,10 @@ class ShareSessionCache:
         """The keys of a group's sessions."""
         return [key for key in self._sessions if key[0] == group_id]
 
+    def all(self) -> list[SessionKey]:
+        """The keys of all sessions."""
+        return list(self._sessions)
+
     def drop(self, key: SessionKey) -> bool:
         """Drop a session, if it is there. Returns: whether it was."""
         return self._sessions.pop(key, None) is not None

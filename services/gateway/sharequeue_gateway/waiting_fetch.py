@@ -25,6 +25,7 @@ class WaitingFetch:
         "_watch",
         "_watcher",
         "client_gone",
+        "ended",
         "failed_acknowledgement",
         "replaced",
         "woken",
@@ -40,11 +41,12 @@ class WaitingFetch:
         self.client_gone = False
         self.failed_acknowledgement = False
         self.replaced = False
+        self.ended = False
 
     @property
     def over(self) -> bool:
         """Whether nothing may be acquired any more."""
-        return self.client_gone or self.replaced
+        return self.client_gone or self.replaced or self.ended
 
     def gone(self) -> bool:
         """Whether the client has hung up by now, as far as this host has heard; then the fetch is over."""
@@ -69,13 +71,23 @@ class WaitingFetch:
         self.woken = True
         self._event.set()
         served = self._served
-        if served is not None and self._ended:
+        if served is not None and self._settled:
             self._served = None
             served.cancel()
 
     @property
-    def _ended(self) -> bool:
+    def _settled(self) -> bool:
         return self.over or self.failed_acknowledgement
+
+    def replace(self) -> None:
+        """Answer it now: this gateway stops."""
+        self.replaced = True
+        self.wake()
+
+    def end(self) -> None:
+        """Answer it now: its group is set anew. It must not go on anywhere."""
+        self.ended = True
+        self.wake()
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a wake-up. Returns: False when the time is over."""
@@ -105,7 +117,7 @@ class WaitingFetch:
 
     async def unless_over(self, work: Coroutine[None, None, Result]) -> Result | None:
         """Do `work`, which others do for this fetch; None when the fetch is over before: then it is cancelled."""
-        if self._ended:
+        if self._settled:
             work.close()
             return None
         task = asyncio.current_task()

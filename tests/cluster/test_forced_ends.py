@@ -1,0 +1,45 @@
+"""A group that is set anew by force stays so: no poll that waits anywhere begins it again."""
+
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from sharequeue.stack import ServiceProcess
+from tests.cluster.calls import fetch, make_topic
+from tests.cluster.gateways import GatewayCluster
+
+SOON_S = 10
+
+
+def leaders_of(cluster: GatewayCluster, group: str, topic_id: str, partitions: int) -> list[ServiceProcess]:
+    return [cluster.leader_of(group, topic_id, partition) for partition in range(partitions)]
+
+
+@pytest.mark.parametrize("leaders", [1, 2])
+@pytest.mark.parametrize("turn", range(3))
+def test_a_poll_at_a_gateway_that_leads_nothing_does_not_begin_a_deleted_group_again(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, leaders: int, turn: int
+) -> None:
+    topic_id = make_topic(clients[0], name, leaders)
+    entry = cluster.gateways[turn]
+    groups = (f"{name}-{number}" for number in itertools.count())
+    group = next(
+        group
+        for group in groups
+        if len({id(leader) for leader in leaders_of(cluster, group, topic_id, leaders)} - {id(entry)}) == leaders
+        and entry not in leaders_of(cluster, group, topic_id, leaders)
+    )
+    with ThreadPoolExecutor(1) as pool:
+        poll = pool.submit(fetch, clients[turn], group, topics=[name], max_wait_ms=25_000)
+        for leader in leaders_of(cluster, group, topic_id, leaders):
+            cluster.wait_until_waiting_at(leader)
+        since = time.monotonic()
+        deleted = clients[(turn + 1) % 3].delete(f"/v1/share-groups/{group}", params={"force": "true"})
+        assert deleted.status_code == 204, deleted.text
+        assert poll.result(SOON_S)["batches"] == []
+        assert time.monotonic() - since < SOON_S
+    for client in clients:
+        assert client.get(f"/v1/share-groups/{group}/offsets").status_code == 404
