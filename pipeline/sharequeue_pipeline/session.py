@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -11,11 +11,13 @@ from sharequeue_pipeline.data_source import ShareQueueDataSource
 from sharequeue_pipeline.java import find_java_home
 from sharequeue_pipeline.settling import Settling
 
+_SESSION: Final = "org.apache.spark.sql.classic.SparkSession"
+
 
 def session(
     name: str = "sharequeue", master: str | None = None, config: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """The running SparkSession or a new one, with the format `sharequeue` registered.
+    """The running SparkSession or a new one, with the format `sharequeue` registered; active in this thread.
 
     Args:
         master: e.g. `local[4]`; else what spark-submit says, else `local[*]`.
@@ -36,7 +38,14 @@ def session(
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Teach a session the format `sharequeue`. A second time does nothing."""
+    """Teach a session the format `sharequeue`, and make it the active one of this thread.
+
+    Spark's writers, and its check whether a format is known already, go by the thread's active session, not by the one
+    they are called on; a thread that did not make a session has none. Call it once in every thread that writes; again
+    is no harm.
+    """
     settling = Settling.of(spark)
+    assert spark._jvm is not None
+    getattr(spark._jvm, _SESSION).setActiveSession(spark._jsparkSession)
     spark.dataSource.register(ShareQueueDataSource.reporting_to(settling.directory))
     return spark

@@ -1,0 +1,73 @@
+"""Where the format is known: in every thread, session and micro-batch that a program writes from."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from sharequeue_pipeline import register, session
+
+from tests.http.calls import Gateway
+from tests.pipeline.conftest import Pipeline
+from tests.pipeline.jobs import Jobs
+from tests.pipeline.test_sink import values
+
+
+def elsewhere(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What the work answers in a thread that Spark does not know yet."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(work, *arguments).result()
+
+
+def rows(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(count).selectExpr("struct(id) AS value")
+
+
+def test_a_job_in_another_thread_writes(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.ndjson").write_text('{"id":1}\n')
+    report = elsewhere(jobs.done, "ingest", name, tmp_path / "rows.ndjson", "--create", 1)
+    assert report["records"] == 1
+    assert values(gateway, name) == [{"id": 1}]
+
+
+def test_a_query_is_started_in_another_thread(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """Spark's writers go by the thread's session; its readers by their own."""
+    gateway.create_topic(f"{name}-in")
+    gateway.create_topic(name)
+    gateway.produce(f"{name}-in", {"id": 1})
+
+    def query() -> None:
+        session()
+        stream = pipeline.stream(topics=f"{name}-in", group=name, valueFormat="json", valueSchema="id INT")
+        writer = stream.select("value").writeStream.format("sharequeue").options(url=pipeline.url, topic=name)
+        started = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert pipeline.started(started).awaitTermination(120)
+
+    elsewhere(query)
+    assert values(gateway, name) == [{"id": 1}]
+
+
+def test_two_sessions_side_by_side(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """Whichever was registered last, both write; the first is the active one again when it is asked for."""
+    gateway.create_topic(name)
+    second = register(pipeline.spark.newSession())
+    for spark in (second, pipeline.spark, session()):
+        pipeline.write(rows(spark, 1), topic=name)
+    assert values(gateway, name) == [{"id": 0}] * 3
+
+
+def test_a_micro_batch_writes(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """In foreachBatch the session is a copy of the query's."""
+    gateway.create_topic(f"{name}-in")
+    gateway.create_topic(name)
+    gateway.produce(f"{name}-in", {"id": 1})
+
+    def write(frame: DataFrame, _: int) -> None:
+        pipeline.write(frame.select("value"), topic=name, valueFormat="json")
+
+    stream = pipeline.stream(topics=f"{name}-in", group=name, valueFormat="string").writeStream.foreachBatch(write)
+    stream = stream.option("checkpointLocation", str(pipeline.directory / "checkpoint"))
+    assert pipeline.started(stream.trigger(availableNow=True).start()).awaitTermination(120)
+    assert [json.dumps(value) for value in values(gateway, name)] == ['{"id": 1}']
