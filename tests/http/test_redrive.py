@@ -17,7 +17,7 @@ def dead(gateway: Gateway, group: str, topic: str, count: int, **fields: Any) ->
     answer = gateway.fetch(group, topic, max_records=count)
     for batch in answer["batches"]:
         first, last = batch["first_offset"], batch["last_offset"]
-        assert gateway.settle(group, topic, first, last, "reject", **fields) == "applied"
+        assert gateway.settle(group, topic, first, last, "reject", partition=batch["partition"], **fields) == "applied"
     under_way = {"ACQUIRED", "ARCHIVING"}
 
     def written() -> bool:
@@ -53,6 +53,21 @@ def test_dead_letters_come_back_to_their_group_alone(gateway: Gateway, name: str
     assert records(gateway, other, name) == [(None, "after", {}, 1)]
     assert records(gateway, name, name) == [("k", {"n": 1}, headers, 1), (None, "after", {}, 1)]
     assert redrive(gateway, name) == {"matched": 0, "redriven": 0}
+
+
+def test_each_comes_back_as_itself_from_many_batches_of_many_partitions(gateway: Gateway, name: str) -> None:
+    """Redriving looks again at a few batches that it read; each record's own headers are in its batch alone."""
+    gateway.create_topic(name, 12)
+    for number in range(3 * 12):
+        pair = [
+            {"partition": number % 12, "value": f"{number} {half}", "headers": {"n": f"{number} {half}"}}
+            for half in range(2)
+        ]
+        good(gateway.http.post(f"/v1/topics/{name}/records", json={"records": pair}))
+    dead(gateway, name, name, 100)
+    assert redrive(gateway, name) == {"matched": 72, "redriven": 72}
+    found = {value: headers["n"] for _, value, headers, _ in records(gateway, name, name)}
+    assert found == {f"{number} {half}": f"{number} {half}" for number in range(36) for half in range(2)}
 
 
 def test_another_group_passes_redriven_records_and_what_it_skips_stays_skipped(gateway: Gateway, name: str) -> None:

@@ -13,6 +13,7 @@ from sharequeue_pipeline import session
 
 from sharequeue.stack import Stack
 from tests.http.calls import Gateway
+from tests.pipeline.driver import QUICK_JAVA
 from tests.pipeline.jobs import Jobs
 
 SPARK_CONFIG = {
@@ -20,6 +21,9 @@ SPARK_CONFIG = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
+    "spark.sql.codegen.wholeStage": "false",  # plans of a few rows are run sooner than compiled
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.log.level": "ERROR",
     "spark.sql.streaming.stopTimeout": "60s",
 }
@@ -28,7 +32,7 @@ SPARK_CONFIG = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Local Spark. Each slot is a Python process that takes a second of CPU to start."""
-    spark = session("sharequeue tests", master="local[3]", config=SPARK_CONFIG)
+    spark = session("sharequeue tests", master="local[2]", config=SPARK_CONFIG)
     yield spark
     spark.stop()
 

@@ -15,6 +15,7 @@ from sharequeue_pipeline.java import find_java_home
 
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline
+from tests.pipeline.driver import QUICK_JAVA
 from tests.pipeline.test_source import settled
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
@@ -51,6 +52,7 @@ def environment(url: str) -> dict[str, str]:
         "PATH": path,
         "SHAREQUEUE_URL": url,
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_SUBMIT_OPTS": QUICK_JAVA,
         **({"JAVA_HOME": java_home} if java_home else {}),
     }
 

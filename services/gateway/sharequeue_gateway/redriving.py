@@ -16,6 +16,7 @@ from sharequeue.protocol.types import MAX_INT32, SharePartitionKey
 from sharequeue.serving import Call
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.record_log import DeadLetterKey, DeadLetterRow, OffsetOutOfRange, RecordLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.records_api import group_of
 
 GROUP_HEADER: Final = "__redrive.group"
@@ -23,7 +24,11 @@ REDRIVEN: Final = MAX_INT32
 """In the place of a state epoch: the key of a dead letter that was redriven, which nothing removes before its topic."""
 LETTERS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 1 << 20
+BATCHES_NEAR: Final = 8
 NULL: Final = (b"", b"null")
+
+Batches = dict[tuple[str, int], RecordBatch]
+"""The batch last read of each partition, a few of them."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -152,13 +157,14 @@ class Redriving:
         """Append to the topics they came from. `alone`: for this group alone."""
         rows: dict[tuple[str, int], list[DeadLetterRow]] = {}
         parked: dict[tuple[str, int], list[DeadLetterKey]] = {}
+        near: Batches = {}
         for found in letters:
             try:
                 topic = await self._metadata.topic(found.header("topic"))
             except (UnknownTopicOrPartition, InvalidTopic):
                 done.skipped_count += 1
                 continue
-            record = await self._record(topic, found)
+            record = await self._record(topic, found, near)
             if record is None:
                 done.skipped_count += 1
                 continue
@@ -177,28 +183,36 @@ class Redriving:
             if (topic_id, partition) in parked:
                 await self._record_log.unpark_dead_letters(parked[topic_id, partition])
 
-    async def _record(self, topic: Topic, found: Found) -> Letter | None:
+    async def _record(self, topic: Topic, found: Found, near: Batches) -> Letter | None:
         """The record to send again; None if nothing is left of it."""
         letter = found.letter
         copy = Letter(
             key=letter.key, key_base64=letter.key_base64, value=letter.value, value_base64=letter.value_base64
         )
-        source = await self._source(topic, found.number("partition"), found.number("offset"))
+        source = await self._source(topic, found.number("partition"), found.number("offset"), near)
         if source is not None and (letter.empty or source.same_content(letter)):
             return source
         return None if letter.empty else copy
 
-    async def _source(self, topic: Topic, partition: int, offset: int) -> Letter | None:
-        """The record that died, if the log still has it."""
+    async def _source(self, topic: Topic, partition: int, offset: int, near: Batches) -> Letter | None:
+        """The record that died, if the log still has it. `near`: batches read before; neighbours die together."""
         if not 0 <= partition < topic.partitions or offset < 0:
             return None
-        try:
-            read = await self._record_log.read(topic.topic_id, partition, offset, 1, 1)
-        except OffsetOutOfRange:
-            return None
-        if not read.batches:
-            return None
-        records = _letters(b"[" + bytes(read.batches[0].slice(offset, offset)) + b"]")
+        place = (topic.topic_id, partition)
+        batch = near.get(place)
+        if batch is None or not batch.base_offset <= offset <= batch.last_offset:
+            try:
+                read = await self._record_log.read(topic.topic_id, partition, offset, 1, 1)
+            except OffsetOutOfRange:
+                return None
+            if not read.batches:
+                return None
+            batch = read.batches[0]
+            near.pop(place, None)
+            near[place] = batch
+            if len(near) > BATCHES_NEAR:
+                del near[next(iter(near))]
+        records = _letters(b"[" + bytes(batch.slice(offset, offset)) + b"]")
         return records[0] if records else None
 
 
