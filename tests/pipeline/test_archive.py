@@ -272,7 +272,7 @@ def crash(gateway: Gateway, jobs: Jobs, name: str, tmp_path: Path) -> Callable[[
 
 
 def test_killed_half_way_and_run_again(crash: Callable[[int, int], None]) -> None:
-    crash(24_000, 1_000)
+    crash(25_000, 1_000)
 
 
 @pytest.mark.soak
