@@ -215,20 +215,24 @@ def killed_half_way(url: str, topic: str, root: Path, segment_records: int, coun
     process = subprocess.Popen(words, start_new_session=True, env=environment, stderr=subprocess.PIPE, text=True)
 
     def done() -> int:
-        assert process.poll() is None, f"it ended before half was done: {process.stderr and process.stderr.read()}"
         try:
             partitions = manifest(root, topic)["partitions"].values()
         except FileNotFoundError:
             return 0
         return sum(segment["records"] for partition in partitions for segment in partition.get("segments", ()))
 
+    def half() -> bool:
+        assert process.poll() is None, f"it ended before half was done: {process.stderr and process.stderr.read()}"
+        return done() >= count / 2
+
     try:
-        return int(wait_for(lambda: (found := done()) >= count / 2 and found, "half of the archive", 600))
+        wait_for(half, "half of the archive", 600)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert process.stderr is not None
         process.stderr.close()
+    return done()  # a wave may have ended since
 
 
 def produce_many(gateway: Gateway, topic: str, count: int) -> None:
