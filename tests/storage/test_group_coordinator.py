@@ -352,3 +352,17 @@ async def test_an_epoch_is_never_above_a_generation_that_came_before_it_was_told
         )
         for earlier, later in itertools.pairwise(sorted(answers, key=lambda answer: answer.generation.number)):
             assert earlier.leader_epoch < later.generation.number
+
+
+async def test_groups_that_could_not_be_read_leave_nothing_behind(database_url: str) -> None:
+    """Anybody may name groups without end."""
+    names = ["a", "a", *"bcd"]
+    async with session(database_url) as admin, running(database_url) as coordinator:
+        await admin.execute("ALTER TABLE groups.share_groups RENAME TO elsewhere")
+        unread = await asyncio.gather(*(coordinator.groups.find(name) for name in names), return_exceptions=True)
+        assert [type(fault) for fault in unread] == [StorageError] * len(names)
+        assert coordinator.groups._loading == {}
+        await admin.execute("ALTER TABLE groups.elsewhere RENAME TO share_groups")
+        found = await asyncio.gather(*(coordinator.groups.find(name) for name in names))
+        assert [group.machine.exists for group in found] == [False] * len(names)
+        assert coordinator.groups._loading == {}

@@ -105,14 +105,16 @@ class Groups:
         known = self._groups.get(group_id)
         if known is not None:
             return known
-        async with self._loading.setdefault(group_id, asyncio.Lock()):
-            known = self._groups.get(group_id)
-            if known is None:
-                known = await self._read(group_id, fence)
-                if self._database.fence(group_id) == fence and known.machine.exists:
-                    self._groups[group_id] = known
-                    self._note_members(known)
-        self._loading.pop(group_id, None)
+        try:
+            async with self._loading.setdefault(group_id, asyncio.Lock()):
+                known = self._groups.get(group_id)
+                if known is None:
+                    known = await self._read(group_id, fence)
+                    if self._database.fence(group_id) == fence and known.machine.exists:
+                        self._groups[group_id] = known
+                        self._note_members(known)
+        finally:
+            self._loading.pop(group_id, None)
         return known
 
     async def _read(self, group_id: str, fence: Fence) -> Group:
