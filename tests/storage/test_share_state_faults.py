@@ -1,12 +1,14 @@
 """The share coordinator when writes are refused, lost or late, and when another one takes over."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sharequeue_share_coordinator import shard, store
 from sharequeue_share_coordinator.shard import UPDATE, KeyState, Row
+from sharequeue_share_coordinator.store import encode_row
 
 from sharequeue.ownership import OwnershipLost
 from sharequeue.protocol.shards import shard_of, share_key
@@ -55,6 +57,40 @@ async def test_a_key_that_cannot_be_looked_up_does_not_harm_its_neighbours(
             *(coordinator.init(k) for k in good[:2]), coordinator.init(key), *(coordinator.init(k) for k in good[2:])
         )
         assert codes == [0, 0, -1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "record", [b"\x93\x01\x02", encode_row(Row(kind=UPDATE)).replace(b"kind", b"find")], ids=["cut", "other"]
+)
+async def test_a_row_that_cannot_be_read_takes_nothing_but_its_share_partition(
+    module_database: str, caplog: pytest.LogCaptureFixture, record: bytes
+) -> None:
+    """It is told by name, and served again once it is mended."""
+    keys = [new_key(partition=number) for number in range(4)]
+    damaged = keys[1]
+    async with running(module_database) as before:
+        for key in keys:
+            assert await before.init(key) == 0
+            assert await before.write(key, 0, 1, (5, 5, 2, 1)) == 0
+    async with session(module_database) as admin, running(module_database) as coordinator:
+        row, written = await admin.fetchrow(
+            """SELECT seq, record FROM share_state.share_records r JOIN share_state.share_partitions USING (key_id)
+               WHERE topic_id = $1 ORDER BY seq DESC LIMIT 1""",
+            damaged.topic_id,
+        )
+        replace = "UPDATE share_state.share_records SET record = $1 WHERE seq = $2"
+        await admin.execute(replace, record, row)
+        codes = await asyncio.gather(*(coordinator.write(key, 0, 2, (6, 6, 2, 1)) for key in keys))
+        assert codes == [0, -1, 0, 0]
+        refused = await coordinator.read(damaged)
+        assert refused.error_code == -1
+        assert f"{share_key(damaged)} is damaged: row {row} cannot be read" in (refused.error_message or "")
+        assert await coordinator.init(damaged, epoch=9) == -1, "it does not start afresh either"
+        told = [entry.__dict__["fields"]["cause"] for entry in caplog.records if entry.levelno == logging.ERROR]
+        assert told == [refused.error_message] * 3
+        assert held(await coordinator.read(keys[2])) == (0, [(5, 6, 2, 1)])
+        await admin.execute(replace, written, row)
+        assert held(await coordinator.read(damaged)) == (0, [(5, 5, 2, 1)])
 
 
 # Owners

@@ -154,7 +154,7 @@ class ShareCoordinator:
     async def _commit(self, gathered: Sequence[Work]) -> None:
         try:
             await self._connected()
-            await self._load(gathered)
+            unreadable = await self._load(gathered)
         except asyncpg.DataError as fault:
             await self._refuse(gathered, fault)
             return
@@ -174,7 +174,7 @@ class ShareCoordinator:
                 entry = self._entries.get(key)
                 owned = served.get(self._shard(key))
                 if entry is None or not isinstance(owned, int):
-                    results.append(_refused(key.partition, owned))
+                    results.append(shard.refused(key.partition, unreadable.get(key, owned)))
                     continue
                 self._entries.move_to_end(key)
                 state = tentative.get(key, entry.state)
@@ -266,8 +266,11 @@ class ShareCoordinator:
             self._connection.terminate()
             self._connection = None
 
-    async def _load(self, gathered: Sequence[Work]) -> None:
-        """Have the state of every share-partition that is served here in memory; make the keys that may be initialised."""
+    async def _load(self, gathered: Sequence[Work]) -> dict[SharePartitionKey, str]:
+        """Have the state of every share-partition that is served here in memory; make the keys that may be initialised.
+
+        Returns: what is wrong with those whose rows cannot be read.
+        """
         served = self._served(gathered)
         items = [item for work in gathered for item in work.items if isinstance(served[self._shard(item.key)], int)]
         missing = {item.key for item in items if item.key not in self._entries}
@@ -278,18 +281,24 @@ class ShareCoordinator:
         }
         to_load = sorted(missing | wanted)
         if not to_load:
-            return
+            return {}
         if wanted:
             await store.make_keys(self._connection, sorted(wanted))
         loaded = await store.load(self._connection, to_load)
+        unreadable: dict[SharePartitionKey, str] = {}
         for key in to_load:
             found = loaded.get(key)
-            state: KeyState | None = None
-            for row in found.rows if found else ():
-                state = shard.replay(state, row, self._updates_per_snapshot)
             of_shard = self._shard(key)
+            try:
+                state = store.state_of(found, self._updates_per_snapshot) if found else None
+            except store.UnreadableRow as fault:
+                unreadable[key] = f"the state of {share_key(key)} is damaged: {fault}"
+                log.error("a share-partition cannot be served", extra=fields(cause=unreadable[key]))
+                self._entries.pop(key, None)
+                continue
             if self._ownership.owned.get(of_shard) == served[of_shard]:  # or another may have written since
                 self._entries[key] = _Entry(of_shard, found.key_id if found else None, state)
+        return unreadable
 
     def _answer_unavailable(self, gathered: Sequence[Work], message: str) -> None:
         log.warning("state cannot be served", extra=fields(cause=message, requests=len(gathered)))
@@ -315,7 +324,7 @@ class ShareCoordinator:
         above = 0
         while found := await store.keys_of_topic(connection, topic_id, above, AT_ONCE):
             above = found[-1][0]
-            own = [Item(key, _tombstone, False) for _, key in found if self._shard(key) in before]
+            own = [Item(key, shard.tombstone, False) for _, key in found if self._shard(key) in before]
             for result in await self.submit(own):
                 if result.error_code not in (0, 14, 16):
                     raise ConnectionError(result.error_message)
@@ -386,14 +395,3 @@ class ShareCoordinator:
         if self._maintenance is None or self._maintenance.is_closed():
             self._maintenance = await self._connect()
         return self._maintenance
-
-
-def _refused(partition: int, cause: int | ApiError | None) -> PartitionStateResult:
-    """The result of a share-partition that is not served here, or whose shard was lost and taken again just now."""
-    if isinstance(cause, ApiError):
-        return shard.fault(partition, cause.error.kafka_code, cause.detail).result
-    return shard.fault(partition, 14, "the share-partition is being handed over").result
-
-
-def _tombstone(state: KeyState | None) -> Decision:
-    return Decision(shard.done(0), None if state is None else Row(kind=shard.TOMBSTONE))

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
+from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
@@ -114,6 +115,23 @@ def fault(partition: int, error_code: int, message: str) -> Decision:
 
 def done(partition: int) -> PartitionStateResult:
     return PartitionStateResult(partition=partition, error_code=0, error_message=None)
+
+
+def refused(partition: int, cause: int | ApiError | str | None) -> PartitionStateResult:
+    """The result of a share-partition that is not served.
+
+    Args:
+        cause: why its shard is not served, or what is wrong with its rows; else its shard was lost and taken again just now.
+    """
+    if isinstance(cause, ApiError):
+        return fault(partition, cause.error.kafka_code, cause.detail).result
+    if isinstance(cause, str):
+        return fault(partition, -1, cause).result
+    return fault(partition, 14, "the share-partition is being handed over").result
+
+
+def tombstone(state: KeyState | None) -> Decision:
+    return Decision(done(0), None if state is None else Row(kind=TOMBSTONE))
 
 
 def form_fault(

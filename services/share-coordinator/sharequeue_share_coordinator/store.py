@@ -12,7 +12,7 @@ import msgspec
 from sharequeue.protocol.audit_messages import ExportStateQuery
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.shard_store import HELD
-from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, Row
+from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, KeyState, Row, replay
 
 encode_row: Final = msgspec.msgpack.Encoder().encode
 decode_row: Final = msgspec.msgpack.Decoder(Row).decode
@@ -33,7 +33,7 @@ WHERE EXISTS (SELECT FROM share_state.shards s WHERE s.shard = $1 AND s.owner_ep
 """
 
 LOAD: Final = """
-SELECT k.key_id, k.group_id, k.topic_id, k.partition, r.record
+SELECT k.key_id, k.group_id, k.topic_id, k.partition, r.seq, r.record
 FROM unnest($1::text[], $2::uuid[], $3::int[]) AS t(group_id, topic_id, partition)
 CROSS JOIN LATERAL (
   SELECT * FROM share_state.share_partitions k
@@ -45,8 +45,14 @@ ORDER BY k.key_id, r.seq
 
 
 class LoadedKey(NamedTuple):
+    """What is stored of one share-partition: (sequence number, record) of each row, in order."""
+
     key_id: int
-    rows: list[Row]
+    records: list[tuple[int, bytes]]
+
+
+class UnreadableRow(Exception):
+    """A stored row is not what was written; the text names it."""
 
 
 async def append(connection: Any, epochs: Mapping[int, int], rows: Sequence[tuple[int, Row]]) -> bool:
@@ -79,16 +85,27 @@ async def make_keys(connection: Any, keys: Sequence[SharePartitionKey]) -> None:
 
 
 async def load(connection: Any, keys: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, LoadedKey]:
-    """The rows of share-partitions, in order; those that were never initialised are left out."""
+    """What is stored of share-partitions; those that were never initialised are left out."""
     found: dict[SharePartitionKey, LoadedKey] = {}
     rows = await connection.fetch(
         LOAD, [key.group_id for key in keys], [key.topic_id for key in keys], [key.partition for key in keys]
     )
-    for key_id, group_id, topic_id, partition, record in rows:
+    for key_id, group_id, topic_id, partition, seq, record in rows:
         loaded = found.setdefault(SharePartitionKey(group_id, str(topic_id), partition), LoadedKey(key_id, []))
-        if record is not None:
-            loaded.rows.append(decode_row(record))
+        if seq is not None:
+            loaded.records.append((seq, record))
     return found
+
+
+def state_of(loaded: LoadedKey, updates_per_snapshot: int) -> KeyState | None:
+    """The state that the rows of a share-partition make. Raises: UnreadableRow."""
+    state: KeyState | None = None
+    for seq, record in loaded.records:
+        try:
+            state = replay(state, decode_row(record), updates_per_snapshot)
+        except ValueError as fault:
+            raise UnreadableRow(f"row {seq} cannot be read: {fault}") from fault
+    return state
 
 
 async def keys_of_topic(
