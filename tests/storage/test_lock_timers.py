@@ -145,6 +145,21 @@ async def test_due_share_partitions_are_named(redis_url: str) -> None:
         await until(lambda: later in named)
 
 
+async def test_what_is_put_off_is_named_later_if_it_is_due_at_all(redis_url: str) -> None:
+    put_off, ended, untouched = (new_key(f"g{number}") for number in range(3))
+    async with timers(redis_url) as lock_timers:
+        named: list[SharePartitionKey] = []
+        for key in (put_off, untouched):
+            await lock_timers.write(lock_write(key, {}, deadline_ms=7))
+        await lock_timers.put_off(put_off, 60_000)
+        await lock_timers.put_off(ended, -60_000)
+        lock_timers.on_due = named.append
+        await until(lambda: named.count(untouched) >= 3)
+        assert set(named) == {untouched}
+        await lock_timers.put_off(put_off, 50)
+        await until(lambda: put_off in named)
+
+
 # Answers of fetches
 
 

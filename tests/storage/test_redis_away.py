@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from sharequeue_gateway.lock_timers import LockTimers, LockWrite
 
 from sharequeue import embedded
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from tests.storage.written_locks import HELD, lock_write, locks_of, new_key, restored, timers, until
 
@@ -133,3 +134,23 @@ async def test_locks_outlive_a_restart_of_redis(own_redis: embedded.Redis) -> No
     own_redis.start()
     async with timers(own_redis.url) as lock_timers:
         assert await locks_of(lock_timers, key) == restored(HELD)
+
+
+async def test_what_a_gateway_left_is_taken_over_though_redis_is_away_when_it_goes(own_redis: embedded.Redis) -> None:
+    left, due_later, led_elsewhere = (new_key(f"g{number}") for number in range(3))
+    async with timers(own_redis.url, "gateway-1") as gone:
+        for key, deadline_ms in ((left, 7), (due_later, 5_000_000_000_000), (led_elsewhere, 7)):
+            assert await gone.write(lock_write(key, HELD, deadline_ms=deadline_ms))
+    async with timers(own_redis.url) as survivor:
+        named: list[SharePartitionKey] = []
+        survivor.on_due = named.append
+        own_redis.stop()
+        await survivor.adopt("gateway-1", lambda key: key != led_elsewhere)
+        assert survivor.degraded
+        own_redis.start()
+        await until(lambda: left in named and due_later in named)
+        assert led_elsewhere not in named
+    async with timers(own_redis.url, "gateway-2") as other:
+        other.on_due = named.append
+        await other.adopt("gateway-1", lambda key: True)
+        await until(lambda: led_elsewhere in named)

@@ -122,12 +122,13 @@ class LockTimers:
         self._gathered: list[_Waiting] = []
         self._wake = asyncio.Event()
         self._while_writing_back: list[LockWrite] | None = None
+        self._to_adopt: dict[str, Callable[[SharePartitionKey], bool]] = {}
         self.degraded = False
         self.all_locks: Callable[[], list[LockWrite]] = list
         """All locks this gateway leads, to write them back when Redis answers again."""
         self.on_due: Callable[[SharePartitionKey], None] = lambda key: None
 
-    def write(self, write: LockWrite) -> Awaitable[bool]:
+    def write(self, write: LockWrite) -> asyncio.Future[bool]:
         """Write locks with the next pipeline. Returns: False if a higher leader epoch is known: hand out nothing."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if self.degraded:
@@ -150,13 +151,27 @@ class LockTimers:
             await self._guard(self._execute(commands))
 
     async def adopt(self, node_id: str, leads: Callable[[SharePartitionKey], bool]) -> None:
-        """A gateway is gone: take over what was due there and is led here now."""
+        """A gateway is gone: take over what was due there and is led here now, once Redis answers."""
+        self._to_adopt[node_id] = leads
+        await self._adopt(node_id, leads)
+
+    async def _adopt(self, node_id: str, leads: Callable[[SharePartitionKey], bool]) -> None:
         left: list[bytes] | None = await self._guard(self._redis.zrange(due_set(node_id), 0, -1), LOAD_TIMEOUT_S)
-        mine = {key: self._node_id for name in left or () if leads(key := _decode_key(name))}
-        commands = [["ZREM", due_set(node_id), _encode(key)] for key in mine]
-        if commands:
-            await self._guard(self._execute(commands), LOAD_TIMEOUT_S)
-        await self.hand_over(mine)
+        if left is None:
+            return
+        now_ms = self._clock.now_ms()
+        commands: list[list[Any]] = []
+        for name in left:
+            if leads(_decode_key(name)):
+                commands.append(["ZADD", self._due_set, now_ms, name])
+                commands.append(["ZREM", due_set(node_id), name])
+        if not commands or await self._guard(self._execute(commands), LOAD_TIMEOUT_S) is not None:
+            self._to_adopt.pop(node_id, None)
+
+    async def put_off(self, key: SharePartitionKey, pause_ms: int) -> None:
+        """Name a share-partition that is due again, but not before a while."""
+        again_ms = self._clock.now_ms() + pause_ms
+        await self._guard(self._redis.zadd(self._due_set, {_encode(key): again_ms}, xx=True))
 
     async def timed(self, keys: Sequence[SharePartitionKey]) -> list[SharePartitionKey]:
         """Those that have a lock or a delay, as far as Redis knows."""
@@ -289,6 +304,8 @@ class LockTimers:
                 await self._recover()
                 continue
             await asyncio.sleep(DUE_PAUSE_S)
+            for node_id, leads in list(self._to_adopt.items()):
+                await self._adopt(node_id, leads)
             await self._guard(self._remind_once())
 
     async def _remind_once(self) -> None:
