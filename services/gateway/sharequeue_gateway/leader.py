@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 SWEEP_PAUSE_S = 0.5
 UNLOADING_CODES = frozenset({3, 6, 42, 69})
 REMIND_AGAIN_MS = 30_000
+LOAD_AGAIN_MS = 1_000
+NOT_LED_AGAIN_MS = 10_000
+"""How long a share-partition that is due, but that another leads as it seems, is left alone: it learns who by then."""
 LOADING_PATIENCE_MS = 5_000
 NEW_EPOCH_PATIENCE_S = 10.0
 LET_GO_S = 1.5
@@ -71,6 +74,8 @@ class Leader:
 
         Who holds records may never ask again, so one is loaded at the latest when a lock of it ends.
         """
+        self._ending: dict[SharePartitionKey, LedSharePartition] = {}
+        """Unloaded while writes were on their way, which under the same epoch may come after what a load reads."""
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
         self._outdated: set[SharePartitionKey] = set()
         """Loads under way whose state was set anew meanwhile: what they bring is not led."""
@@ -168,7 +173,7 @@ class Leader:
         started_ms = self._clock.now_ms()
         outcomes: Sequence[tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError]
         try:
-            await self._have_new_epoch()
+            await self._have_earlier_writes_over([key for key, _ in missing])
             left = {key: led for key, _ in missing if (led := self._reloading.get(key)) is not None}
             outcomes = await self._loader.load(group_id, missing, left, initialize=initialize)
         except ApiError as error:
@@ -215,6 +220,8 @@ class Leader:
             del self._by_place[place][led]
             if not self._by_place[place]:
                 del self._by_place[place]
+            if led.writes:
+                self._ending[led.key] = led
             metrics.forget_share_partition(led)
         led.wake_all()
 
@@ -285,8 +292,28 @@ class Leader:
         self.unload(led)
         if led.machine.held_count:
             self._reloading[led.key] = led
+        self._fence()
+
+    def _fence(self) -> None:
+        """A write got lost and may still arrive: load nothing before there is an epoch above its own."""
         if self._new_epoch is None:
             self._new_epoch = asyncio.get_running_loop().create_task(self._take_new_epoch())
+
+    async def _have_earlier_writes_over(self, keys: Sequence[SharePartitionKey]) -> None:
+        """Wait until writes of an earlier load of these have ended, or are fenced by the epoch to load with.
+
+        Raises: CoordinatorNotAvailable: it takes too long.
+        """
+        while True:
+            await self._have_new_epoch()
+            ending = [led for key in keys if (led := self._ending.get(key)) is not None and self._may_write(led)]
+            if not ending:
+                return
+            await asyncio.wait([led.quiet() for led in ending])
+
+    def _may_write(self, led: LedSharePartition) -> bool:
+        """Whether a write of it would stand although it is loaded again now."""
+        return led.machine.leader_epoch >= self._loader.leader_epoch
 
     async def _have_new_epoch(self) -> None:
         """Wait for the epoch that fences a lost write. Raises: CoordinatorNotAvailable: it takes too long."""
@@ -314,6 +341,12 @@ class Leader:
         """What this gateway leads knows a higher epoch, of one that led it before: the next load needs one above it."""
         if self._higher_epoch is None and self._new_epoch is None:
             self._higher_epoch = asyncio.get_running_loop().create_task(self._take_higher_epoch())
+
+    async def _has_epoch_above(self, tried: int) -> bool:
+        """Whether the higher epoch that was asked for was given, so that it is of use to load once more."""
+        if self._higher_epoch is not None:
+            await asyncio.wait([self._higher_epoch])
+        return self._loader.leader_epoch > tried
 
     async def _take_higher_epoch(self) -> None:
         try:
@@ -349,10 +382,14 @@ class Leader:
     def _on_outcome(self, pending: Pending, error: ApiError | None) -> None:
         led, write = pending.led, pending.write
         led.write_ended()
+        if not led.writes and self._ending.get(led.key) is led:
+            del self._ending[led.key]
         del self._by_machine_write[id(write)]
         if error is None:
             self.activity.settled(led, write)
         if led.fenced:
+            if error is not None and not error.definite and self._may_write(led):
+                self._fence()
             return
         if error is not None and error.error.kafka_code in UNLOADING_CODES:
             self.unload(led)
@@ -431,7 +468,13 @@ class Leader:
             return
         self.expire(led)
         over = led.take_lock_entries_over()
-        self._lock_timers.write(LockWrite(key, led.machine.leader_epoch, self._remind_at_ms(led), {}, over, None))
+        write = LockWrite(key, led.machine.leader_epoch, self._remind_at_ms(led), {}, over, None)
+
+        def written(leads: asyncio.Future[bool]) -> None:
+            if not leads.result():
+                self.unload(led)
+
+        self._lock_timers.write(write).add_done_callback(written)
 
     def _start_loading_due(self, key: SharePartitionKey) -> None:
         if key not in self._loading_due:
@@ -440,6 +483,7 @@ class Leader:
 
     async def _load_due(self, key: SharePartitionKey) -> None:
         """A lock of a share-partition that nobody fetches from is due: load it, so that its records come back."""
+        tried = self._loader.leader_epoch
         try:
             await self._metadata.topics_by_id([key.topic_id])
             topic = self._metadata.known_topic_id(key.topic_id)
@@ -450,11 +494,16 @@ class Leader:
                 self._on_due(key)
             elif isinstance(loaded, NotLeaderOrFollower):
                 self._reloading.pop(key, None)
+                if self._cluster.leads(key) and not await self._has_epoch_above(tried):
+                    await self._lock_timers.put_off(key, NOT_LED_AGAIN_MS)
             elif topic is None or (isinstance(loaded, ApiError) and loaded.definite and not loaded.error.retriable):
                 self._reloading.pop(key, None)
                 await self._lock_timers.forget_due(key)
+            else:
+                await self._lock_timers.put_off(key, LOAD_AGAIN_MS)
         except ApiError as error:
             log.info("a lock that is due waits", extra=fields(group_id=key.group_id, cause=error.detail))
+            await self._lock_timers.put_off(key, LOAD_AGAIN_MS)
         finally:
             self._loading_due.discard(key)
 
@@ -491,6 +540,8 @@ class Leader:
             now_ms = self._clock.now_ms()
             idle_before_ms = now_ms - self._loader.idle_ms
             for index, led in enumerate(list(self._led.values())):
+                if led.fenced:
+                    continue  # unloaded while others had their turn
                 self.expire_if_due(led, now_ms)
                 used_at_ms = led.idle_since()
                 if used_at_ms is not None and used_at_ms < idle_before_ms:

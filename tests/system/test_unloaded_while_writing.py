@@ -1,0 +1,140 @@
+"""A share-partition that is unloaded while state writes are on their way: what it is loaded from afterwards has them."""
+
+import asyncio
+import http.client
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+import redis as redis_client
+from sharequeue_gateway.lock_timers import lock_hash
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.internal import SharePartitionName, YieldRequest
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.stack import Stack
+from sharequeue.wire import Client
+from tests.http.calls import Gateway, acknowledge_range, problem, wait_until
+from tests.http.database import sql
+
+LOCK_WAITERS = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def deadline_ms(request: pytest.FixtureRequest) -> int:
+    """When the outcome of a state write is given up."""
+    given: int = request.param
+    return given
+
+
+@pytest.fixture
+def own_stack(tmp_path: Path, database_url: str, redis_url: str, deadline_ms: int) -> Iterator[Stack]:
+    settings = {"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": str(deadline_ms)}
+    stack = Stack(tmp_path / "data", postgres_url=database_url, redis_url=redis_url, settings=settings)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture
+def gateway(own_stack: Stack) -> Iterator[Gateway]:
+    with httpx.Client(base_url=own_stack.url, timeout=60, verify=False) as http:
+        yield Gateway(http)
+
+
+@contextmanager
+def state_writes_held(database_url: str) -> Iterator[None]:
+    """While this lasts no state becomes durable."""
+    with asyncio.Runner() as runner:
+        connection = runner.run(asyncpg.connect(database_url))
+        try:
+            runner.run(connection.execute("BEGIN; LOCK TABLE share_state.share_records IN EXCLUSIVE MODE"))
+            yield
+        finally:
+            runner.run(connection.close())
+
+
+def unload(stack: Stack, key: SharePartitionKey) -> None:
+    """As a gateway asks for it that is about to lead; this one goes on leading after all."""
+    token = (stack._data_dir / "cluster.token").read_text().strip()
+    name = SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
+
+    async def call() -> None:
+        client = Client(stack.url, cluster_token=token)
+        try:
+            await client.call(apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=[name]))
+        finally:
+            await client.close()
+
+    asyncio.run(call())
+
+
+class Sent:
+    """Record `offset` of `orders` accepted by m1, in a call whose answer is not waited for yet."""
+
+    def __init__(self, stack: Stack, gateway: Gateway, offset: int) -> None:
+        accept = acknowledge_range("orders", offset, offset, "accept", delivery_count=1)
+        self.connection = http.client.HTTPConnection(stack.url.removeprefix("http://"), timeout=60)
+        self.connection.request(
+            "POST",
+            "/v1/share-groups/g/acknowledge",
+            json.dumps({"member_id": "m1", "acknowledgements": [accept]}),
+            {"Content-Type": "application/json"},
+        )
+        for _ in range(3):
+            gateway.metrics()  # what was sent before was begun when this is answered
+
+    def status(self) -> str:
+        with closing(self.connection):
+            answer = json.load(self.connection.getresponse())
+        return answer["results"][0]["status"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("deadline_ms", [30_000], indirect=True)
+def test_a_write_that_waits_for_another_is_read_too(own_stack: Stack, database_url: str, gateway: Gateway) -> None:
+    """Under the same leader epoch it would stand although it comes after the state was read."""
+    gateway.create_topic("orders")
+    key = SharePartitionKey("g", gateway.describe_topic("orders")["topic_id"], 0)
+    gateway.produce("orders", "one", "two", "three")
+    assert gateway.acquire("g", "orders") == ["0-2×1"]
+    with state_writes_held(database_url):
+        on_its_way = Sent(own_stack, gateway, 0)
+        wait_until(lambda: sql(database_url, LOCK_WAITERS))
+        behind_it = Sent(own_stack, gateway, 1)
+        unload(own_stack, key)
+        problem(gateway.try_fetch("g", "orders"), 503, "COORDINATOR_LOAD_IN_PROGRESS", 14)
+    assert [sent.status() for sent in (on_its_way, behind_it)] == ["applied", "applied"]
+    assert gateway.window("g", "orders") == (2, ["2-2 ACQUIRED×1"])
+
+
+@pytest.mark.parametrize("deadline_ms", [1000], indirect=True)
+def test_a_write_that_got_lost_is_fenced(own_stack: Stack, redis_url: str, gateway: Gateway) -> None:
+    gateway.create_topic("orders")
+    key = SharePartitionKey("g", gateway.describe_topic("orders")["topic_id"], 0)
+    gateway.produce("orders", "one", "two")
+    assert gateway.acquire("g", "orders") == ["0-1×1"]
+
+    def leader_epoch() -> int:
+        with redis_client.Redis.from_url(redis_url) as redis:
+            return int(redis.hget(lock_hash(key), "epoch") or 0)
+
+    led_with = leader_epoch()
+    share_coordinator = own_stack.service("share coordinator").process
+    assert share_coordinator is not None
+    share_coordinator.send_signal(signal.SIGSTOP)
+    try:
+        lost = Sent(own_stack, gateway, 0)
+        unload(own_stack, key)
+        assert lost.status() == "unknown"
+    finally:
+        share_coordinator.send_signal(signal.SIGCONT)
+    wait_until(lambda: gateway.try_fetch("g", "orders").status_code == 200)
+    assert leader_epoch() > led_with
+    assert Sent(own_stack, gateway, 0).status() in ("applied", "ignored")
