@@ -1,8 +1,13 @@
-"""A share-partition whose state knows a higher leader epoch than its leader has: as after an epoch that came late."""
+"""A share-partition whose state or locks know a higher leader epoch than its leader has: as after an epoch that came late."""
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
+from redis import Redis
+from sharequeue_gateway.lock_timers import lock_hash
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
@@ -16,31 +21,49 @@ from sharequeue.protocol.internal import (
     TopicState,
 )
 from sharequeue.protocol.shards import CLUSTER
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack import Stack
-from tests.cluster.calls import acknowledgements_of, fetch, make_topic, places, produce
+from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
 
 RECORDS = 4
 
 
-async def read_with_a_higher_epoch(stack: Stack, group: str, topic_id: str) -> None:
-    """As a gateway does that was given an epoch and then lost partition 0 to another one."""
+@asynccontextmanager
+async def coordinators(stack: Stack) -> AsyncIterator[tuple[CoordinatorClient, CoordinatorClient]]:
+    """Clients of the group coordinator and of the share coordinator."""
     token = (stack._data_dir / "cluster.token").read_text().strip()
     group_coordinator = CoordinatorClient(stack.service("group coordinator").url, "group", cluster_token=token)
     share_coordinator = CoordinatorClient(stack.service("share coordinator").url, "share", cluster_token=token)
     try:
-        changes: MetadataChangesResponse = await group_coordinator.call(
-            apis.METADATA_CHANGES, MetadataChangesQuery(since=0, max_wait_ms=0), key=CLUSTER
-        )
-        request = NextLeaderEpochRequest(node_id="gateway-0", generation=changes.generation)
-        given: LeaderEpochResponse = await group_coordinator.call(apis.NEXT_LEADER_EPOCH, request, key=CLUSTER)
-        state = PartitionState(partition=0, leader_epoch=given.leader_epoch)
-        read = ShareStateRequest(group_id=group, topics=[TopicState(topic_id=topic_id, partitions=[state])])
-        answer = await share_coordinator.state(apis.READ_STATE, read)
-        assert answer.results[0].partitions[0].error_code == 0
+        yield group_coordinator, share_coordinator
     finally:
         await group_coordinator.close()
         await share_coordinator.close()
+
+
+async def higher_epoch(group_coordinator: CoordinatorClient) -> int:
+    """A leader epoch above all that were given, as a gateway gets it."""
+    changes: MetadataChangesResponse = await group_coordinator.call(
+        apis.METADATA_CHANGES, MetadataChangesQuery(since=0, max_wait_ms=0), key=CLUSTER
+    )
+    request = NextLeaderEpochRequest(node_id="gateway-0", generation=changes.generation)
+    given: LeaderEpochResponse = await group_coordinator.call(apis.NEXT_LEADER_EPOCH, request, key=CLUSTER)
+    return given.leader_epoch
+
+
+async def read_with_a_higher_epoch(stack: Stack, group: str, topic_id: str) -> None:
+    """As a gateway does that was given an epoch and then lost partition 0 to another one."""
+    async with coordinators(stack) as (group_coordinator, share_coordinator):
+        state = PartitionState(partition=0, leader_epoch=await higher_epoch(group_coordinator))
+        read = ShareStateRequest(group_id=group, topics=[TopicState(topic_id=topic_id, partitions=[state])])
+        answer = await share_coordinator.state(apis.READ_STATE, read)
+        assert answer.results[0].partitions[0].error_code == 0
+
+
+async def given_epoch(stack: Stack) -> int:
+    async with coordinators(stack) as (group_coordinator, _):
+        return await higher_epoch(group_coordinator)
 
 
 def test_a_leader_that_is_fenced_although_it_leads_takes_a_higher_epoch(
@@ -55,3 +78,24 @@ def test_a_leader_that_is_fenced_although_it_leads_takes_a_higher_epoch(
     assert response.json()["results"][0]["status"] == "applied", response.text
     rest = fetch(clients[1], name, topics=[name], max_wait_ms=5000)
     assert places(rest) == {(0, offset) for offset in range(1, RECORDS)}
+
+
+def test_a_renewal_is_told_once_redis_has_it(
+    stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    """Redis refuses what its leader writes: that the leader remembers the lock as renewed keeps it for nobody."""
+    topic_id = make_topic(clients[0], name, 1)
+    produce(clients[0], name, 0, RECORDS)
+    held = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=5000)
+    locks = lock_hash(SharePartitionKey(name, topic_id, 0))
+
+    def deadline_ms(redis: Redis) -> int:
+        deadline: int = json.loads(redis.hget(locks, f"0-{RECORDS - 1}"))[2]
+        return deadline
+
+    assert stack._redis_url is not None
+    with Redis.from_url(stack._redis_url) as redis:
+        acquired_ms = deadline_ms(redis)
+        redis.hset(locks, "epoch", asyncio.run(given_epoch(stack)))
+        acknowledge(clients[0], name, held, "renew")
+        assert deadline_ms(redis) > acquired_ms

@@ -1,5 +1,6 @@
 """A gateway that is paused past its lease and wakes up can settle nothing: not even by what it decided from memory."""
 
+import json
 import os
 import signal
 import time
@@ -50,14 +51,13 @@ class Zombie:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Until the others lead in its place, and as long as the block takes; afterwards it knows all gateways.
+        """As long as the block takes, which is to wait `until_replaced`; afterwards it knows all gateways.
 
         It wakes up for a moment without anybody to tell it that it was replaced.
         """
         assert self.gateway.process is not None
         os.kill(self.gateway.process.pid, signal.SIGSTOP)
         try:
-            self._cluster.wait_until_known([g for g in self._cluster.gateways if g is not self.gateway])
             yield
             os.kill(self._coordinator, signal.SIGSTOP)
             os.kill(self.gateway.process.pid, signal.SIGCONT)
@@ -66,6 +66,16 @@ class Zombie:
             os.kill(self.gateway.process.pid, signal.SIGCONT)
             os.kill(self._coordinator, signal.SIGCONT)
         self._cluster.wait_until_known(self._cluster.gateways)
+
+    def until_replaced(self) -> None:
+        """Wait until the others lead in its place."""
+        self._cluster.wait_until_known([gateway for gateway in self._cluster.gateways if gateway is not self.gateway])
+
+    def loads_refused(self) -> int:
+        """How often it tried to load share-partitions of the group that others lead, as its log says."""
+        lines = map(json.loads, self.gateway._log_file.read_text().splitlines())
+        refused = [line for line in lines if line["message"] == "cannot load share-partition"]
+        return sum(line["group_id"] == self._name for line in refused)
 
     def stands(self) -> dict[int, tuple[int, int]]:
         """(start offset, lag) of each of the partitions, asked of a gateway that was never paused."""
@@ -112,6 +122,7 @@ def test_locks_that_end_in_its_memory_move_nothing(zombie: Zombie, clients: list
     known_to_zombie_ms = max(batch["lock_expires_at_ms"] for batch in held["batches"])
     before = zombie.stands()
     with zombie.paused():
+        zombie.until_replaced()
         acknowledge(clients[0], name, held, "renew")
         while time.time() * 1000 <= known_to_zombie_ms:
             time.sleep(0.05)
@@ -133,6 +144,7 @@ def test_what_it_settles_after_it_woke_is_refused_or_so_already(
     body = {"member_id": "m", "acknowledgements": acknowledgements_of(held, "reject")}
     with ThreadPoolExecutor(1) as pool:
         with zombie.paused():
+            zombie.until_replaced()
             path = f"/v1/share-groups/{name}/acknowledge"
             stale = pool.submit(zombie.client.post, path, json=body)
             time.sleep(0.2)  # it lies in the socket of the paused process
@@ -147,13 +159,17 @@ def test_what_it_settles_after_it_woke_is_refused_or_so_already(
 
 @pytest.mark.parametrize("zombie", [60_000], indirect=True)
 def test_what_it_renews_after_it_woke_is_not_renewed(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
-    """It remembers locks that live; the records are finished where they are led now."""
+    """It remembers locks that live; the records are finished where they are led now.
+
+    The renewal is there before anybody asks it to let go. See also the renewal in test_epochs.
+    """
     held = zombie.hold()
     body = {"member_id": "m", "acknowledgements": acknowledgements_of(held, "renew")}
+    assert zombie.client.get("/livez").status_code == 200, "the connection is there before it is paused"
     with ThreadPoolExecutor(1) as pool:
         with zombie.paused():
             stale = pool.submit(zombie.client.post, f"/v1/share-groups/{name}/acknowledge", json=body)
-            time.sleep(0.2)  # it lies in the socket of the paused process
+            zombie.until_replaced()
             acknowledge(clients[0], name, held, "accept")
         results = stale.result(30).json()["results"]
     assert {result["status"] for result in results} <= {"failed", "ignored"}
@@ -165,6 +181,7 @@ def test_a_holder_is_heard_through_it(zombie: Zombie, clients: list[httpx.Client
     fetch(zombie.client, name, topic_partitions=zombie.wanted, member_id="m", max_wait_ms=0)
     with ThreadPoolExecutor(1) as pool:
         with zombie.paused():
+            zombie.until_replaced()
             held = zombie.hold()
             body = {"member_id": "m", "acknowledgements": acknowledgements_of(held, "accept")}
             sent = pool.submit(zombie.client.post, f"/v1/share-groups/{name}/acknowledge", json=body)
@@ -172,3 +189,12 @@ def test_a_holder_is_heard_through_it(zombie: Zombie, clients: list[httpx.Client
         results = sent.result(30).json()["results"]
     assert {result["status"] for result in results} == {"applied"}
     assert {lag for _, lag in zombie.stands().values()} == {0}
+
+
+@pytest.mark.parametrize("zombie", [1000], indirect=True)
+def test_what_is_due_there_is_tried_once(zombie: Zombie) -> None:
+    """Who leads now asked it to let go, and all it knows is that something of it is due: it does not try without end."""
+    zombie.hold()
+    with zombie.paused():
+        zombie.until_replaced()
+    assert zombie.loads_refused() <= len(zombie.partitions)

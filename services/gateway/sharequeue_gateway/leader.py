@@ -494,7 +494,7 @@ class Leader:
                 self._on_due(key)
             elif isinstance(loaded, NotLeaderOrFollower):
                 self._reloading.pop(key, None)
-                if self._cluster.leads(key) and not await self._has_epoch_above(tried):
+                if not await self._has_epoch_above(tried) and self._cluster.leads(key):
                     await self._lock_timers.put_off(key, NOT_LED_AGAIN_MS)
             elif topic is None or (isinstance(loaded, ApiError) and loaded.definite and not loaded.error.retriable):
                 self._reloading.pop(key, None)
