@@ -22,7 +22,7 @@ up: install ## Run the whole stack on this machine: http://127.0.0.1:8080
 	$(BIN)/sharequeue up
 
 test: install ## Run all tests (real PostgreSQL and Redis, started and ended by them)
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: install ## Formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -8,28 +8,39 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import httpx
 import pytest
 import redis as redis_client
+from xdist.scheduler import LoadFileScheduling
 
 from sharequeue.embedded import Postgres, Redis
 from sharequeue.migrate import upgrade
 from sharequeue.stack import Stack
 
 TEMPLATE = "migrated"
-SPARK = Path(__file__).parent / "pipeline"
+SPARK = "tests/pipeline/"
 _numbers = itertools.count(1)
 
 
+class _Modules(LoadFileScheduling):
+    """Workers share out the modules, which start stacks of their own. What needs Spark, which takes seconds to start,
+    is one worker's."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        return SPARK if scope.startswith(SPARK) else scope
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Modules:
+    return _Modules(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long runs are for `make soak` alone. Workers share out the modules, which start stacks of their own; what needs
-    Spark, which takes seconds to start, is one worker's, and comes first because it takes longest."""
-    for item in items:
-        group = "spark" if SPARK in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: SPARK not in item.path.parents)
+    """What needs Spark takes longest and comes first. Long runs are for `make soak` alone."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
     if config.option.markexpr:
         return
     soak = [item for item in items if item.get_closest_marker("soak")]
