@@ -253,6 +253,7 @@ class Redis(Process):
         data_dir: Path,
         port: int = 0,
         append_fsync: str = "everysec",
+        databases: int = 16,
         password: str = "",
         inherited: Sequence[int] = (),
     ) -> None:
@@ -261,6 +262,7 @@ class Redis(Process):
         self._home.mkdir(parents=True, exist_ok=True)
         super().__init__(data_dir / "redis.log", inherited)
         self._append_fsync = append_fsync
+        self._databases = databases
         self._password = password
         self.port = port or free_port()
 
@@ -280,7 +282,16 @@ class Redis(Process):
         _write_secret(settings, f"requirepass {self._password}\n" if self._password else "")
         command = [str(_redis_binary()), str(settings)]
         command += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._home)]
-        command += ["--appendonly", "yes", "--appendfsync", self._append_fsync, "--save", ""]
+        command += [
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            self._append_fsync,
+            "--save",
+            "",
+            "--databases",
+            str(self._databases),
+        ]
         command += ["--maxmemory-policy", "noeviction"]
         self._spawn(command, signal.SIGTERM)
 

@@ -13,7 +13,6 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
-import redis as redis_client
 from xdist.scheduler import LoadFileScheduling
 
 from sharequeue.embedded import Postgres, Redis
@@ -22,6 +21,7 @@ from sharequeue.stack import Stack
 
 TEMPLATE = "migrated"
 SPARK = "tests/pipeline/"
+REDIS_DATABASES = 4096
 _numbers = itertools.count(1)
 
 
@@ -66,7 +66,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    server = Redis(tmp_path_factory.mktemp("redis"))
+    server = Redis(tmp_path_factory.mktemp("redis"), databases=REDIS_DATABASES)
     server.start()
     yield server
     server.stop()
@@ -110,14 +110,11 @@ def database_url(new_database: NewDatabase) -> str:
 
 @pytest.fixture(scope="session")
 def new_redis(redis_server: Redis) -> Callable[[], str]:
-    """Empties one of the server's numbered databases; returns its URL. Sixteen are in use at a time at most."""
-    numbers = itertools.cycle(range(1, 16))
+    """Names one of the server's numbered databases that nobody used before; returns its URL."""
+    numbers = iter(range(1, REDIS_DATABASES))
 
     def create() -> str:
-        url = redis_server.url.rsplit("/", 1)[0] + f"/{next(numbers)}"
-        with redis_client.Redis.from_url(url) as connection:
-            connection.flushdb()
-        return url
+        return redis_server.url.rsplit("/", 1)[0] + f"/{next(numbers)}"
 
     return create
 
