@@ -359,14 +359,7 @@ class CoordinatorClient:
             parts = await self._by_owner([entries[place].key for place in waiting], deadline)
             seconds = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
             sending = [send(key, [entries[waiting[at]] for at in part], seconds) for key, part in parts]
-            answers: list[list[PartitionStateResult] | BaseException]
-            if len(sending) == 1:  # without a task: this is on the way of every acknowledgement
-                try:
-                    answers = [await sending[0]]
-                except ApiError as error:
-                    answers = [error]
-            else:
-                answers = await asyncio.gather(*sending, return_exceptions=True)
+            answers = await asyncio.gather(*sending, return_exceptions=True)
             failures = []
             for (_, part), answer in zip(parts, answers, strict=True):
                 places = [waiting[at] for at in part]

@@ -282,17 +282,8 @@ class Redis(Process):
         _write_secret(settings, f"requirepass {self._password}\n" if self._password else "")
         command = [str(_redis_binary()), str(settings)]
         command += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._home)]
-        command += [
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            self._append_fsync,
-            "--save",
-            "",
-            "--databases",
-            str(self._databases),
-        ]
-        command += ["--maxmemory-policy", "noeviction"]
+        command += ["--appendonly", "yes", "--appendfsync", self._append_fsync, "--save", ""]
+        command += ["--databases", str(self._databases), "--maxmemory-policy", "noeviction"]
         self._spawn(command, signal.SIGTERM)
 
     def wait(self) -> str:
