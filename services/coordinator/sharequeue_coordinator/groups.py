@@ -6,10 +6,11 @@ the database leaves open what is stored: then the group is forgotten, and read a
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from sharequeue import background
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol.configs import share_group_config
@@ -209,7 +210,7 @@ class Groups:
         """A topic is gone for good; its rows go by themselves."""
         for group in list(self._groups.values()):
             if topic_id in group.machine.topics or topic_id in group.machine.deleting:
-                self._spawn(self._forget_topic(group, topic_id))
+                background.start(self._tasks, self._forget_topic(group, topic_id))
 
     async def _forget_topic(self, group: Group, topic_id: str) -> None:
         async with group.deciding:
@@ -271,7 +272,9 @@ class Groups:
             group = await self._found(group_id, create=True)
             changes = await self.decide(group, event)
             if changes.initializations:
-                self._spawn(self._initialize_for_members(group, changes, locked=await _taken_if_free(group.lock)))
+                background.start(
+                    self._tasks, self._initialize_for_members(group, changes, locked=await _taken_if_free(group.lock))
+                )
         return answers[-1]
 
     async def leave(self, group_id: str, member_id: str) -> None:
@@ -379,11 +382,6 @@ class Groups:
             if row is not None:
                 summaries.append(GroupTopicSummary(topic=row.name, topic_id=topic_id, partitions=partitions))
         return sorted(summaries, key=lambda summary: summary.topic)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 async def _taken_if_free(lock: asyncio.Lock) -> bool:

@@ -9,9 +9,10 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
+from sharequeue import background
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol import apis
@@ -212,9 +213,9 @@ class Cluster:
         )
         gone = tuple(node for node in known.nodes if node not in self.generation.nodes and node != self.me)
         if self.on_change is not None:  # beside the renewals: a hand-over may take longer than a lease
-            _keep(self._hand_overs, self._hand_over(Change(missed=told.previous != known.number, gone=gone)))
+            background.start(self._hand_overs, self._hand_over(Change(missed=told.previous != known.number, gone=gone)))
         for node in gone:
-            _keep(self._giving_up, self._give_up(node))
+            background.start(self._giving_up, self._give_up(node))
         live = {node.url for node in (*known.nodes, *self.generation.nodes)}
         for url in [url for url in self._clients if url not in live]:
             await self._clients.pop(url).close()
@@ -237,9 +238,3 @@ class Cluster:
     def _generation(self, told: GatewayGeneration) -> Generation:
         nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in told.gateways)
         return Generation(told.number, nodes or (self.me,))
-
-
-def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[None, None, None]) -> None:
-    task = asyncio.get_running_loop().create_task(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)

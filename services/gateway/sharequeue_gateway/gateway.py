@@ -22,11 +22,13 @@ from sharequeue_gateway.audit_api import AuditApi
 from sharequeue_gateway.cluster import Change, Cluster
 from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.dead_letters import DeadLetterQueue
+from sharequeue_gateway.due_locks import DueLocks
 from sharequeue_gateway.fetch import Fetcher
 from sharequeue_gateway.group_admin import GroupAdminApi
 from sharequeue_gateway.group_use import GroupUse
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.leader_api import LeaderApi
+from sharequeue_gateway.leader_epochs import LeaderEpochs
 from sharequeue_gateway.loading import Loader
 from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.lock_timers import LockTimers
@@ -72,6 +74,7 @@ async def prepare(settings: Settings) -> Service:
     )
     routing = Routing(cluster)
     lock_timers = LockTimers(redis, clock, node_id, settings.redis_timeout_ms)
+    epochs = LeaderEpochs(cluster.next_leader_epoch)
     loader = Loader(
         clock=clock,
         metadata=metadata,
@@ -79,7 +82,7 @@ async def prepare(settings: Settings) -> Service:
         record_log=record_log,
         lock_timers=lock_timers,
         take_from_former=routing.take_from_former,
-        idle_ms=settings.share_partition_idle_ms,
+        epochs=epochs,
     )
     persister = Persister(share_coordinator, deadline_ms=settings.state_write_deadline_ms)
     activity_log = ActivityLog(record_log.query)
@@ -100,12 +103,15 @@ async def prepare(settings: Settings) -> Service:
         clock=clock,
         metadata=metadata,
         cluster=cluster,
+        epochs=epochs,
         loader=loader,
         persister=persister,
         lock_timers=lock_timers,
         activity=activity,
         max_share_partitions=settings.max_share_partitions,
+        idle_ms=settings.share_partition_idle_ms,
     )
+    due_locks = DueLocks(leader, epochs, lock_timers, metadata, cluster, clock)
     dead_letters = DeadLetterQueue(
         leader,
         metadata,
@@ -129,8 +135,8 @@ async def prepare(settings: Settings) -> Service:
         await leader.hand_over(change)
 
     cluster.on_change = hand_over
-    loader.leader_epoch = await cluster.register()
-    log.info("registered", extra=fields(node_id=node_id, leader_epoch=loader.leader_epoch))
+    epochs.raise_to(await cluster.register())
+    log.info("registered", extra=fields(node_id=node_id, leader_epoch=epochs.current))
 
     async def retain() -> None:
         while True:
@@ -189,7 +195,8 @@ async def prepare(settings: Settings) -> Service:
         persister.run,
         lock_timers.run,
         lock_timers.remind,
-        leader.sweep,
+        leader.unload_idle,
+        due_locks.sweep,
         sessions.sweep,
         dead_letters.run,
         activity.run,

@@ -20,6 +20,7 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue.service import Clock
+from sharequeue_gateway.leader_epochs import LeaderEpochs
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.lock_timers import LockTimers
 from sharequeue_gateway.metadata import Metadata, Topic
@@ -49,7 +50,7 @@ class Loader:
         record_log: RecordLog,
         lock_timers: LockTimers,
         take_from_former: Callable[[Sequence[SharePartitionKey]], Awaitable[None]],
-        idle_ms: int,
+        epochs: LeaderEpochs,
     ) -> None:
         self._clock = clock
         self._metadata = metadata
@@ -58,9 +59,7 @@ class Loader:
         self._lock_timers = lock_timers
         self._take_from_former = take_from_former
         self._at_once = asyncio.Semaphore(LOADS_AT_ONCE)
-        self.idle_ms = idle_ms
-        self.leader_epoch = 0
-        """The epoch to lead with; raised by the leader when a write's outcome was lost."""
+        self._epochs = epochs
 
     async def load(
         self,
@@ -78,7 +77,7 @@ class Loader:
         Returns: for each the loaded one and dead letters to resume, or its error.
         """
         async with self._at_once:
-            leader_epoch = self.leader_epoch
+            leader_epoch = self._epochs.current
             faults: dict[SharePartitionKey, ApiError] = {}
             group_known = self._metadata.config(group_id) is not None
             ask_first = self._metadata.reachable() or not group_known

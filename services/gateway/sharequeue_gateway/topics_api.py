@@ -21,8 +21,9 @@ from sharequeue.protocol.types import DeliveryState
 from sharequeue.serving import Answer, Call
 from sharequeue_gateway.arrow_answer import CONTENT_TYPE, arrow_stream, arrow_wanted
 from sharequeue_gateway.dead_letters import DeadLetterQueue
-from sharequeue_gateway.leader import Leader, Loaded
+from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.loads import Loaded
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.record_log import OffsetOutOfRange, RecordLog, TopicPartition
 from sharequeue_gateway.records_api import group_of

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
+from sharequeue import background
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidRequest, RequestTimedOut, StorageError, UnknownTopicOrPartition
 from sharequeue_gateway.record_log import AppendResult, DeadLetterRow, IdempotencyKey, PartitionAppend, store
@@ -58,7 +59,7 @@ class Appender:
         self._gathered: list[Waiting] = []
         self._wake = asyncio.Event()
         self._connection: Any = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def append(self, appends: Sequence[PartitionAppend], key: IdempotencyKey | None) -> AppendResult:
         if key is None and len(appends) == 1:
@@ -67,13 +68,9 @@ class Appender:
             self._gathered.append(Waiting(appends[0], uuid.uuid4(), done, deadline))
             self._wake.set()
             return AppendResult((await done,), None)
-        return await asyncio.shield(self._spawn(self._append_slowly(appends, key, uuid.uuid4(), self._deadline_s)))
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return await asyncio.shield(
+            background.start(self._tasks, self._append_slowly(appends, key, uuid.uuid4(), self._deadline_s))
+        )
 
     # The fast path
 
@@ -179,7 +176,7 @@ class Appender:
             if not waiting.done.done():
                 waiting.done.set_result(result.base_offsets[0])
 
-        self._spawn(append_slowly())
+        background.start(self._tasks, append_slowly())
 
     # The slow path
 

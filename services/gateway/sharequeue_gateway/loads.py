@@ -1,0 +1,212 @@
+"""Loads of share-partitions under way: each is loaded once, whoever asks, and not while an earlier write may overtake it.
+
+Source: KIP-932, the share-partition leader loads a share-partition with its first fetch.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from sharequeue import background
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, Throttled, error_of
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service import Clock
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.leader_epochs import LeaderEpochs
+from sharequeue_gateway.led_index import LedIndex
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.loading import Loader, Outcome, Wanted
+from sharequeue_gateway.metadata import Topic
+from sharequeue_gateway.share_partition import DeadLetter
+
+log = logging.getLogger(__name__)
+
+LOADING_PATIENCE_MS = 5_000
+
+Loaded = LedSharePartition | ApiError
+
+
+class Loads:
+    """Brings what is asked for into `led`, and remembers of what was unloaded what the next load needs."""
+
+    def __init__(
+        self,
+        led: LedIndex,
+        *,
+        clock: Clock,
+        cluster: Cluster,
+        epochs: LeaderEpochs,
+        loader: Loader,
+        max_share_partitions: int,
+        on_loaded: Callable[[LedSharePartition, Sequence[DeadLetter]], None],
+    ) -> None:
+        self._led = led
+        self._clock = clock
+        self._cluster = cluster
+        self._epochs = epochs
+        self._loader = loader
+        self._max_share_partitions = max_share_partitions
+        self._on_loaded = on_loaded
+        self._loading: dict[SharePartitionKey, asyncio.Future[Loaded]] = {}
+        self._known_only: set[SharePartitionKey] = set()
+        """Loads under way that do not initialise."""
+        self._outdated: set[SharePartitionKey] = set()
+        """Loads under way whose state was set anew meanwhile: what they bring is not led."""
+        self._given_up: dict[SharePartitionKey, LedSharePartition] = {}
+        """Unloaded because a write's outcome is not known; their locks are taken over by the load that follows.
+
+        Who holds records may never ask again, so one is loaded at the latest when a lock of it ends.
+        """
+        self._ending: dict[SharePartitionKey, LedSharePartition] = {}
+        """Unloaded while writes were on their way, which under the same epoch may come after what a load reads."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def get(
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[Topic, int]],
+        *,
+        initialize: bool = True,
+        deadline_ms: int | None = None,
+    ) -> list[Loaded]:
+        """As Leader.get."""
+        keys = [SharePartitionKey(group_id, topic.topic_id, partition) for topic, partition in partitions]
+        answers: list[Loaded | None] = [self._led.get(key) for key in keys]
+        if None not in answers:
+            return answers  # type: ignore[return-value]  # None was just ruled out
+        missing = [
+            (key, topic)
+            for key, (topic, _), answer in zip(keys, partitions, answers, strict=True)
+            if answer is None and key not in self._loading
+        ]
+        refused = self._refused([key for key, _ in missing])
+        led_here = [(key, topic) for key, topic in missing if key not in refused]
+        if led_here:
+            self._start(group_id, led_here, initialize)
+        futures = {key: future for key in keys if (future := self._loading.get(key)) is not None}
+        joined = self._known_only.intersection(keys) if initialize else ()
+        if futures:
+            await asyncio.wait(futures.values(), timeout=self._patience_s(deadline_ms))
+        for index, key in enumerate(keys):
+            if answers[index] is not None:
+                continue
+            if key in refused:
+                answers[index] = refused[key]
+            elif not futures[key].done():
+                answers[index] = error_of(14, "the share-partition is still being loaded; try again in a moment")
+            elif key in joined and isinstance(futures[key].result(), ApiError):
+                (answers[index],) = await self.get(group_id, [partitions[index]], deadline_ms=deadline_ms)
+            else:
+                answers[index] = futures[key].result()
+        return answers  # type: ignore[return-value]
+
+    def _refused(self, missing: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, ApiError]:
+        """Those that are not loaded here, and why."""
+        if missing and len(self._led) + len(self._loading) + len(missing) > self._max_share_partitions:
+            full = Throttled(
+                f"this gateway has {len(self._led)} share-partitions loaded; those that nobody uses make room",
+                limit=self._max_share_partitions,
+            )
+            return dict.fromkeys(missing, full)
+        return {key: self._not_leader() for key in missing if not self._cluster.leads(key)}
+
+    def _not_leader(self) -> ApiError:
+        return NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
+
+    def _patience_s(self, deadline_ms: int | None) -> float | None:
+        if deadline_ms is None:
+            return None
+        return max(deadline_ms - self._clock.now_ms(), LOADING_PATIENCE_MS) / 1000
+
+    def _start(self, group_id: str, wanted: Sequence[Wanted], initialize: bool) -> None:
+        loop = asyncio.get_running_loop()
+        for key, _ in wanted:
+            self._loading[key] = loop.create_future()
+            if not initialize:
+                self._known_only.add(key)
+        background.start(self._tasks, self._load(group_id, wanted, initialize))
+
+    async def _load(self, group_id: str, wanted: Sequence[Wanted], initialize: bool) -> None:
+        started_ms = self._clock.now_ms()
+        outcomes: Sequence[Outcome]
+        try:
+            await self._have_earlier_writes_over([key for key, _ in wanted])
+            given_up = {key: led for key, _ in wanted if (led := self._given_up.get(key)) is not None}
+            outcomes = await self._loader.load(group_id, wanted, given_up, initialize=initialize)
+        except ApiError as error:
+            outcomes = [error] * len(wanted)
+        except Exception as fault:
+            log.exception("loading share-partitions failed", extra=fields(group_id=group_id))
+            outcomes = [ApiError(f"loading the share-partition failed: {fault!r}")] * len(wanted)
+        metrics.PARTITION_LOAD_SECONDS.observe((self._clock.now_ms() - started_ms) / 1000)
+        for (key, topic), outcome in zip(wanted, outcomes, strict=True):
+            answer: Loaded
+            if not self._cluster.leads(key):
+                answer = self._not_leader()  # the gateways changed meanwhile
+            elif isinstance(outcome, ApiError):
+                answer = outcome
+                if isinstance(outcome, NotLeaderOrFollower):
+                    self._epochs.ask_for_higher()
+                log.warning(
+                    "cannot load share-partition",
+                    extra=fields(group_id=group_id, topic=topic.name, partition=key.partition, cause=outcome.detail),
+                )
+            else:
+                answer, dead_letters = outcome
+                self._given_up.pop(key, None)
+                if key in self._outdated:
+                    answer.fenced = True
+                else:
+                    self._led.add(answer)
+                    self._on_loaded(answer, dead_letters)
+            self._known_only.discard(key)
+            self._outdated.discard(key)
+            self._loading.pop(key).set_result(answer)
+
+    def outdate(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
+        """What is being loaded of these is not to be led."""
+        self._outdated.update(filter(concerned, self._loading))
+
+    # What was unloaded
+
+    def unloaded(self, led: LedSharePartition) -> None:
+        if led.writes:
+            self._ending[led.key] = led
+
+    def write_ended(self, led: LedSharePartition) -> None:
+        if not led.writes and self._ending.get(led.key) is led:
+            del self._ending[led.key]
+
+    def may_write(self, led: LedSharePartition) -> bool:
+        """Whether a write of it would stand although it is loaded again now."""
+        return led.machine.leader_epoch >= self._epochs.current
+
+    async def _have_earlier_writes_over(self, keys: Sequence[SharePartitionKey]) -> None:
+        """Wait until writes of an earlier load of these have ended, or are fenced by the epoch to load with.
+
+        Raises: CoordinatorNotAvailable: it takes too long.
+        """
+        while True:
+            await self._epochs.fenced()
+            ending = [led for key in keys if (led := self._ending.get(key)) is not None and self.may_write(led)]
+            if not ending:
+                return
+            await asyncio.wait([led.quiet() for led in ending])
+
+    def give_up(self, led: LedSharePartition) -> None:
+        """A write's outcome is not known: load it again with an epoch that fences the write, and keep its locks."""
+        if led.machine.held_count:
+            self._given_up[led.key] = led
+        self._epochs.fence()
+
+    def given_up_and_due(self) -> list[SharePartitionKey]:
+        """Share-partitions given up that have a lock which has ended by now."""
+        now_ms = self._clock.now_ms()
+        return [key for key, led in self._given_up.items() if (led.machine.next_deadline_ms() or 0) <= now_ms]
+
+    def forget_given_up(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
+        """These are not loaded again as they were: others lead them, their state was set anew, or they are gone."""
+        for key in filter(concerned, list(self._given_up)):
+            del self._given_up[key]
