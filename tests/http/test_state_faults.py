@@ -211,6 +211,48 @@ def test_gi_031_a_summary_that_cannot_be_read_is_no_offset(
     assert gateway.offsets(name) == {(name, 0): (-1, -1), (name, 1): (0, 0)}
 
 
+# Damage
+
+
+@pytest.fixture
+def damaged(gateway: Gateway, stack: Stack, database: str, name: str) -> str:
+    """A topic of two partitions and a group of the same name; the rows of its partition 0 are damaged."""
+    gateway.create_topic(name, partitions=2)
+    gateway.produce_batches(name, 10)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 9, "accept") == "applied"
+    for service in (stack.service("gateway"), stack.service("share coordinator")):
+        service.kill()  # what they know would do without the rows
+        service.start()
+        wait_until(service.ready)
+    sql(
+        database,
+        """UPDATE share_state.share_records SET record = 'no' WHERE key_id =
+             (SELECT key_id FROM share_state.share_partitions WHERE group_id = $1 AND partition = 0)""",
+        name,
+    )
+    (error,) = gateway.fetch(name, name)["errors"]
+    assert (error["partition"], error["kafka_code"]) == (0, -1)
+    assert "is damaged: row" in error["detail"]
+    assert gateway.offsets(name)[name, 0] == (-1, -1)
+    gateway.http.delete(f"/v1/share-groups/{name}/members/m1")
+    return name
+
+
+@pytest.mark.parametrize("path", ["/v1/share-groups/{}", "/v1/share-groups/{}/offsets/{}"], ids=["group", "offsets"])
+def test_the_state_of_a_group_can_be_deleted_though_it_is_damaged(gateway: Gateway, damaged: str, path: str) -> None:
+    assert gateway.http.delete(path.format(damaged, damaged)).status_code == 204
+    gateway.configure(damaged, share_auto_offset_reset="earliest")
+    assert gateway.acquire(damaged, damaged) == ["0-9×1"], "it begins anew"
+
+
+def test_a_topic_can_be_deleted_though_a_state_of_it_is_damaged(gateway: Gateway, damaged: str, database: str) -> None:
+    assert gateway.http.delete(f"/v1/topics/{damaged}").status_code == 204
+    left = """SELECT FROM share_state.share_partitions k WHERE group_id = $1 AND
+                (SELECT kind FROM share_state.share_records r WHERE r.key_id = k.key_id ORDER BY seq DESC LIMIT 1) <> 2"""
+    wait_until(lambda: not sql(database, left, damaged))
+
+
 # Reading the log
 
 

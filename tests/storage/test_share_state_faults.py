@@ -93,6 +93,54 @@ async def test_a_row_that_cannot_be_read_takes_nothing_but_its_share_partition(
         assert held(await coordinator.read(damaged)) == (0, [(5, 5, 2, 1)])
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a_damaged_share_partition_can_be_deleted(module_database: str, place: int) -> None:
+    """Wherever the row is: after it the share-partition is as never initialised, to the next owner too."""
+    key, other = new_key(), new_key()
+    async with session(module_database) as admin:
+        async with running(module_database) as before:
+            for k in (key, other):
+                assert await before.init(k, epoch=3) == 0
+                assert await before.write(k, 0, 1, (5, 5, 2, 1)) == 0
+                assert await before.write(k, 0, 2, (6, 6, 2, 1)) == 0
+        await admin.execute(
+            """UPDATE share_state.share_records SET record = 'no' WHERE seq = (
+                 SELECT seq FROM share_state.share_records JOIN share_state.share_partitions USING (key_id)
+                 WHERE topic_id = $1 ORDER BY seq OFFSET $2 LIMIT 1)""",
+            key.topic_id,
+            place,
+        )
+        async with running(module_database) as coordinator:
+            reading, deleting, writing = await asyncio.gather(
+                coordinator.read(key), coordinator.delete(key), coordinator.write(key, 0, 3)
+            )
+            assert (reading.error_code, deleting, writing) == (-1, 0, 42), "in one commit, in their order"
+            assert await coordinator.delete(key) == 0
+            assert (await coordinator.read(key)).error_code == 42
+            assert await coordinator.init(key) == 0, "the state epoch is forgotten too"
+        async with running(module_database, prune_ms=1) as again:
+            assert held(await again.read(key)) == (0, [])
+            assert held(await again.read(other)) == (0, [(5, 6, 2, 1)])
+            await rows_of(admin, key, 1)
+            assert held(await again.read(key)) == (0, [])
+
+
+async def test_a_topic_with_a_damaged_share_partition_can_be_deleted(module_database: str) -> None:
+    key = new_key()
+    async with session(module_database) as admin:
+        async with running(module_database) as before:
+            assert await before.init(key) == 0
+        await admin.execute(
+            """UPDATE share_state.share_records SET record = 'no' WHERE key_id =
+                 (SELECT key_id FROM share_state.share_partitions WHERE topic_id = $1)""",
+            key.topic_id,
+        )
+        async with running(module_database) as coordinator:
+            assert (await coordinator.read(key)).error_code == -1
+            assert len(await coordinator.coordinator.delete_topic(key.topic_id)) == SHARDS
+            assert await coordinator.state(key) is None
+
+
 # Owners
 
 

@@ -154,7 +154,7 @@ class ShareCoordinator:
     async def _commit(self, gathered: Sequence[Work]) -> None:
         try:
             await self._connected()
-            unreadable = await self._load(gathered)
+            damaged = await self._load(gathered)
         except asyncpg.DataError as fault:
             await self._refuse(gathered, fault)
             return
@@ -171,14 +171,17 @@ class ShareCoordinator:
         for work in gathered:
             results = []
             for key, decide, _ in work.items:
-                entry = self._entries.get(key)
+                entry = damaged.get(key) or self._entries.get(key)
                 owned = served.get(self._shard(key))
                 if entry is None or not isinstance(owned, int):
-                    results.append(shard.refused(key.partition, unreadable.get(key, owned)))
+                    results.append(shard.refused(key.partition, owned))
                     continue
-                self._entries.move_to_end(key)
+                if key not in damaged:
+                    self._entries.move_to_end(key)
                 state = tentative.get(key, entry.state)
                 result, row = decide(state)
+                if state is not None and state.damage:
+                    result, row = shard.of_damaged(state, Decision(result, row))
                 if row is not None:
                     assert entry.key_id is not None, "only Initialize makes rows for a key that has none"
                     tentative[key] = shard.replay(state, row, self._updates_per_snapshot)
@@ -191,7 +194,7 @@ class ShareCoordinator:
         if rows and not await self._append(gathered, epochs, rows, list(tentative)):
             return
         for key, state in tentative.items():
-            if key in self._entries:  # or its shard is gone: what was committed is the next owner's
+            if key in self._entries:  # or its shard is gone: what was committed is the next owner's; or it was damaged
                 self._entries[key].state = state
         self._superseded.update(key_id for key_id, row in rows if row.kind != shard.UPDATE)
         self._deleted.update(deleted)
@@ -266,10 +269,10 @@ class ShareCoordinator:
             self._connection.terminate()
             self._connection = None
 
-    async def _load(self, gathered: Sequence[Work]) -> dict[SharePartitionKey, str]:
+    async def _load(self, gathered: Sequence[Work]) -> dict[SharePartitionKey, _Entry]:
         """Have the state of every share-partition that is served here in memory; make the keys that may be initialised.
 
-        Returns: what is wrong with those whose rows cannot be read.
+        Returns: those whose rows cannot be read. They are not kept: somebody may mend the rows.
         """
         served = self._served(gathered)
         items = [item for work in gathered for item in work.items if isinstance(served[self._shard(item.key)], int)]
@@ -285,20 +288,20 @@ class ShareCoordinator:
         if wanted:
             await store.make_keys(self._connection, sorted(wanted))
         loaded = await store.load(self._connection, to_load)
-        unreadable: dict[SharePartitionKey, str] = {}
+        damaged: dict[SharePartitionKey, _Entry] = {}
         for key in to_load:
             found = loaded.get(key)
             of_shard = self._shard(key)
             try:
                 state = store.state_of(found, self._updates_per_snapshot) if found else None
             except store.UnreadableRow as fault:
-                unreadable[key] = f"the state of {share_key(key)} is damaged: {fault}"
-                log.error("a share-partition cannot be served", extra=fields(cause=unreadable[key]))
+                state = shard.damaged(share_key(key), str(fault))
+                log.error("a share-partition cannot be served", extra=fields(cause=state.damage))
                 self._entries.pop(key, None)
-                continue
             if self._ownership.owned.get(of_shard) == served[of_shard]:  # or another may have written since
-                self._entries[key] = _Entry(of_shard, found.key_id if found else None, state)
-        return unreadable
+                kept = damaged if state is not None and state.damage else self._entries
+                kept[key] = _Entry(of_shard, found.key_id if found else None, state)
+        return damaged
 
     def _answer_unavailable(self, gathered: Sequence[Work], message: str) -> None:
         log.warning("state cannot be served", extra=fields(cause=message, requests=len(gathered)))

@@ -55,6 +55,8 @@ class KeyState(Struct, frozen=True):
     """Updates since the last snapshot that was due."""
     rows: int
     """Rows since the last snapshot of any kind."""
+    damage: str = ""
+    """What is wrong with rows that cannot be read: nothing else is known then."""
 
 
 class Decision(NamedTuple):
@@ -117,17 +119,42 @@ def done(partition: int) -> PartitionStateResult:
     return PartitionStateResult(partition=partition, error_code=0, error_message=None)
 
 
-def refused(partition: int, cause: int | ApiError | str | None) -> PartitionStateResult:
+def refused(partition: int, cause: int | ApiError | None) -> PartitionStateResult:
     """The result of a share-partition that is not served.
 
     Args:
-        cause: why its shard is not served, or what is wrong with its rows; else its shard was lost and taken again just now.
+        cause: why its shard is not served; else its shard was lost and taken again just now.
     """
     if isinstance(cause, ApiError):
         return fault(partition, cause.error.kafka_code, cause.detail).result
-    if isinstance(cause, str):
-        return fault(partition, -1, cause).result
     return fault(partition, 14, "the share-partition is being handed over").result
+
+
+def damaged(named: str, cause: str) -> KeyState:
+    """The state of a share-partition whose rows cannot be read."""
+    remedy = "mend the row, or delete the group's offsets of this topic"
+    return KeyState(
+        snapshot_epoch=-1,
+        state_epoch=-1,
+        leader_epoch=-1,
+        recorded_leader_epoch=-1,
+        start_offset=-1,
+        delivery_complete_count=-1,
+        state_batches=[],
+        annotations=[],
+        create_timestamp_ms=0,
+        write_timestamp_ms=0,
+        updates=0,
+        rows=0,
+        damage=f"the state of {named} is damaged: {cause}; {remedy}",
+    )
+
+
+def of_damaged(state: KeyState, decision: Decision) -> Decision:
+    """What becomes of a decision over rows that cannot be read: they can be deleted, and no more."""
+    if decision.row is not None and decision.row.kind == TOMBSTONE:
+        return decision
+    return fault(decision.result.partition, -1, state.damage)
 
 
 def tombstone(state: KeyState | None) -> Decision:

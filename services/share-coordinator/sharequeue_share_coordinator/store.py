@@ -98,13 +98,20 @@ async def load(connection: Any, keys: Sequence[SharePartitionKey]) -> dict[Share
 
 
 def state_of(loaded: LoadedKey, updates_per_snapshot: int) -> KeyState | None:
-    """The state that the rows of a share-partition make. Raises: UnreadableRow."""
+    """The state that the rows of a share-partition make. Raises: UnreadableRow: one since its last tombstone."""
     state: KeyState | None = None
+    unreadable: UnreadableRow | None = None
     for seq, record in loaded.records:
         try:
-            state = replay(state, decode_row(record), updates_per_snapshot)
+            row = decode_row(record)
+            state = replay(state, row, updates_per_snapshot)
         except ValueError as fault:
-            raise UnreadableRow(f"row {seq} cannot be read: {fault}") from fault
+            unreadable = unreadable or UnreadableRow(f"row {seq} cannot be read: {fault}")
+        else:
+            if row.kind == TOMBSTONE:
+                unreadable = None
+    if unreadable is not None:
+        raise unreadable
     return state
 
 
