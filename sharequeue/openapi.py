@@ -105,7 +105,7 @@ def _operation(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, 
         for name, meaning in api.headers
     ]
     if api.raw_body:
-        content = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         operation["requestBody"] = {"required": True, "content": content}
     elif api.request is not None and not api.query_parameters:
         content = {"application/json": {"schema": references[repr(api.request)]}}
