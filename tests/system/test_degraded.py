@@ -1,6 +1,7 @@
 """With one part away the others go on: what is known is served, what is not is told."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -12,8 +13,11 @@ from tests.http.calls import wait_until
 
 @pytest.fixture
 def own_stack(tmp_path: Path, database_url: str) -> Iterator[Stack]:
-    """A stack with stores of its own, which forgets idle share-partitions soon."""
-    settings = {"SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "500"}
+    """A stack with stores of its own, which forgets idle share-partitions soon, and whose leases are short."""
+    settings = {
+        "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "500",
+        "SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": "1500",
+    }
     stack = Stack(tmp_path / "data", postgres_url=database_url, settings=settings)
     try:
         stack.start()
@@ -75,3 +79,42 @@ def test_without_redis_and_group_coordinator_nothing_is_handed_out_but_holders_s
             return bool(answer.json().get("batches"))
 
         wait_until(served)
+
+
+@pytest.mark.parametrize("how", ["renewal", "poll"])
+def test_what_a_member_holds_stays_held_when_the_group_coordinator_is_back_before_redis(
+    own_stack: Stack, how: str
+) -> None:
+    """Whatever is asked while nothing may be handed out, the gateway forgets no lock: only its memory knows them."""
+    assert own_stack.redis is not None
+    with httpx.Client(base_url=own_stack.url, timeout=30) as client, ThreadPoolExecutor(1) as pool:
+
+        def produce(value: int) -> None:
+            client.post("/v1/topics/orders/records", json={"records": [{"value": value}]}).raise_for_status()
+
+        def fetch(member: str, max_wait_ms: int = 0) -> httpx.Response:
+            body = {"topics": ["orders"], "member_id": member, "max_wait_ms": max_wait_ms}
+            return client.post("/v1/share-groups/g/fetch", json=body)
+
+        produce(0)
+        (batch,) = fetch("m", 5000).json()["batches"]
+        del batch["records"]
+        if how == "poll":
+            waiting = pool.submit(fetch, "n", 20_000)
+            wait_until(lambda: "sharequeue_waiting_fetches 1.0" in client.get("/metrics").text)
+        own_stack.redis.kill()
+        own_stack.service("group coordinator").kill()
+        wait_until(lambda: fetch("o").status_code == 503)
+        produce(1)
+        if how == "poll":
+            assert not waiting.result(30).json().get("batches")
+        else:
+            renew = {"member_id": "m", "acknowledgements": [{**batch, "type": "renew"}]}
+            answer = client.post("/v1/share-groups/g/acknowledge", json=renew)
+            assert answer.json()["results"][0]["retriable"], "nothing keeps another gateway from handing it out"
+        own_stack.service("group coordinator").start()
+        served = wait_until(lambda: fetch("o").json().get("batches"))
+        assert [(taken["first_offset"], taken["last_offset"]) for taken in served] == [(1, 1)]
+        accept = {"member_id": "m", "acknowledgements": [{**batch, "type": "accept"}]}
+        settled = client.post("/v1/share-groups/g/acknowledge", json=accept)
+        assert settled.json()["results"][0]["status"] == "applied", settled.text

@@ -293,6 +293,7 @@ class Fetcher:
             now_ms = self._clock.now_ms()
             if led.fenced or waiting.over or not read.batches or not machine.can_acquire(now_ms):
                 return None
+            self._leader.check_may_acquire()
             batches, most = read.batches, max_records
             if sum(batch.size for batch in batches) > max_bytes:
                 if limits.acquire_mode is AcquireMode.RECORD_LIMIT:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import lock_writes, metrics
@@ -161,7 +161,12 @@ class Leader:
         self.loads.forget_given_up(concerned)
         self.loads.outdate(concerned)
 
-    def may_acquire(self) -> bool:
+    def check_may_acquire(self) -> None:
+        """Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records."""
+        if not self._may_acquire():
+            raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
+
+    def _may_acquire(self) -> bool:
         """Whether another gateway surely does not hand out the same records: Redis fences it, or else the lease does."""
         return not self._lock_timers.degraded or self._cluster.lease_holds()
 
@@ -242,17 +247,19 @@ class Leader:
         ranges: Sequence[AcquiredRange],
         fetch: tuple[str, bytes, int] | None = None,
     ) -> bool:
-        """Write locks to Redis before they are told. Returns: False if this gateway leads no more."""
-        if led.fenced or not self.may_acquire():
-            self.unload(led)
+        """Write locks to Redis before they are told. Returns: False if they must not be told.
+
+        Another gateway leads, then this one unloads; or it cannot be known whether one does. Then this one keeps what it
+        leads: while Redis is away nothing else knows the locks that its holders have.
+        """
+        if led.fenced or not self._may_acquire():
             return False
         self._timed[led] = None
         write = lock_writes.taken(led, member_id, ranges, self._clock.now_ms(), fetch)
-        leads = await self._lock_timers.write(write) and self.may_acquire()
-        if not leads:
+        if not await self._lock_timers.write(write):
             log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
             self.unload(led)
-        return leads and not led.fenced
+        return self._may_acquire() and not led.fenced
 
     def _all_locks(self) -> list[LockWrite]:
         now_ms = self._clock.now_ms()

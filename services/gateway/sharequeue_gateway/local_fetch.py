@@ -38,8 +38,9 @@ class LocalFetch:
 
         While nothing keeps another gateway from handing out the same records every partition is a fault.
         """
-        if not self._leader.may_acquire():
-            away = CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
+        try:
+            self._leader.check_may_acquire()
+        except CoordinatorNotAvailable as away:
             return [], [PartitionFault(topic.name, partition, away) for topic, partition in partitions]
         if fetch_id is None:
             return await self._acquire(waiting, group_id, member_id, partitions, limits, turn, None)
@@ -77,7 +78,10 @@ class LocalFetch:
                 if len(acquired) > 1
                 else [await self._record_locks(member_id, acquired[0], fetch_name)]
             )
-            acquired = [acquisition for acquisition, leads in zip(acquired, kept, strict=True) if leads]
+            untold = [acquisition for acquisition, told in zip(acquired, kept, strict=True) if not told]
+            if untold:
+                self._fetcher.give_back(member_id, untold)
+                acquired = [acquisition for acquisition, told in zip(acquired, kept, strict=True) if told]
             if waiting.gone() and fetch_name is None:  # under a name it stays held: a repeat gets it, or has got it
                 self._fetcher.give_back(member_id, acquired)
                 acquired = []
