@@ -22,6 +22,7 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue.stack import Stack
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
@@ -30,11 +31,11 @@ RECORDS = 4
 
 
 @asynccontextmanager
-async def coordinators(stack: Stack) -> AsyncIterator[tuple[CoordinatorClient, CoordinatorClient]]:
+async def coordinators(stack: Stack) -> AsyncIterator[tuple[CoordinatorClient, ShareStateClient]]:
     """Clients of the group coordinator and of the share coordinator."""
     token = (stack._data_dir / "cluster.token").read_text().strip()
     group_coordinator = CoordinatorClient(stack.service("group coordinator").url, "group", cluster_token=token)
-    share_coordinator = CoordinatorClient(stack.service("share coordinator").url, "share", cluster_token=token)
+    share_coordinator = ShareStateClient(stack.service("share coordinator").url, cluster_token=token)
     try:
         yield group_coordinator, share_coordinator
     finally:

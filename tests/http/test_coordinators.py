@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import httpx
@@ -24,9 +24,11 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import CreateTopicRequest
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.protocol.types import StateBatch
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue.stack import ServiceProcess, Stack
 from tests.http.calls import wait_until
 
+C = TypeVar("C", bound=CoordinatorClient)
 KINDS = ("group coordinator", "share coordinator")
 TOKEN = "a token of the cluster that only its services know"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -62,11 +64,10 @@ def owners(at: ServiceProcess) -> dict[int, str]:
     return {entry["shard"]: entry["url"] for entry in answer["shards"]}
 
 
-def calling(stack: Stack, kind: str, test: Callable[[CoordinatorClient], Awaitable[None]]) -> None:
-    """Run a test with a client that knows one instance."""
+def calling(client: C, test: Callable[[C], Awaitable[None]]) -> None:
+    """Run a test with a client of coordinators."""
 
     async def run() -> None:
-        client = CoordinatorClient(stack.service(kind).url, kind.split(maxsplit=1)[0], cluster_token=TOKEN)  # type: ignore[arg-type]
         try:
             await test(client)
         finally:
@@ -155,7 +156,7 @@ def test_a_client_whose_map_is_wrong_finds_the_owner_and_does_it_once(stack: Sta
             group = f"{name}-{number}"
             assert await client.call(apis.GET_SHARE_GROUP_CONFIG, key=group, path={"group": group})
 
-    calling(stack, "group coordinator", test)
+    calling(CoordinatorClient(stack.service("group coordinator").url, "group", cluster_token=TOKEN), test)
 
 
 def test_one_url_of_several_is_enough(stack: Stack) -> None:
@@ -185,7 +186,7 @@ def test_requests_that_span_owners_are_answered_in_their_order(stack: Stack, cli
     topics = [client.post("/v1/topics", json={"name": f"{name}-{n}", "partitions": PARTITIONS}).json() for n in (1, 2)]
     first, second = (topic["topic_id"] for topic in topics)
 
-    async def test(coordinators: CoordinatorClient) -> None:
+    async def test(coordinators: ShareStateClient) -> None:
         def request(*of: tuple[str, list[PartitionState]]) -> ShareStateRequest:
             listed = [TopicState(topic_id=topic_id, partitions=partitions) for topic_id, partitions in of]
             return ShareStateRequest(group_id=name, topics=listed)
@@ -222,7 +223,7 @@ def test_requests_that_span_owners_are_answered_in_their_order(stack: Stack, cli
         read = await coordinators.state(apis.READ_STATE, request((first, states(leader_epoch=3))))
         assert [result.start_offset for result in read.results[0].partitions] == list(range(PARTITIONS))
 
-    calling(stack, "share coordinator", test)
+    calling(ShareStateClient(stack.service("share coordinator").url, cluster_token=TOKEN), test)
 
 
 # What one instance does, and another must know

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import (
     GroupState,
@@ -14,6 +13,7 @@ from sharequeue.protocol.internal import (
     TopicState,
     WriteBatchRequest,
 )
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue.wire import encode
 
 NOBODY = "http://127.0.0.1:1"
@@ -33,7 +33,7 @@ async def test_a_failure_is_definite_only_if_that_of_every_owner_is(first: int) 
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    client = CoordinatorClient(url, "share")
+    client = ShareStateClient(url)
     states = [PartitionState(partition=n, state_epoch=1, leader_epoch=1, start_offset=0) for n in range(20)]
     topic = TopicState(topic_id="00000000-0000-4000-8000-000000000000", partitions=states)
     try:

@@ -14,7 +14,6 @@ from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.gateways import Gateways
 from sharequeue_coordinator.writing import Database
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.ownership import Ownership
 from sharequeue.protocol.errors import (
     CoordinatorLoadInProgress,
@@ -28,6 +27,7 @@ from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, Gateway,
 from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service import Clock
 from sharequeue.shard_store import ShardStore
+from sharequeue.share_state_client import ShareStateClient
 from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
 
@@ -57,7 +57,7 @@ async def instance(database_url: str, node_id: str) -> AsyncIterator[tuple[Group
         lease_ms=10**6,
     )
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=8, command_timeout=10)
-    client = CoordinatorClient("http://127.0.0.1:1", "share")
+    client = ShareStateClient("http://127.0.0.1:1")
     coordinator = GroupCoordinator(
         Database(pool, ownership),
         client,

@@ -8,9 +8,9 @@ import pytest
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.persister import Persister, persist_error
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.share_state_client import ShareStateClient
 from tests.core.share_partition_driver import fetched
 
 
@@ -44,7 +44,7 @@ async def written(url: str) -> ApiError | None:
     """The outcome of one write."""
     d = fetched("[0-9]", hold_writes=True)
     d.ack("0-9 Acc")
-    client = CoordinatorClient(url, "share")
+    client = ShareStateClient(url)
     persister = Persister(client, deadline_ms=1000)
     running = asyncio.create_task(persister.run())
     try:

@@ -11,11 +11,11 @@ from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.persister import Persister
 from sharequeue_gateway.share_partition import SharePartition, StateWrite
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult, ShareStateRequest, TopicState
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue.stack import Stack
 from tests.http.calls import wait_until
 
@@ -51,9 +51,9 @@ def key(own_stack: Stack, name: str) -> SharePartitionKey:
 @asynccontextmanager
 async def persisting(
     stack: Stack, data_dir: Path, deadline_ms: int = 5_000
-) -> AsyncIterator[tuple[CoordinatorClient, Persister]]:
+) -> AsyncIterator[tuple[ShareStateClient, Persister]]:
     token = (data_dir / "cluster.token").read_text().strip()
-    client = CoordinatorClient(stack.service("share coordinator").url, "share", cluster_token=token)
+    client = ShareStateClient(stack.service("share coordinator").url, cluster_token=token)
     persister = Persister(client, deadline_ms=deadline_ms)
     loop = asyncio.create_task(persister.run())
     try:
@@ -64,7 +64,7 @@ async def persisting(
         await client.close()
 
 
-async def read(client: CoordinatorClient, key: SharePartitionKey, leader_epoch: int) -> PartitionStateResult:
+async def read(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> PartitionStateResult:
     """The persisted state; from now on lower leader epochs are fenced."""
     partition = PartitionState(partition=key.partition, leader_epoch=leader_epoch)
     topic = TopicState(topic_id=key.topic_id, partitions=[partition])

@@ -6,12 +6,12 @@ from typing import Any
 import asyncpg
 
 from sharequeue import log
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.ownership import Ownership
 from sharequeue.protocol.shards import CLUSTER_SHARD
 from sharequeue.service import Clock, Service, check_address, node_name, own_url, run
 from sharequeue.settings import SettingsError, load
 from sharequeue.shard_store import ShardStore
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue_coordinator.app import create_group_coordinator_app
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.settings import PREFIX, Settings
@@ -57,9 +57,7 @@ def main() -> int:
             server_settings=server_settings,
         )
         database = Database(pool, ownership)
-        share_coordinators = CoordinatorClient(
-            settings.share_coordinator_url, "share", cluster_token=settings.cluster_token
-        )
+        share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
         coordinator = GroupCoordinator(
             database,
             share_coordinators,

@@ -3,7 +3,6 @@
 from fastapi import FastAPI
 from prometheus_client import Gauge
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.finding import serve_ownership
 from sharequeue.ownership import Ownership
 from sharequeue.protocol import apis, messages
@@ -28,6 +27,7 @@ from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
 from sharequeue.service import serve_operations
 from sharequeue.serving import Call, create_app, serve
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue_coordinator import group_metrics, groups_store, store
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups_api import GroupsApi, check_page_size, group_of
@@ -37,7 +37,7 @@ METADATA_VERSION = Gauge("sharequeue_coordinator_metadata_version", "Version of 
 
 
 def create_group_coordinator_app(
-    coordinator: GroupCoordinator, ownership: Ownership, share_coordinators: CoordinatorClient, *, cluster_token: str
+    coordinator: GroupCoordinator, ownership: Ownership, share_coordinators: ShareStateClient, *, cluster_token: str
 ) -> FastAPI:
     """The application of one group coordinator."""
     app = create_app("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")

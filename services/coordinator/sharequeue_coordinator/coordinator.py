@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import group_config_values
@@ -28,6 +27,7 @@ from sharequeue.protocol.messages import ConfigValue, Topic
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
 from sharequeue.service import Clock
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue.wire import Client
 from sharequeue_coordinator import group_configs, store, topics
 from sharequeue_coordinator.changes import KEPT, Changes
@@ -50,7 +50,7 @@ class GroupCoordinator:
     def __init__(
         self,
         database: Database,
-        share_coordinator: CoordinatorClient,
+        share_coordinator: ShareStateClient,
         *,
         cluster_token: str,
         kafka_defaults: bool,

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from sharequeue import background
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol.configs import share_group_config
 from sharequeue.protocol.errors import (
@@ -27,6 +26,7 @@ from sharequeue.protocol.internal import (
     InitializedTopic,
 )
 from sharequeue.service import Clock
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue_coordinator import group_metrics, groups_store, share_group, store
 from sharequeue_coordinator.share_group_data import Changes, GroupSettings, Heartbeat, HeartbeatAnswer
 from sharequeue_coordinator.share_group_membership import ShareGroupMembership
@@ -72,7 +72,7 @@ class Groups:
         topics: Topics,
         topic: Callable[[str], TopicRow | None],
         catch_up: Callable[[], Awaitable[None]],
-        share_coordinator: CoordinatorClient,
+        share_coordinator: ShareStateClient,
         clock: Clock,
         *,
         kafka_defaults: bool,

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, error_of
 from sharequeue.protocol.internal import (
@@ -16,6 +15,7 @@ from sharequeue.protocol.internal import (
     ShareStateResponse,
     TopicState,
 )
+from sharequeue.share_state_client import ShareStateClient
 
 DEADLINE_S: Final = 8.0
 
@@ -23,7 +23,7 @@ DEADLINE_S: Final = 8.0
 class ShareStates:
     """The states of groups' share-partitions, wherever they are kept."""
 
-    def __init__(self, share_coordinators: CoordinatorClient) -> None:
+    def __init__(self, share_coordinators: ShareStateClient) -> None:
         self._share_coordinators = share_coordinators
 
     async def initialize(

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.audit_messages import (
     AuditedState,
@@ -19,6 +18,7 @@ from sharequeue.protocol.audit_messages import (
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult, ShareStateRequest, TopicState
 from sharequeue.serving import Call
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue_gateway.metadata import Metadata
 from sharequeue_gateway.record_log import audit_store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -28,9 +28,7 @@ from sharequeue_gateway.record_log.store import Bounds
 class AuditApi:
     """The handlers of auditShareState and auditLog."""
 
-    def __init__(
-        self, metadata: Metadata, share_coordinators: CoordinatorClient, record_log: PostgresRecordLog
-    ) -> None:
+    def __init__(self, metadata: Metadata, share_coordinators: ShareStateClient, record_log: PostgresRecordLog) -> None:
         self._metadata = metadata
         self._share_coordinators = share_coordinators
         self._record_log = record_log

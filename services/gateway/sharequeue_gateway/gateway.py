@@ -12,6 +12,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service import Clock, Service, node_name, own_url
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue_gateway import metrics
 from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.activity import Activity
@@ -57,7 +58,7 @@ async def prepare(settings: Settings) -> Service:
     """Connect to everything and register with the group coordinator. Raises: whatever cannot be reached."""
     clock = Clock()
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
-    share_coordinator = CoordinatorClient(settings.share_coordinator_url, "share", cluster_token=settings.cluster_token)
+    share_coordinator = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
     record_log = await PostgresRecordLog.open(settings.database_url, cache_bytes=settings.record_cache_bytes)
     redis: Redis = Redis(
         connection_pool=BlockingConnectionPool.from_url(settings.redis_url, max_connections=8, socket_connect_timeout=1)
@@ -238,7 +239,7 @@ async def readiness(
     record_log: PostgresRecordLog,
     lock_timers: LockTimers,
     metadata: Metadata,
-    share_coordinator: CoordinatorClient,
+    share_coordinator: ShareStateClient,
     dead_letters: DeadLetterQueue,
     cluster: Cluster,
 ) -> Readiness:

@@ -7,7 +7,6 @@ write), then the lock script raises it in Redis (no earlier leader can acquire).
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, NotLeaderOrFollower, error_of
@@ -20,6 +19,7 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue.service import Clock
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue_gateway.leader_epochs import LeaderEpochs
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.lock_timers import LockTimers
@@ -46,7 +46,7 @@ class Loader:
         *,
         clock: Clock,
         metadata: Metadata,
-        share_coordinator: CoordinatorClient,
+        share_coordinator: ShareStateClient,
         record_log: RecordLog,
         lock_timers: LockTimers,
         take_from_former: Callable[[Sequence[SharePartitionKey]], Awaitable[None]],

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol.errors import (
     ApiError,
@@ -28,6 +27,7 @@ from sharequeue.protocol.internal import (
     WriteBatchResponse,
 )
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition import StateWrite
 
@@ -71,7 +71,7 @@ class Persister:
 
     def __init__(
         self,
-        share_coordinator: CoordinatorClient,
+        share_coordinator: ShareStateClient,
         *,
         deadline_ms: int,
         on_outcome: Callable[[Pending, ApiError | None], None] | None = None,

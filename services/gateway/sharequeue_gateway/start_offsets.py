@@ -6,13 +6,13 @@ share.auto.offset.reset.
 
 from collections.abc import Mapping, Sequence
 
-from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import PartitionState, ShareStateRequest, ShareStateResponse, TopicState
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
+from sharequeue.share_state_client import ShareStateClient
 from sharequeue_gateway.persister import persist_error
 from sharequeue_gateway.record_log import Offsets, RecordLog
 
@@ -20,7 +20,7 @@ from sharequeue_gateway.record_log import Offsets, RecordLog
 class StartOffsets:
     """Resolves and persists the first start offsets of share-partitions."""
 
-    def __init__(self, record_log: RecordLog, share_coordinators: CoordinatorClient, clock: Clock) -> None:
+    def __init__(self, record_log: RecordLog, share_coordinators: ShareStateClient, clock: Clock) -> None:
         self._record_log = record_log
         self._share_coordinators = share_coordinators
         self._clock = clock
