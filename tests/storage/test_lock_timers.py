@@ -2,7 +2,8 @@
 
 import asyncio
 
-from sharequeue_gateway.lock_timers import fetch_key, lock_hash
+from redis.asyncio import Redis
+from sharequeue_gateway.lock_timers import DUE_SETS, due_set, fetch_key, lock_hash
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
@@ -158,6 +159,41 @@ async def test_what_is_put_off_is_named_later_if_it_is_due_at_all(redis_url: str
         assert set(named) == {untouched}
         await lock_timers.put_off(put_off, 50)
         await until(lambda: put_off in named)
+
+
+async def test_what_is_due_at_gateways_that_nobody_knew_is_taken_over(redis_url: str) -> None:
+    """By who leads it; those that live keep what is theirs."""
+    forgotten, handed_on, led_elsewhere, live = (new_key(f"g{number}") for number in range(4))
+    async with timers(redis_url, "gateway-1") as gone, timers(redis_url, "gateway-2") as other:
+        for key in (forgotten, handed_on, led_elsewhere):
+            assert await gone.write(lock_write(key, HELD, deadline_ms=5_000_000_000_000))
+        await gone.hand_over({handed_on: "gateway-9"})
+        assert await other.write(lock_write(live, HELD, deadline_ms=5_000_000_000_000))
+    named: list[SharePartitionKey] = []
+    async with timers(redis_url) as started, Redis.from_url(redis_url) as redis:
+        started.on_due = named.append
+        started.adopt({"gateway-0", "gateway-2"}, lambda key: key != led_elsewhere)
+        await until(lambda: {forgotten, handed_on} <= set(named))
+        assert set(named) == {forgotten, handed_on}
+        assert await redis.smembers(DUE_SETS) == {due_set(f"gateway-{number}").encode() for number in range(3)}
+        started.adopt({"gateway-0", "gateway-2"}, lambda key: True)
+        await until(lambda: led_elsewhere in named)
+        assert await redis.smembers(DUE_SETS) == {due_set(f"gateway-{number}").encode() for number in (0, 2)}
+        assert live not in named
+
+
+async def test_two_that_take_over_the_same_share_it_out(redis_url: str) -> None:
+    keys = [new_key(partition=number) for number in range(600)]
+    async with timers(redis_url, "gateway-9") as gone:
+        assert all(await asyncio.gather(*(gone.write(lock_write(key, HELD, deadline_ms=7)) for key in keys)))
+    async with timers(redis_url) as first, timers(redis_url, "gateway-1") as second, Redis.from_url(redis_url) as redis:
+        for taking in (first, second):
+            taking.adopt({"gateway-0", "gateway-1"}, lambda key: True)
+        async with asyncio.timeout(10):
+            while await redis.exists(due_set("gateway-9")):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        taken = [set(await redis.zrange(due_set(node_id), 0, -1)) for node_id in ("gateway-0", "gateway-1")]
+        assert len(taken[0] | taken[1]) == len(taken[0]) + len(taken[1]) == len(keys)
 
 
 # Answers of fetches

@@ -145,12 +145,12 @@ async def test_what_a_gateway_left_is_taken_over_though_redis_is_away_when_it_go
         named: list[SharePartitionKey] = []
         survivor.on_due = named.append
         own_redis.stop()
-        await survivor.adopt("gateway-1", lambda key: key != led_elsewhere)
-        assert survivor.degraded
+        survivor.adopt({"gateway-0"}, lambda key: key != led_elsewhere)
+        await until(lambda: survivor.degraded)
         own_redis.start()
         await until(lambda: left in named and due_later in named)
         assert led_elsewhere not in named
     async with timers(own_redis.url, "gateway-2") as other:
         other.on_due = named.append
-        await other.adopt("gateway-1", lambda key: True)
+        other.adopt({"gateway-2"}, lambda key: True)
         await until(lambda: led_elsewhere in named)

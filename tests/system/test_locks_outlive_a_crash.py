@@ -98,3 +98,28 @@ def test_what_was_held_when_redis_lost_all_stays_held(tmp_path: Path, new_databa
             assert gateway.window("g", "t")[0] == 6
     finally:
         stack.stop()
+
+
+@pytest.mark.parametrize("how", ["left", "killed"])
+def test_locks_end_though_nobody_of_those_that_knew_them_comes_back(
+    tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str], how: str
+) -> None:
+    """All gateways go, and another one comes: it ends the locks of theirs, though nobody asks for the records."""
+    stack = Stack(tmp_path / "data", postgres_url=new_database(), redis_url=new_redis())
+    try:
+        stack.start()
+        with httpx.Client(base_url=stack.url, timeout=20) as http:
+            gateway = Gateway(http)
+            http.patch("/v1/share-groups/g/config", json={"share.record.lock.duration.ms": 1000}).raise_for_status()
+            gateway.create_topic("t")
+            gateway.produce("t", *range(10))
+            assert gateway.acquire("g", "t") == ["0-9×1"]
+            service = stack.service("gateway")
+            service.stop() if how == "left" else service.kill()
+            service._environment["SHAREQUEUE_GATEWAY_NODE_ID"] = "another"
+            service.start()
+            wait_until(service.ready)
+            wait_until(lambda: gateway.metrics().get("sharequeue_led_share_partitions"))
+            assert gateway.acquire("g", "t", max_wait_ms=5000) == ["0-9×2"]
+    finally:
+        stack.stop()

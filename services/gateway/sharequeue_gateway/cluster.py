@@ -9,8 +9,8 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from sharequeue import background
 from sharequeue.coordinators import CoordinatorClient
@@ -40,13 +40,6 @@ FORMER_LEADS_S: Final = 30.0
 """How long after a change a former leader is asked to let go before a share-partition is loaded."""
 
 
-class Change(NamedTuple):
-    """What is new in a generation. `missed`: there was one in between, so others may have led what is led here."""
-
-    missed: bool
-    gone: Sequence[Node]
-
-
 class Cluster:
     """What this gateway knows of all gateways."""
 
@@ -66,7 +59,8 @@ class Cluster:
         self._giving_up: set[asyncio.Task[None]] = set()
         self.me: Final = Node(node_id, url)
         self.generation = Generation(0, (self.me,))
-        self.on_change: Callable[[Change], Awaitable[None]] | None = None
+        self.on_change: Callable[[bool], Awaitable[None]] | None = None
+        """Told of each new generation: whether there was one in between, so that others may have led what is led here."""
 
     # Who leads
 
@@ -211,19 +205,19 @@ class Cluster:
             "gateways changed",
             extra=fields(generation=told.number, gateways=[node.node_id for node in self.generation.nodes]),
         )
-        gone = tuple(node for node in known.nodes if node not in self.generation.nodes and node != self.me)
         if self.on_change is not None:  # beside the renewals: a hand-over may take longer than a lease
-            background.start(self._hand_overs, self._hand_over(Change(missed=told.previous != known.number, gone=gone)))
-        for node in gone:
-            background.start(self._giving_up, self._give_up(node))
+            background.start(self._hand_overs, self._hand_over(missed=told.previous != known.number))
+        for node in known.nodes:
+            if node not in self.generation.nodes and node != self.me:
+                background.start(self._giving_up, self._give_up(node))
         live = {node.url for node in (*known.nodes, *self.generation.nodes)}
         for url in [url for url in self._clients if url not in live]:
             await self._clients.pop(url).close()
 
-    async def _hand_over(self, change: Change) -> None:
+    async def _hand_over(self, *, missed: bool) -> None:
         try:
             if self.on_change is not None:
-                await self.on_change(change)
+                await self.on_change(missed)
         except Exception:
             log.exception("handing over to other gateways failed")
 

@@ -20,7 +20,7 @@ from sharequeue_gateway.activity_api import ActivityApi
 from sharequeue_gateway.app import create_gateway_app
 from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.audit_api import AuditApi
-from sharequeue_gateway.cluster import Change, Cluster
+from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.due_locks import DueLocks
@@ -131,12 +131,13 @@ async def prepare(settings: Settings) -> Service:
     metrics.watch(leader.all, fetcher)
     metadata.on_generation = cluster.hear_of
 
-    async def hand_over(change: Change) -> None:
+    async def hand_over(missed: bool) -> None:
         sessions.drop_moved()
-        await leader.hand_over(change)
+        await leader.hand_over(missed=missed)
 
     cluster.on_change = hand_over
     epochs.raise_to(await cluster.register())
+    leader.adopt()
     log.info("registered", extra=fields(node_id=node_id, leader_epoch=epochs.current))
 
     async def retain() -> None:

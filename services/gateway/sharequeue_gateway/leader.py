@@ -16,7 +16,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import lock_writes, metrics
 from sharequeue_gateway.activity import Activity
-from sharequeue_gateway.cluster import Change, Cluster
+from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.leader_epochs import LeaderEpochs
 from sharequeue_gateway.led_index import LedIndex
 from sharequeue_gateway.led_share_partition import LedSharePartition
@@ -123,14 +123,20 @@ class Leader:
 
     # Leadership
 
-    async def hand_over(self, change: Change) -> None:
-        """Other gateways lead now: let go of what is theirs, take what those that are gone held."""
+    async def hand_over(self, *, missed: bool) -> None:
+        """Other gateways lead now: let go of what is theirs, take what those that are gone held.
+
+        `missed`: still others may have led in between.
+        """
         self._epochs.raise_to(self._cluster.generation.number)
-        if change.missed:
+        self.adopt()
+        if missed:
             self.loads.outdate(lambda key: True)
-        await self.let_go([led.key for led in self._led if change.missed or not self._cluster.leads(led.key)])
-        for node in change.gone:
-            await self._lock_timers.adopt(node.node_id, self._cluster.leads)
+        await self.let_go([led.key for led in self._led if missed or not self._cluster.leads(led.key)])
+
+    def adopt(self) -> None:
+        """What is due at gateways that are gone is due here as far as it is led here."""
+        self._lock_timers.adopt({node.node_id for node in self._cluster.generation.nodes}, self._cluster.leads)
 
     async def let_go(self, keys: Sequence[SharePartitionKey]) -> None:
         """Lead these no more, once the writes under way have ended; what is held there is made due at who leads it."""

@@ -1,15 +1,14 @@
 """Acquisition locks in Redis: written before a fetch is answered, read back by the next leader, listed by when they end.
 
 One hash per share-partition holds the epoch of its leader and its locks; a sorted set per gateway says which
-share-partition has a lock that is due. The leader's own deadline decides; Redis only reminds, so an early, late or lost
+share-partition has a lock that is due, and a set names those that are not empty, so that the one of a gateway that is
+gone is found by who never knew it. The leader's own deadline decides; Redis only reminds, so an early, late or lost
 timer is harmless. A script refuses a leader epoch below the stored one: a zombie leader can hand out nothing.
 """
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,7 +18,8 @@ from redis.exceptions import NoScriptError, RedisError
 from sharequeue.log import fields
 from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue.service import Clock
-from sharequeue_gateway import metrics
+from sharequeue_gateway import lock_scripts, metrics
+from sharequeue_gateway.lock_scripts import sha1
 from sharequeue_gateway.share_partition import RestoredLock
 
 log = logging.getLogger(__name__)
@@ -31,27 +31,8 @@ DUE_BATCH: Final = 256
 LOAD_TIMEOUT_S: Final = 2.0  # a load waits longer than a fetch: what it misses is lost
 TURNS: Final = 10
 
-# KEYS: lock hash, due set. ARGV: leader epoch, share-partition, next deadline, hash ttl, how many fields to delete ('': all),
-# those fields, field/value pairs.
-_WRITE_SCRIPT: Final = """
-if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return 0 end
-if ARGV[5] == '' then redis.call('DEL', KEYS[1]) end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
-local last = 5 + (tonumber(ARGV[5]) or 0)
-for i = 6, last, 1000 do redis.call('HDEL', KEYS[1], unpack(ARGV, i, math.min(i + 999, last))) end
-for i = last + 1, #ARGV, 1000 do redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
-redis.call('PEXPIRE', KEYS[1], ARGV[4])
-if ARGV[3] == '' then redis.call('ZREM', KEYS[2], ARGV[2]) else redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2]) end
-return 1
-"""
-# KEYS: lock hash. ARGV: leader epoch, hash ttl. Answers nothing when a higher epoch leads.
-_LOAD_SCRIPT: Final = """
-if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return false end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return redis.call('HGETALL', KEYS[1])
-"""
-
+DUE_SETS: Final = "sharequeue:due"
+"""A set of the names of all due sets that are not empty."""
 
 LockName = tuple[int, int]
 """First and last offset: parts of a range that others came to hold are locks of their own, beside what is left of it."""
@@ -87,11 +68,6 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(LockEntry).decode
 
 
-@cache
-def _sha1(script: str) -> str:
-    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
-
-
 def lock_hash(key: SharePartitionKey) -> str:
     return f"sharequeue:locks:{key.topic_id}:{key.partition}:{key.group_id}"
 
@@ -122,7 +98,7 @@ class LockTimers:
         self._gathered: list[_Waiting] = []
         self._wake = asyncio.Event()
         self._while_writing_back: list[LockWrite] | None = None
-        self._to_adopt: dict[str, Callable[[SharePartitionKey], bool]] = {}
+        self._to_adopt: tuple[Collection[str], Callable[[SharePartitionKey], bool]] | None = None
         self.degraded = False
         self.all_locks: Callable[[], list[LockWrite]] = list
         """All locks this gateway leads, to write them back when Redis answers again."""
@@ -148,25 +124,27 @@ class LockTimers:
             for key, node_id in keys.items():
                 commands.append(["ZREM", self._due_set, _encode(key)])
                 commands.append(["ZADD", due_set(node_id), now_ms, _encode(key)])
+                commands.append(["SADD", DUE_SETS, due_set(node_id)])
             await self._guard(self._execute(commands))
 
-    async def adopt(self, node_id: str, leads: Callable[[SharePartitionKey], bool]) -> None:
-        """A gateway is gone: take over what was due there and is led here now, once Redis answers."""
-        self._to_adopt[node_id] = leads
-        await self._adopt(node_id, leads)
+    def adopt(self, live: Collection[str], leads: Callable[[SharePartitionKey], bool]) -> None:
+        """Take over what is led here now of what is due at gateways other than these (node ids), once Redis answers."""
+        self._to_adopt = (live, leads)
 
-    async def _adopt(self, node_id: str, leads: Callable[[SharePartitionKey], bool]) -> None:
-        left: list[bytes] | None = await self._guard(self._redis.zrange(due_set(node_id), 0, -1), LOAD_TIMEOUT_S)
-        if left is None:
-            return
-        now_ms = self._clock.now_ms()
-        commands: list[list[Any]] = []
-        for name in left:
-            if leads(_decode_key(name)):
-                commands.append(["ZADD", self._due_set, now_ms, name])
-                commands.append(["ZREM", due_set(node_id), name])
-        if not commands or await self._guard(self._execute(commands), LOAD_TIMEOUT_S) is not None:
-            self._to_adopt.pop(node_id, None)
+    async def _adopt(self, live: Collection[str], leads: Callable[[SharePartitionKey], bool]) -> None:
+        """`degraded` tells whether that went well."""
+        kept = {due_set(node_id) for node_id in (self._node_id, *live)}
+        named: set[bytes] = await self._guard(self._redis.smembers(DUE_SETS), LOAD_TIMEOUT_S) or set()
+        for left in {name.decode() for name in named} - kept:
+            await self._guard(self._take_due(left, leads), LOAD_TIMEOUT_S)
+
+    async def _take_due(self, left: str, leads: Callable[[SharePartitionKey], bool]) -> None:
+        """Move to the own due set what is led here of another; others may do the same, and each is moved once."""
+        due: list[Any] = await self._redis.zrange(left, 0, -1)
+        led = [name for name in due if leads(_decode_key(name))]
+        move = ["EVALSHA", sha1(lock_scripts.MOVE_DUE), 3, self._due_set, left, DUE_SETS, self._clock.now_ms()]
+        moved = [led[start : start + DUE_BATCH] for start in range(0, len(led), DUE_BATCH)]
+        await self._execute([[*move, *names] for names in moved or [[]]])
 
     async def put_off(self, key: SharePartitionKey, pause_ms: int) -> None:
         """Name a share-partition that is due again, but not before a while."""
@@ -204,10 +182,11 @@ class LockTimers:
         for write in writes:
             command: list[Any] = [
                 "EVALSHA",
-                _sha1(_WRITE_SCRIPT),
-                2,
+                sha1(lock_scripts.WRITE),
+                3,
                 lock_hash(write.key),
                 self._due_set,
+                DUE_SETS,
                 write.leader_epoch,
                 _encode(write.key),
                 "" if write.next_deadline_ms is None else write.next_deadline_ms,
@@ -233,8 +212,8 @@ class LockTimers:
         try:
             return await self._execute_once(redis, commands)
         except NoScriptError:
-            await self._redis.script_load(_WRITE_SCRIPT)
-            await self._redis.script_load(_LOAD_SCRIPT)
+            for script in lock_scripts.ALL:
+                await self._redis.script_load(script)
             return await self._execute_once(redis, commands)
 
     @staticmethod
@@ -256,8 +235,9 @@ class LockTimers:
         """
         if not epochs:
             return []
-        sha1 = _sha1(_LOAD_SCRIPT)
-        commands = [["EVALSHA", sha1, 1, lock_hash(key), epoch, HASH_TTL_MS] for key, epoch, _ in epochs]
+        commands = [
+            ["EVALSHA", sha1(lock_scripts.LOAD), 1, lock_hash(key), epoch, HASH_TTL_MS] for key, epoch, _ in epochs
+        ]
         answers = await self._guard(self._execute(commands), LOAD_TIMEOUT_S)
         if answers is None:
             return [[] for _ in epochs]
@@ -304,8 +284,11 @@ class LockTimers:
                 await self._recover()
                 continue
             await asyncio.sleep(DUE_PAUSE_S)
-            for node_id, leads in list(self._to_adopt.items()):
-                await self._adopt(node_id, leads)
+            to_adopt = self._to_adopt
+            if to_adopt is not None:
+                await self._adopt(*to_adopt)
+                if self._to_adopt is to_adopt and not self.degraded:
+                    self._to_adopt = None
             await self._guard(self._remind_once())
 
     async def _remind_once(self) -> None:
