@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from sharequeue.protocol.messages import (
     AnyInt64,
@@ -172,19 +172,22 @@ class RedriveDeadLettersRequest(Request):
     """`topic`: only dead letters of that source topic.
 
     `to`: `retry` sends records back for this group alone; `source` as new records that every group of the topic gets.
+    `page_token`: go on where the answer with this `next_page_token` ended.
     """
 
     topic: str | None = None
     filter: RedriveFilter | None = None
     max_records: Annotated[int, Meta(ge=1, le=MAX_INT64)] | None = None
+    page_token: str | None = None
     to: Literal["retry", "source"] = "retry"
     dry_run: bool = False
 
 
 class RedriveDeadLettersResponse(Response):
     """`matched`: dead letters the filter meant that were not redriven before. `skipped_count`: of those, the ones of
-    which no record is left, or whose topic is gone."""
+    which no record is left, or whose topic is gone. `next_page_token`: there may be more than `max_records`."""
 
     matched: AnyInt64
     redriven: AnyInt64
     skipped_count: AnyInt64 = 0
+    next_page_token: str | UnsetType = UNSET

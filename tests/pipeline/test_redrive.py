@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import UNSET
 from pyspark.sql import SparkSession
 from sharequeue_pipeline.jobs import redrive as redrive_module
 from sharequeue_pipeline.jobs.redrive import Done, Pace, redrive
@@ -115,11 +116,13 @@ def test_the_rate_is_kept() -> None:
     left = [95]
     asked = []
 
-    def call(most: int) -> RedriveDeadLettersResponse:
+    def call(most: int, page_token: str | None) -> RedriveDeadLettersResponse:
+        assert page_token == (str(left[0]) if asked else None)
         asked.append(most)
         taken = min(most, left[0])
         left[0] -= taken
-        return RedriveDeadLettersResponse(matched=taken, redriven=taken)
+        following = str(left[0]) if left[0] else UNSET
+        return RedriveDeadLettersResponse(matched=taken, redriven=taken, next_page_token=following)
 
     *_, done = redrive(call, None, Pace(10, now=lambda: now[0], sleep=sleep))
     assert done == Done(95, 0)

@@ -10,6 +10,7 @@ from datetime import UTC
 from typing import Any, Final, NamedTuple
 
 import click
+from msgspec import UNSET
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -32,7 +33,7 @@ from sharequeue_pipeline.jobs.running import (
 from sharequeue_pipeline.options import Connection
 
 AT_ONCE: Final = 10_000
-"""Records of one call: each looks through the whole dead-letter topic again."""
+"""Records of one call."""
 DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
 HEADER: Final = "__dlq.errors."
 
@@ -63,27 +64,27 @@ class Pace:
         self._sleep(max(0.0, self._until - self._now()))
 
 
-Call = Callable[[int], RedriveDeadLettersResponse]
+Call = Callable[[int, str | None], RedriveDeadLettersResponse]
 
 
 def redrive(call: Call, most: int | None, pace: Pace) -> Iterator[Done]:
     """Call until nothing is left. Yields: what is done so far, after each call.
 
     Args:
-        call: redrives so many at most. Those that cannot be redriven match each time: they are asked for on top.
+        call: redrives so many at most, from a page token on.
         most: records to go over in all.
     """
     at_once = AT_ONCE if pace.rate is None else max(1, min(AT_ONCE, pace.rate))
     redriven = skipped = 0
+    page_token: str | None = None
     while most is None or redriven + skipped < most:
-        wanted = at_once if most is None else min(at_once, most - redriven - skipped)
-        asked = wanted + skipped
-        answer = call(asked)
+        answer = call(at_once if most is None else min(at_once, most - redriven - skipped), page_token)
         redriven += answer.redriven
-        skipped = max(skipped, answer.skipped_count)
+        skipped += answer.skipped_count
         yield Done(redriven, skipped)
-        if answer.matched < asked:
+        if answer.next_page_token is UNSET:
             return
+        page_token = answer.next_page_token
         pace.spend(answer.redriven)
 
 
@@ -173,8 +174,8 @@ def command(
     done = Done(0, 0)
     with Gateway(to) as gateway:
 
-        def call(most: int) -> RedriveDeadLettersResponse:
-            request.max_records = most
+        def call(most: int, page_token: str | None) -> RedriveDeadLettersResponse:
+            request.max_records, request.page_token = most, page_token
             answer: RedriveDeadLettersResponse = gateway.ask(apis.REDRIVE_DEAD_LETTERS, request, group=group)
             return answer
 

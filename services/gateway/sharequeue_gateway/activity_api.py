@@ -1,12 +1,9 @@
 """The call that reports read: what went through the queue, by hour, group and partition."""
 
-import base64
-import binascii
 from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.histogram import bounds_of
 from sharequeue.protocol.report_messages import (
     ActivityEntry,
@@ -18,7 +15,8 @@ from sharequeue.protocol.report_messages import (
 )
 from sharequeue.serving import Call
 from sharequeue_gateway.activity import HOUR_MS, Activity
-from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTotal, Place
+from sharequeue_gateway.page_tokens import page_token, place_of
+from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTotal
 
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST_HOUR: Final = 2**31 - 1
@@ -36,7 +34,9 @@ class ActivityApi:
         query: ListActivityQuery = call.request
         first_hour = query.from_ms // HOUR_MS
         end_hour = _LAST_HOUR if query.to_ms is None else -(-query.to_ms // HOUR_MS)
-        after = (first_hour, "", _FIRST, -1) if query.page_token is None else _after(query.page_token)
+        after = (first_hour, "", _FIRST, -1)
+        if query.page_token is not None:
+            after = place_of(query.page_token, _place, "listActivity")
         await self._activity.flush()
         found = await self._log.totals(
             min(first_hour, _LAST_HOUR),
@@ -80,12 +80,4 @@ def _entry(total: ActivityTotal) -> ActivityEntry:
 
 
 def _token(total: ActivityTotal) -> str:
-    place = (total.hour, total.group_id, total.topic_id, total.partition)
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode()
-
-
-def _after(token: str) -> Place:
-    try:
-        return _place.decode(base64.urlsafe_b64decode(token.encode()))
-    except (binascii.Error, msgspec.MsgspecError, ValueError):
-        raise InvalidRequest("page_token is not one that listActivity gave") from None
+    return page_token((total.hour, total.group_id, total.topic_id, total.partition))

@@ -5,6 +5,7 @@ is the source record where the log still has it, with its headers; else what its
 """
 
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -12,10 +13,18 @@ import msgspec
 
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
+from sharequeue.protocol.messages import NonNegative, Offset, PartitionIndex
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey
 from sharequeue.serving import Call
 from sharequeue_gateway.metadata import Metadata, Topic
-from sharequeue_gateway.record_log import DeadLetterKey, DeadLetterRow, OffsetOutOfRange, RecordLog
+from sharequeue_gateway.page_tokens import page_token, place_of
+from sharequeue_gateway.record_log import (
+    DeadLetterKey,
+    DeadLetterRow,
+    OffsetOutOfRange,
+    ParkedDeadLetter,
+    RecordLog,
+)
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.records_api import group_of
 
@@ -30,7 +39,11 @@ NULL: Final = (b"", b"null")
 Batches = dict[tuple[str, int], RecordBatch]
 """The batch last read of each partition, a few of them."""
 
+Place = tuple[bool, uuid.UUID, PartitionIndex, Offset, NonNegative]
+"""A dead letter: whether it is parked, then as in its key; in the order they are gone over."""
+
 _encode: Final = msgspec.json.Encoder().encode
+_place: Final = msgspec.json.Decoder(Place)
 
 
 class Letter(msgspec.Struct):
@@ -66,6 +79,11 @@ class Found(NamedTuple):
     key: DeadLetterKey
     parked: bool
 
+    @property
+    def place(self) -> Place:
+        source, _, offset, delivery_count = self.key
+        return (self.parked, uuid.UUID(source.topic_id), source.partition, offset, delivery_count)
+
     def header(self, name: str) -> str:
         return self.letter.headers.get(f"__dlq.errors.{name}", "")
 
@@ -87,8 +105,9 @@ class Redriving:
         if request.topic is not None:
             await self._metadata.topic(request.topic)
         meant = _filter(group_id, request)
+        behind = None if request.page_token is None else place_of(request.page_token, _place, "redriveDeadLetters")
         done = RedriveDeadLettersResponse(matched=0, redriven=0)
-        async for chunk in self._chunks(group_id):
+        async for chunk in self._chunks(group_id, behind):
             matching = [found for found in chunk if meant(found)]
             written = await self._record_log.dead_letters_written([found.key for found in matching])
             new = [found for found in matching if found.key not in written]
@@ -101,24 +120,21 @@ class Redriving:
             if not request.dry_run:
                 await self._send(group_id, new, request.to == "retry", done)
             if request.max_records is not None and done.matched >= request.max_records:
+                done.next_page_token = page_token(new[-1].place)
                 break
         return done
 
     # Finding
 
-    async def _chunks(self, group_id: str) -> AsyncIterator[list[Found]]:
-        """The group's dead letters: those in its dead-letter topic, then those that are parked."""
-        config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
-        if config.dead_letter_topic_name:
-            try:
-                topic = await self._metadata.topic(config.dead_letter_topic_name)
-            except (UnknownTopicOrPartition, InvalidTopic):
-                topic = None
-            for partition in range(topic.partitions if topic else 0):
-                assert topic is not None
-                async for chunk in self._in_partition(group_id, topic, partition):
-                    yield chunk
+    async def _chunks(self, group_id: str, behind: Place | None) -> AsyncIterator[list[Found]]:
+        """The group's dead letters: those in its dead-letter topic, then those that are parked. `behind`: from there on."""
         after = None
+        if behind is not None and behind[0]:
+            _, topic_id, partition, offset, delivery_count = behind
+            after = ParkedDeadLetter(SharePartitionKey(group_id, str(topic_id), partition), offset, delivery_count, b"")
+        else:
+            async for chunk in self._in_topic(group_id, behind):
+                yield chunk
         while parked := await self._record_log.parked_dead_letters(group_id, LETTERS_AT_ONCE, after):
             chunk = []
             for source, offset, delivery_count, tail in parked:
@@ -127,9 +143,26 @@ class Redriving:
             after = parked[-1]
             yield chunk
 
-    async def _in_partition(self, group_id: str, topic: Topic, partition: int) -> AsyncIterator[list[Found]]:
+    async def _in_topic(self, group_id: str, behind: Place | None) -> AsyncIterator[list[Found]]:
+        config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+        if not config.dead_letter_topic_name:
+            return
+        try:
+            topic = await self._metadata.topic(config.dead_letter_topic_name)
+        except (UnknownTopicOrPartition, InvalidTopic):
+            return
+        first, offset = 0, 0
+        if behind is not None and str(behind[1]) == topic.topic_id:  # else it is another topic by now
+            first, offset = behind[2], behind[3] + 1
+        for partition in range(first, topic.partitions):
+            async for chunk in self._in_partition(group_id, topic, partition, offset):
+                yield chunk
+            offset = 0
+
+    async def _in_partition(
+        self, group_id: str, topic: Topic, partition: int, offset: int
+    ) -> AsyncIterator[list[Found]]:
         place = SharePartitionKey(group_id, topic.topic_id, partition)
-        offset = 0
         while True:
             try:
                 read = await self._record_log.read(topic.topic_id, partition, offset, BYTES_AT_ONCE, LETTERS_AT_ONCE)

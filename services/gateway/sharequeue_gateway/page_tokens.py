@@ -1,0 +1,23 @@
+"""Page tokens: where a page ended, as a caller hands it back without looking into it."""
+
+import base64
+import binascii
+from typing import Any, TypeVar
+
+import msgspec
+
+from sharequeue.protocol.errors import InvalidRequest
+
+Place = TypeVar("Place", bound=tuple[Any, ...])
+
+
+def page_token(place: tuple[Any, ...]) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode()
+
+
+def place_of(token: str, decoder: "msgspec.json.Decoder[Place]", call: str) -> Place:
+    """The place that a token stands for. Raises: InvalidRequest: `call` did not make it."""
+    try:
+        return decoder.decode(base64.urlsafe_b64decode(token.encode()))
+    except (binascii.Error, msgspec.MsgspecError, ValueError):
+        raise InvalidRequest(f"page_token is not one that {call} gave") from None
