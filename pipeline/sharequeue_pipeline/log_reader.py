@@ -1,11 +1,11 @@
 """Reading the log by offsets, without a group and without locks: `mode=log`, for batches and streams.
 
-The offset of a stream is where to go on: `{"log":{topic:{partition:offset}}}`.
+The offset of a stream is where to go on, and in which topics: `{"log":{topic:{partition:offset}},"topic_ids":{topic:id}}`.
 """
 
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -24,13 +24,28 @@ LOOKS: Final = 4
 Bounds = dict[tuple[str, int], tuple[int, int]]
 
 
+class Log(NamedTuple):
+    """The topics that are read: the id of each, log start and log end of every partition."""
+
+    topic_ids: dict[str, str]
+    bounds: Bounds
+
+
+def log_of(gateway: Gateway, options: SourceOptions) -> Log:
+    described = {topic: gateway.describe(topic) for topic in options.topics}
+    return Log(
+        {topic: found.topic_id for topic, found in described.items()},
+        {
+            (topic, entry.partition): (entry.log_start_offset, entry.log_end_offset)
+            for topic, found in described.items()
+            for entry in found.partitions
+        },
+    )
+
+
 def bounds_of(gateway: Gateway, options: SourceOptions) -> Bounds:
     """Log start and log end of every partition of the topics."""
-    return {
-        (topic, entry.partition): (entry.log_start_offset, entry.log_end_offset)
-        for topic in options.topics
-        for entry in gateway.describe(topic).partitions
-    }
+    return log_of(gateway, options).bounds
 
 
 def resolve(given: str | Offsets, bounds: Bounds, option: str) -> dict[tuple[str, int], int]:
@@ -81,19 +96,21 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
-            self._initial = _offset(resolve(self._options.starting, self._bounds(), "startingOffsets"))
+            log = self._log()
+            self._initial = _offset(resolve(self._options.starting, log.bounds, "startingOffsets"), log.topic_ids)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._targets = {place: end for place, (_, end) in self._bounds().items()}
+        self._targets = {place: end for place, (_, end) in self._log().bounds.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = _places(start)
         for look in range(LOOKS):
-            bounds = self._bounds()
+            topic_ids, bounds = self._log()
+            _check_topics(start, topic_ids)
             ends = self._targets or {place: end for place, (_, end) in bounds.items()}
             new = {place: max(0, end - begun.get(place, bounds[place][0])) for place, end in ends.items()}
             total = sum(new.values())
@@ -107,9 +124,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, size in sorted(new.items()):
             taken = size if total <= room else -(-size * room // total)
             reached[place] = begun.get(place, bounds[place][0]) + taken
-        return _offset(reached)
+        return _offset(reached, topic_ids)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        _check_topics(end, self._log().topic_ids)
         begun = _places(start)
         wanted = [Range(*place, begun.get(place, 0), reached - 1) for place, reached in sorted(_places(end).items())]
         return [Slices(share) for share in ranges.split(wanted, self._options.parallelism)]
@@ -121,17 +139,28 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._gateway is not None:
             self._gateway.close()
 
-    def _bounds(self) -> Bounds:
+    def _log(self) -> Log:
         if self._gateway is None:
             self._gateway = Gateway(self._options.connection)
-        return bounds_of(self._gateway, self._options)
+        return log_of(self._gateway, self._options)
 
 
-def _offset(places: dict[tuple[str, int], int]) -> dict[str, Any]:
+def _offset(places: dict[tuple[str, int], int], topic_ids: dict[str, str]) -> dict[str, Any]:
     log: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(places.items()):
         log.setdefault(topic, {})[str(partition)] = offset
-    return {"log": log}
+    return {"log": log, "topic_ids": topic_ids}
+
+
+def _check_topics(offset: dict[str, Any], topic_ids: dict[str, str]) -> None:
+    """Raises: PipelineError: a topic of the offset is another one by now, whose offsets mean other records."""
+    for topic, topic_id in offset.get("topic_ids", {}).items():
+        found = topic_ids.get(topic, topic_id)
+        if found != topic_id:
+            raise PipelineError(
+                f"the topic {topic!r} was deleted and made anew (topic id {topic_id} is {found} now), so this query's "
+                "offsets mean nothing in it: start the query with a new checkpoint to read the new topic"
+            )
 
 
 def _places(offset: dict[str, Any]) -> dict[tuple[str, int], int]:

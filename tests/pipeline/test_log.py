@@ -37,6 +37,25 @@ def test_a_stream_goes_on_where_its_checkpoint_says(pipeline: Pipeline, gateway:
     assert numbers(pipeline.out()) == list(range(120))
 
 
+def test_a_stream_of_a_topic_that_was_made_anew_fails(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """With a new checkpoint it reads the new topic."""
+    produce(gateway, name, 9)
+    stream = pipeline.stream(topics=name, mode="log")
+    pipeline.drain(stream)
+    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
+    produce(gateway, name, 2)
+    again = pipeline.start(stream)
+    told = (
+        f"the topic '{name}' was deleted and made anew .* start the query with a new checkpoint to read the new topic"
+    )
+    with pytest.raises(PySparkException, match=told):
+        again.awaitTermination(60)
+    assert numbers(pipeline.out()) == list(range(9))
+    another = pipeline.started(stream.writeStream.format("memory").queryName(name).start())
+    another.processAllAvailable()
+    assert numbers(pipeline.spark.table(name)) == [0, 1]
+
+
 def test_offsets_of_a_topic_that_is_not_read_are_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
     with pytest.raises(PySparkException, match="startingOffsets names other-0, which is not among the topics read"):

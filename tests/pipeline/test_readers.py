@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import types as spark
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
+from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway import Gateway as PipelineGateway
 from sharequeue_pipeline.log_reader import LogStreamReader
 from sharequeue_pipeline.options import SourceOptions, source_options
@@ -112,6 +113,25 @@ def test_a_stream_of_the_log_asks_for_news_now_and_then(stack: Stack, gateway: G
 
 
 # A batch that is taken up again
+
+
+def test_the_offsets_of_a_topic_that_was_made_anew_are_refused(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Of a batch that it had planned before a restart Spark asks for the tasks, and for no offset."""
+    produce(gateway, name, 4)
+    options = options_of(stack, name, mode="log")
+    before = LogStreamReader(options, SCHEMA)
+    start = before.initialOffset()
+    end = before.latestOffset(start, LIMIT)
+    assert before.partitions(start, end)
+    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
+    produce(gateway, name, 4)
+    after = LogStreamReader(options, SCHEMA)
+    with pytest.raises(PipelineError, match="was deleted and made anew"):
+        after.partitions(start, end)
+    with pytest.raises(PipelineError, match="was deleted and made anew"):
+        before.latestOffset(end, LIMIT)
+    for reader in (before, after):
+        reader.stop()
 
 
 def test_what_a_restart_has_lost_is_left_out_however_often_spark_plans_the_batch(
