@@ -1,5 +1,8 @@
 """Groups over faults: a share coordinator that is away, restarts that members do not notice, a full group (GI, HB, LG)."""
 
+import asyncio
+import os
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -7,9 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from sharequeue.protocol import apis
+from sharequeue.protocol.internal import GroupTopicsRequest
 from sharequeue.stack import Stack
+from sharequeue.wire import Client
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.test_group_membership import Member
+from tests.storage.database import session
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +147,52 @@ def test_gi_023_gi_025_what_could_not_be_done_is_done_by_the_next_call(
     assert own_gateway.try_delete_group(gone).status_code == 204
     for group in (forgetful, gone):
         assert own_gateway.acquire(group, name) == ["0-3×1"]
+
+
+@pytest.mark.parametrize("forgotten", ["group", "topic"])
+def test_a_poll_that_is_asking_while_its_group_is_deleted_does_not_begin_it_again(
+    stack: Stack, own_gateway: Gateway, background: ThreadPoolExecutor, name: str, forgotten: str
+) -> None:
+    """The share coordinator is paused meanwhile, so that the deletion has begun when the poll asks for its partition."""
+    own_gateway.create_topic(name, partitions=2)
+    first, second = ([{"topic": name, "partitions": [partition]}] for partition in (0, 1))
+    own_gateway.fetch(name, topic_partitions=first)
+    share_coordinator = stack.service("share coordinator").pid
+    os.kill(share_coordinator, signal.SIGSTOP)
+    try:
+        delete = own_gateway.try_delete_group if forgotten == "group" else own_gateway.try_delete_offsets
+        named = [name] if forgotten == "group" else [name, name]
+        deleted = background.submit(delete, *named, force=True)
+        wait_until(lambda: asyncio.run(deletion_begun(stack, name)))
+        poll = background.submit(own_gateway.fetch, name, topic_partitions=second, max_wait_ms=20_000)
+        wait_until(lambda: asyncio.run(fetches_under_way(stack, name)) == 1)
+    finally:
+        os.kill(share_coordinator, signal.SIGCONT)
+    assert deleted.result(20).status_code == 204
+    answer = poll.result(10)
+    assert (answer["batches"], answer["errors"]) == ([], [])
+    if forgotten == "group":
+        problem(own_gateway.http.get(f"/v1/share-groups/{name}"), 404, "GROUP_ID_NOT_FOUND", 69)
+    else:
+        assert own_gateway.offsets(name) == {}
+
+
+async def deletion_begun(stack: Stack, group: str) -> bool:
+    """Whether a group's first stage of being deleted, or of forgetting a topic, is stored."""
+    assert stack._postgres_url is not None
+    async with session(stack._postgres_url) as database:
+        row = "SELECT 1 FROM groups.share_group_topics WHERE group_id = $1 AND deleting"
+        return bool(await database.fetchval(row, group))
+
+
+async def fetches_under_way(stack: Stack, group: str) -> int:
+    """As the gateway tells the group coordinator."""
+    client = Client(stack.url, cluster_token=(stack._data_dir / "cluster.token").read_text().strip())
+    try:
+        usage = await client.call(apis.GROUP_USAGE, GroupTopicsRequest(topics=[]), path={"group": group})
+        return int(usage.waiting_fetches)
+    finally:
+        await client.close()
 
 
 def test_lg_007_lag_is_the_same_after_restarts(own_gateway: Gateway, restart: Callable[[str], None], name: str) -> None:

@@ -2,7 +2,8 @@
 
 Only a group that nobody uses: it has no members, and no gateway knows of open share sessions, waiting fetches or live
 locks. `force` ends these first. The new state epoch fences whatever an earlier leader still writes; before the answer
-every gateway has unloaded what it led, so that none hands out records by the old state either. Source: KIP-932.
+every gateway has unloaded what it led, so that none hands out records by the old state either. Only then is a deletion
+complete: fetches that asked before are ended by then, and what they still ask for is refused. Source: KIP-932.
 """
 
 import asyncio
@@ -86,9 +87,9 @@ class GroupAdmin:
 
                 await self._groups.decide(group, begin)
                 await self._delete_state(group_id, begun[0].partitions)
-                await self._groups.decide(group, share_group_offsets.group_deleted)
             finally:
                 await self._unload(group_id, UnloadGroupRequest(end=force))
+            await self._groups.decide(group, share_group_offsets.group_deleted)
 
     async def delete_offsets(self, group_id: str, topic: TopicRow, *, force: bool) -> None:
         """Forget where a group stands in a topic.
@@ -110,9 +111,9 @@ class GroupAdmin:
             await self._groups.decide(group, begin)
             try:
                 await self._delete_state(group_id, begun[0].partitions)
-                await self._groups.decide(group, lambda machine: share_group_offsets.deleted(machine, [topic.topic_id]))
             finally:
                 await self._unload(group_id, UnloadGroupRequest(topic_ids=[topic.topic_id], end=force))
+            await self._groups.decide(group, lambda machine: share_group_offsets.deleted(machine, [topic.topic_id]))
 
     async def alter_offsets(self, group_id: str, request: AlterShareGroupOffsetsRequest) -> list[InitializedTopic]:
         """Have a group start at these offsets; a group that is not there comes to be.

@@ -6,7 +6,7 @@ the database leaves open what is stored: then the group is forgotten, and read a
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -302,10 +302,10 @@ class Groups:
                 else:
                     detail = f"there is no partition {partition} of topic id {topic_id}"
                     faults[topic_id, partition] = UnknownTopicOrPartition(detail)
-        group = await self.find(group_id)
-        if valid and share_group.missing(group.machine.topics, valid):
+        machine = (await self.find(group_id)).machine
+        if valid and share_group.missing(machine.topics, valid):
             try:
-                failure = await self._initialize(group_id, valid)
+                failure = await self._initialize(group_id, valid, existed=machine.exists, stood=machine.stands(valid))
             except UnknownTopicOrPartition as error:
                 failure = error
             if failure is not None:
@@ -322,8 +322,16 @@ class Groups:
         topic = self._topic(topic_id)
         return topic is not None and 0 <= partition < topic.partitions
 
-    async def _initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> ApiError | None:
+    async def _initialize(
+        self, group_id: str, asked: Mapping[str, Sequence[int]], *, existed: bool, stood: Collection[str]
+    ) -> ApiError | None:
+        """`existed`, `stood`: whether there was the group, and in which of the topics it stood, when this was asked.
+
+        What was deleted since then is not begun again by who asked before.
+        """
         async with self.locked(group_id, create=True) as group:
+            if (existed and not group.machine.exists) or not group.machine.stands(asked).issuperset(stood):
+                return CoordinatorNotAvailable(f"group {group_id!r}, or what it had there, was just deleted; try again")
             changes = await self.decide(group, lambda machine: machine.initialize(asked))
             if not changes.initializations:
                 return None

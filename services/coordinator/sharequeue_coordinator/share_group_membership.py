@@ -193,6 +193,12 @@ class ShareGroupMembership:
 
     # Events of share-partitions
 
+    def stands(self, topic_ids: Iterable[str]) -> frozenset[str]:
+        """In which of these topics the group stands somewhere, or did until it is deleted there."""
+        return frozenset(
+            id_ for id_ in topic_ids if id_ in self.deleting or self.topics.get(id_, GroupTopic()).initialized
+        )
+
     def initialize(self, asked: Mapping[str, Iterable[int]]) -> Changes:
         """Share-partitions that are to be fetched from, whoever is a member: those not initialised yet.
 

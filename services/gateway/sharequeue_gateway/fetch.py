@@ -8,7 +8,8 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import ApiError
@@ -63,6 +64,8 @@ class Fetcher:
         self._clock = clock
         self._turns: Final = itertools.count(1)
         self._waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
+        self._under_way: dict[WaitingFetch, str] = {}
+        """Fetches of what is led here, with their groups: those that wait, and those that still load or read."""
         self.routed: dict[WaitingFetch, str] = {}
         """Fetches over several gateways, also while they wait at another one, with their groups."""
         self.elsewhere: set[WaitingFetch] = set()
@@ -77,14 +80,22 @@ class Fetcher:
         """The partitions somebody waits for."""
         return {(led.key.topic_id, led.key.partition) for leds in self._waiting.values() for led in leds}
 
-    def waiting_of(self, group_id: str) -> list[WaitingFetch]:
-        """A group's fetches that wait for records."""
-        return [waiting for waiting, leds in self._waiting.items() if any(led.key.group_id == group_id for led in leds)]
+    @contextmanager
+    def _of_group(self, waiting: WaitingFetch, group_id: str) -> Iterator[None]:
+        self._under_way[waiting] = group_id
+        try:
+            yield
+        finally:
+            del self._under_way[waiting]
+
+    def under_way(self, group_id: str) -> list[WaitingFetch]:
+        """A group's fetches that wait for records, or will."""
+        return [waiting for waiting, of_group in self._under_way.items() if of_group == group_id]
 
     def end(self, group_id: str) -> None:
-        """Answer a group's waiting fetches now: its state is set anew, and they must not begin it again."""
+        """Answer a group's fetches now: its state is set anew, and they must not begin it again."""
         routed = [waiting for waiting, of_group in self.routed.items() if of_group == group_id]
-        for waiting in {*self.waiting_of(group_id), *routed}:
+        for waiting in {*self.under_way(group_id), *routed}:
             waiting.end()
 
     async def finish(self) -> None:
@@ -107,24 +118,27 @@ class Fetcher:
             turn: the session's epoch, which decides the rotation; without a session fetches take turns.
         """
         rotated = rotate(partitions, next(self._turns) if turn is None else turn)
-        while True:
-            loaded = await self._leader.get(group_id, rotated, deadline_ms=limits.deadline_ms)
-            leds = [led for led in loaded if isinstance(led, LedSharePartition)]
-            faults = [
-                PartitionFault(topic.name, partition, outcome)
-                for (topic, partition), outcome in zip(rotated, loaded, strict=True)
-                if isinstance(outcome, ApiError)
-            ]
-            for led in leds:
-                led.add_waiter(waiting)
-            try:
-                acquired, stale = await self._fetch_loaded(waiting, member_id, leds, limits, faults)
-            finally:
+        with self._of_group(waiting, group_id):
+            while True:
+                loaded = await self._leader.get(group_id, rotated, deadline_ms=limits.deadline_ms)
+                leds = [led for led in loaded if isinstance(led, LedSharePartition)]
+                faults = [
+                    PartitionFault(topic.name, partition, outcome)
+                    for (topic, partition), outcome in zip(rotated, loaded, strict=True)
+                    if isinstance(outcome, ApiError)
+                ]
                 for led in leds:
-                    led.remove_waiter(waiting)
-                self._pass_on(leds)
-            if acquired or not stale or waiting.over:
-                return acquired, faults
+                    led.add_waiter(waiting)
+                try:
+                    acquired, stale = await self._fetch_loaded(waiting, member_id, leds, limits, faults)
+                finally:
+                    for led in leds:
+                        led.remove_waiter(waiting)
+                    self._pass_on(leds)
+                if waiting.ended:
+                    return acquired, []
+                if acquired or not stale or waiting.over:
+                    return acquired, faults
 
     async def _fetch_loaded(
         self,
@@ -165,20 +179,21 @@ class Fetcher:
 
         Returns: the share-partitions waited for; `pass_on_later` hands the wake-up on if nobody fetches.
         """
-        loaded = await self._leader.get(group_id, partitions) if partitions else []
-        leds = [led for led in loaded if isinstance(led, LedSharePartition)]
-        for led in leds:
-            led.add_waiter(waiting)
-        self._waiting[waiting] = leds
-        try:
-            now_ms = self._clock.now_ms()
-            if not any(may_acquire(led, self._record_log, now_ms) for led in leds):
-                await waiting.wait(seconds)
-        finally:
-            del self._waiting[waiting]
+        with self._of_group(waiting, group_id):
+            loaded = await self._leader.get(group_id, partitions) if partitions else []
+            leds = [led for led in loaded if isinstance(led, LedSharePartition)]
             for led in leds:
-                led.remove_waiter(waiting)
-        return leds
+                led.add_waiter(waiting)
+            self._waiting[waiting] = leds
+            try:
+                now_ms = self._clock.now_ms()
+                if not any(may_acquire(led, self._record_log, now_ms) for led in leds):
+                    await waiting.wait(seconds)
+            finally:
+                del self._waiting[waiting]
+                for led in leds:
+                    led.remove_waiter(waiting)
+            return leds
 
     def pass_on_later(self, leds: Sequence[LedSharePartition]) -> None:
         """Another gateway was told to fetch: if it takes nothing, the next one that waits is told."""

@@ -39,7 +39,7 @@ class GroupUse:
         group_id = call.path["group"]
         return GroupUsageResponse(
             share_sessions=self._sessions.count(group_id),
-            waiting_fetches=len(self._fetcher.waiting_of(group_id)),
+            waiting_fetches=len(self._fetcher.under_way(group_id)),
             held_records=sum(
                 run.size
                 for led in await self._with_locks(group_id, request.topics)
