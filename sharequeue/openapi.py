@@ -16,6 +16,7 @@ from sharequeue import __version__
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages import Problem
+from sharequeue.protocol.types import GROUP_ID, MAX_MEMBER_ID_LENGTH, MAX_NAME_LENGTH, PLAIN_TEXT, TOPIC_NAME
 from sharequeue.serving import Answer, Call, Endpoint, serve
 from sharequeue.wire import encode
 
@@ -23,7 +24,13 @@ OPENAPI: Final = Api("openapi", "GET", "/openapi.json", "This document.", tag="O
 OPENAPI_3_0: Final = Api("openapi30", "GET", "/openapi-3.0.json", "The document as OpenAPI 3.0.", tag="Operations")
 
 _REFERENCE: Final = "#/components/schemas/{name}"
-_INTEGER_PARAMETERS: Final = frozenset({"partition"})
+_PATH_PARAMETERS: Final[Mapping[str, dict[str, Any]]] = {
+    "group": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": GROUP_ID},
+    "member_id": {"type": "string", "minLength": 1, "maxLength": MAX_MEMBER_ID_LENGTH, "pattern": PLAIN_TEXT},
+    "partition": {"type": "integer", "format": "int32", "minimum": 0},
+    "topic": {"type": "string", "pattern": TOPIC_NAME},
+    "topic_id": {"type": "string", "format": "uuid"},
+}
 _NULLABLE: Final = frozenset({("Record", "key")})
 """The one optional field that is null rather than absent; `value` is any JSON anyway."""
 
@@ -79,12 +86,7 @@ def _operation(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, 
         "summary": api.summary,
         "tags": [api.tag],
         "parameters": [
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": {"type": "integer", "format": "int32"} if name in _INTEGER_PARAMETERS else {"type": "string"},
-            }
+            {"name": name, "in": "path", "required": True, "schema": _PATH_PARAMETERS[name]}
             for name in re.findall(r"{(\w+)}", api.path)
         ],
         "responses": _responses(api, references),

@@ -57,8 +57,8 @@ class Api:
 
 
 class ListTopicsQuery(Request):
-    page_size: messages.Count = 1000
-    page_token: str | None = None
+    page_size: messages.PageSize = 1000
+    page_token: messages.PlainText | None = None
 
 
 _TOPIC_ERRORS = ("INVALID_TOPIC_EXCEPTION", "UNKNOWN_TOPIC_OR_PARTITION")

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sharequeue.protocol.errors import InvalidConfig
-from sharequeue.protocol.types import MAX_INT64, MAX_NAME_LENGTH
+from sharequeue.protocol.types import MAX_INT64, MAX_NAME_LENGTH, topic_name_fault
 
 HOUR_MS: Final = 3_600_000
 
@@ -67,7 +67,8 @@ def _auto_offset_reset_fault(text: str) -> str | None:
 
 
 def _dead_letter_topic_fault(text: str) -> str | None:
-    return "must not begin with '__'" if text.startswith("__") else None
+    fault = topic_name_fault(text) if text else None
+    return f"must name a topic: {fault}" if fault else None
 
 
 GROUP_CONFIGS: Final[Mapping[str, Config]] = {

@@ -10,15 +10,15 @@ from sharequeue.protocol.messages import (
     MemberId,
     NonNegative,
     Offset,
+    PageSize,
     PartitionError,
     PartitionIndex,
+    PlainText,
     Request,
     Response,
     TimestampMs,
 )
 from sharequeue.protocol.types import MAX_INT64
-
-PageSize = Count
 
 # Membership
 
@@ -31,8 +31,8 @@ class ShareGroupHeartbeatRequest(Request):
 
     member_id: MemberId
     member_epoch: Count = 0
-    rack_id: str | None = None
-    subscribed_topic_names: list[str] | None = None
+    rack_id: PlainText | None = None
+    subscribed_topic_names: list[PlainText] | None = None
 
 
 class AssignedPartitions(Response):
@@ -64,7 +64,7 @@ class ListShareGroupsQuery(Request):
 
     state: str | None = None
     page_size: PageSize = 1000
-    page_token: str | None = None
+    page_token: PlainText | None = None
 
 
 class ShareGroupListing(Response):
@@ -80,7 +80,7 @@ class ListShareGroupsResponse(Response):
 
 class DescribeShareGroupQuery(Request):
     page_size: PageSize = 1000
-    page_token: str | None = None
+    page_token: PlainText | None = None
 
 
 class ShareGroupMember(Response):

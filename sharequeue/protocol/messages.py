@@ -14,7 +14,9 @@ from sharequeue.protocol.types import (
     MAX_INT32,
     MAX_INT64,
     MAX_MEMBER_ID_LENGTH,
+    MAX_PAGE_SIZE,
     MAX_REASON_LENGTH,
+    PLAIN_TEXT,
     AcquireMode,
 )
 
@@ -25,7 +27,9 @@ NonNegative = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format
 Count = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
 AnyInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
 """An int64 that is checked with the rest of an acknowledgement, or that may be −1."""
-MemberId = Annotated[str, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
+PlainText = Annotated[str, Meta(pattern=PLAIN_TEXT)]
+PageSize = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 1, "maximum": MAX_PAGE_SIZE})]
+MemberId = Annotated[str, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH, pattern=PLAIN_TEXT)]
 FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
 ConfigValue = str | int | float | bool
 

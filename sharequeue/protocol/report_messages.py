@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from sharequeue.protocol.messages import Request, Response
+from sharequeue.protocol.messages import PlainText, Request, Response
 from sharequeue.protocol.types import MAX_INT64
 
 TimeMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
@@ -17,10 +17,10 @@ class ListActivityQuery(Request):
 
     from_ms: TimeMs = 0
     to_ms: TimeMs | None = None
-    group_id: str | None = None
-    topic: str | None = None
+    group_id: PlainText | None = None
+    topic: PlainText | None = None
     page_size: PageSize = 1000
-    page_token: str | None = None
+    page_token: PlainText | None = None
 
 
 class DeliveryCount(Response):

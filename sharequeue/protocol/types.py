@@ -76,10 +76,15 @@ MAX_DELAY_MS: Final = 12 * 3600 * 1000
 MAX_WAIT_MS: Final = 30_000
 DEFAULT_MAX_WAIT_MS: Final = 10_000
 MAX_NAME_LENGTH: Final = 249
+MAX_PAGE_SIZE: Final = 10_000
 MAX_INT64: Final = 2**63 - 1
 MAX_INT32: Final = 2**31 - 1
 
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+PLAIN_TEXT: Final = r"^(?![\s\S]*[\u0000-\u001f\u007f-\u009f])"
+"""A pattern of text without control characters, which PostgreSQL and logs cannot hold."""
+GROUP_ID: Final = r"^(?!\.{1,2}$)(?![\s\S]*[/\u0000-\u001f\u007f-\u009f])"
+TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}$"
+_TOPIC_NAME: Final = re.compile(TOPIC_NAME)
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 

@@ -98,6 +98,7 @@ def test_dy_007_a_stored_value_out_of_bounds_is_clamped_when_it_is_read(
         ("share.auto.offset.reset", "by_duration:PT-1H"),
         ("share.auto.offset.reset", "none"),
         ("errors.deadletterqueue.topic.name", "__secret"),
+        ("errors.deadletterqueue.topic.name", "a/b"),
         ("errors.deadletterqueue.copy.record.enable", "1"),
         ("share.lock", "1"),
         ("retention.ms", "1"),

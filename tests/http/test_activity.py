@@ -1,5 +1,7 @@
 """What went through the queue, as reports read it: every count, its place, its pages, over restarts and losses."""
 
+import base64
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +13,15 @@ from sharequeue.stack import Stack
 from tests.http.calls import Gateway, Json, acknowledge_range, good, outcomes, problem, wait_until
 
 HOUR_MS = 3_600_000
+NO_TOPIC = "00000000-0000-0000-0000-000000000000"
 
 
 def activity(gateway: Gateway, topic: str, **query: object) -> list[Json]:
     return list(good(gateway.http.get("/v1/reports/activity", params={"topic": topic, **query}))["activity"])
+
+
+def token_of(*place: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
 def total(entries: list[Json], field: str) -> int:
@@ -112,8 +119,25 @@ def test_hours_groups_and_pages(gateway: Gateway, name: str) -> None:
             break
         query["page_token"] = page["next_page_token"]
     assert pages == everything
-    response = gateway.http.get("/v1/reports/activity", params={"page_token": "x"})
-    problem(response, 400, "INVALID_REQUEST", 42)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "x",
+        token_of(1, "g\x00", NO_TOPIC, 0),
+        token_of(1, "g", "no-uuid", 0),
+        token_of(1, "g", NO_TOPIC, 2**31),
+        token_of(-1, "g", NO_TOPIC, 0),
+    ],
+)
+def test_a_page_token_of_somebody_else_is_refused(gateway: Gateway, token: str) -> None:
+    problem(gateway.http.get("/v1/reports/activity", params={"page_token": token}), 400, "INVALID_REQUEST", 42)
+
+
+@pytest.mark.parametrize("query", [{"topic": "t\x00"}, {"group_id": "g\n"}, {"to_ms": "-1"}, {"page_size": "0"}])
+def test_a_query_that_does_not_fit_the_schema(gateway: Gateway, query: dict[str, str]) -> None:
+    problem(gateway.http.get("/v1/reports/activity", params=query), 422, "INVALID_REQUEST", 42)
 
 
 @pytest.fixture

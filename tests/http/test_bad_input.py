@@ -14,6 +14,7 @@ from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem
 INVALID_REQUEST = ("INVALID_REQUEST", 42)
 RECORDS = "/v1/topics/{topic}/records"
 FETCH = "/v1/share-groups/{group}/fetch"
+HEARTBEAT = "/v1/share-groups/{group}/heartbeat"
 ACKNOWLEDGE = "/v1/share-groups/{group}/acknowledge"
 
 
@@ -52,6 +53,10 @@ def record(**fields: Any) -> dict[str, Any]:
 
 def fetch(**fields: Any) -> dict[str, Any]:
     return {"topics": ["{topic}"], "max_wait_ms": 0, "member_id": "m1", **fields}
+
+
+def heartbeat(**fields: Any) -> dict[str, Any]:
+    return {"member_id": "m1", "subscribed_topic_names": ["{topic}"], **fields}
 
 
 def acknowledge(first: Any = 0, last: Any = 4, type: str | None = "accept", **fields: Any) -> dict[str, Any]:
@@ -115,6 +120,11 @@ UNFIT = {
     "acknowledge: a reason of 1025 characters": (ACKNOWLEDGE, acknowledge(type="reject", reason="r" * 1025)),
     "acknowledge: a delay above twelve hours": (ACKNOWLEDGE, acknowledge(type="release", delay_ms=12 * 3_600_000 + 1)),
     "acknowledge: a negative delay": (ACKNOWLEDGE, acknowledge(type="release", delay_ms=-1)),
+    "fetch: a control character in the member id": (FETCH, fetch(member_id="m\x00")),
+    "acknowledge: a control character in the member id": (ACKNOWLEDGE, {**acknowledge(), "member_id": "m\n"}),
+    "heartbeat: a control character in the member id": (HEARTBEAT, heartbeat(member_id="m\x00")),
+    "heartbeat: a control character in the rack id": (HEARTBEAT, heartbeat(rack_id="r\x00")),
+    "heartbeat: a control character in a topic's name": (HEARTBEAT, heartbeat(subscribed_topic_names=["t\x00"])),
     "topics: unknown field": ("/v1/topics", {"name": "n", "partition": 1}),
     "topics: no name": ("/v1/topics", {"partitions": 1}),
     "topics: partitions as text": ("/v1/topics", {"name": "n", "partitions": "1"}),

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from tests.http.calls import Gateway, acknowledge_range, good, outcomes, wait_until
 from tests.http.database import refused_dead_letters, sql
 
@@ -145,11 +143,10 @@ def test_dq_007_many_in_the_order_of_their_offsets(gateway: Gateway, name: str) 
         )
 
 
-@pytest.mark.parametrize("gate", ["no group.enable", "an impossible name"])
-def test_dq_009_what_is_refused_for_good_is_parked(gateway: Gateway, name: str, gate: str) -> None:
-    destination = f"{name}-dead" if gate == "no group.enable" else "not a name"
-    if gate == "no group.enable":
-        gateway.create_topic(destination)
+def test_dq_009_what_is_refused_for_good_is_parked(gateway: Gateway, name: str) -> None:
+    """By a topic that takes no dead letters of groups."""
+    destination = f"{name}-dead"
+    gateway.create_topic(destination)
     gateway.configure(name, errors_deadletterqueue_topic_name=destination)
     gateway.produce_batches(name, 4)
     gateway.acquire(name, name)
@@ -162,8 +159,7 @@ def test_dq_009_what_is_refused_for_good_is_parked(gateway: Gateway, name: str, 
     wait_until(lambda: gateway.window(name, name) == (3, ["3-3 ACQUIRED×1"]))
     assert gateway.acquire(name, name, member="m2") == []
     assert gateway.metrics()[f'sharequeue_parked_dead_letter_records_total{{group="{name}"}}'] == 3
-    if gate == "no group.enable":
-        assert gateway.log_ends(destination) == [0]
+    assert gateway.log_ends(destination) == [0]
 
 
 def test_dq_011_turned_off_it_archives_at_once(gateway: Gateway, name: str) -> None:

@@ -88,6 +88,8 @@ def test_settings_have_bounds(gateway: Gateway, name: str, setting: str) -> None
         {"share.auto.offset.reset": "by_duration:1h"},
         {"share.auto.offset.reset": "by_duration:-PT1H"},
         {"errors.deadletterqueue.topic.name": "__dlq"},
+        {"errors.deadletterqueue.topic.name": "not a name"},
+        {"errors.deadletterqueue.topic.name": "dlq\x00"},
         {"reset": ["share.delivery.limit"]},
         {"reset": "share.delivery.count.limit"},
         {"share.session.timeout.ms": 1000},

@@ -15,14 +15,13 @@ from sharequeue.protocol.internal import (
     TopicIdPartitions,
 )
 from sharequeue.protocol.messages import Empty
-from sharequeue.protocol.types import group_id_fault
+from sharequeue.protocol.types import MAX_PAGE_SIZE, group_id_fault
 from sharequeue.serving import Call, Handler
 from sharequeue_coordinator import groups_store
 from sharequeue_coordinator.assignor import Assignment
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.share_group_data import GroupState, Heartbeat
 
-MAX_PAGE_SIZE: Final = 10_000
 ASSIGNOR_NAME: Final = "simple"
 
 

@@ -1,10 +1,12 @@
 """The call that reports read: what went through the queue, by hour, group and partition."""
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from sharequeue.protocol.histogram import bounds_of
+from sharequeue.protocol.messages import PlainText
 from sharequeue.protocol.report_messages import (
     ActivityEntry,
     DeadLetterCount,
@@ -13,6 +15,7 @@ from sharequeue.protocol.report_messages import (
     ListActivityResponse,
     TimeToAccept,
 )
+from sharequeue.protocol.types import MAX_INT32
 from sharequeue.serving import Call
 from sharequeue_gateway.activity import HOUR_MS, Activity
 from sharequeue_gateway.page_tokens import page_token, place_of
@@ -20,7 +23,10 @@ from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTo
 
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST_HOUR: Final = 2**31 - 1
-_place: Final = msgspec.json.Decoder(tuple[int, str, str, int])
+_TopicId = Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+_place: Final = msgspec.json.Decoder(
+    tuple[Annotated[int, Meta(ge=0)], PlainText, _TopicId, Annotated[int, Meta(ge=-1, le=MAX_INT32)]]
+)
 
 
 class ActivityApi:

@@ -14,7 +14,7 @@ import msgspec
 
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, UnknownTopicOrPartition
-from sharequeue.protocol.types import SharePartitionKey, topic_name_fault
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
 from sharequeue_gateway.leader import Leader
@@ -168,9 +168,6 @@ class DeadLetterQueue:
         name = led.config.dead_letter_topic_name
         if not name:
             return Refused("the group's dead-letter queue was turned off meanwhile")
-        fault = topic_name_fault(name)
-        if fault:
-            return Refused(f"{name!r} cannot be a topic: {fault}")
         try:
             topic = await self._metadata.topic(name)
         except UnknownTopicOrPartition:
