@@ -45,17 +45,19 @@ class Config(NamedTuple):
 
 
 _DURATION: Final = re.compile(
-    r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?"
+    r"P(?=.)(?:(?P<days>\d{1,18})D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d{1,18})H)?(?:(?P<minutes>\d{1,18})M)?(?:(?P<seconds>\d{1,18}(?:\.\d{1,9})?)S)?)?"
 )
 
 
 def duration_ms(text: str) -> int | None:
-    """The length of an ISO-8601 duration `PnDTnHnMn.nS` in milliseconds, or None if `text` is not one."""
+    """The length of an ISO-8601 duration `PnDTnHnMn.nS` in milliseconds, or None if `text` is not one, or not an int64."""
     match = _DURATION.fullmatch(text)
     if match is None:
         return None
     days, hours, minutes = (int(match[unit] or 0) for unit in ("days", "hours", "minutes"))
-    return ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(match["seconds"] or 0) * 1000)
+    milliseconds = ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(match["seconds"] or 0) * 1000)
+    return milliseconds if milliseconds <= MAX_INT64 else None
 
 
 def _auto_offset_reset_fault(text: str) -> str | None:

@@ -96,6 +96,8 @@ def test_dy_007_a_stored_value_out_of_bounds_is_clamped_when_it_is_read(
         ("share.auto.offset.reset", "by_duration:1h"),
         ("share.auto.offset.reset", "by_duration:-PT1H"),
         ("share.auto.offset.reset", "by_duration:PT-1H"),
+        ("share.auto.offset.reset", "by_duration:P106751991168D"),
+        ("share.auto.offset.reset", f"by_duration:PT{'9' * 5000}S"),
         ("share.auto.offset.reset", "none"),
         ("errors.deadletterqueue.topic.name", "__secret"),
         ("errors.deadletterqueue.topic.name", "a/b"),
