@@ -54,6 +54,9 @@ class WriteBatchRequest(Request):
 
 
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
+    """`unfinished_offset`, of a summary: the first offset from `start_offset` on that is not finished; the next write of
+    the leader has its start offset there, or behind it."""
+
     partition: int
     error_code: int
     error_message: str | None
@@ -61,6 +64,7 @@ class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     leader_epoch: int | None = None
     start_offset: int | None = None
     delivery_complete_count: int | None = None
+    unfinished_offset: int | None = None
     state_batches: list[StateBatch] | None = None
     annotations: list[StateAnnotation] | None = None
 
@@ -262,7 +266,10 @@ class InitializeSharePartitionsResponse(Response):
 
 
 class GroupPartitionSummary(Struct, kw_only=True):
-    """A share-partition's persisted state for offsets and lag; −1 where the share coordinator has none."""
+    """A share-partition's persisted state for offsets and lag; −1 where the share coordinator has none.
+
+    `start_offset`: past all that is finished without a gap. `delivery_complete_count`: what is finished behind it.
+    """
 
     partition: int
     start_offset: int

@@ -359,3 +359,29 @@ def test_annotations_come_back_with_a_read_until_the_count_rises() -> None:
         assert key.read(0).annotations == [StateAnnotation(4, 4, 1, 99, "slow")]
         key.write(0, 0, 5, 0)
         assert key.read(0).annotations is None
+
+
+@pytest.mark.parametrize(
+    ("batches", "unfinished"),
+    [
+        ((), 5),
+        (((5, 9, 2, 1),), 10),
+        (((5, 6, 2, 1), (7, 8, 4, 5), (9, 9, 2, 1)), 10),
+        (((5, 6, 2, 1), (7, 8, 0, 1), (9, 9, 2, 1)), 7),
+        (((5, 6, 2, 1), (7, 7, 3, 1)), 7),
+        (((6, 9, 2, 1),), 5),
+        (((5, 6, 2, 1), (8, 9, 2, 1)), 7),
+    ],
+    ids=["nothing", "a batch", "neighbours", "a released one", "one that is archiving", "a gap first", "a gap"],
+)
+def test_a_summary_tells_how_far_all_is_finished(batches: Sequence[tuple[int, int, int, int]], unfinished: int) -> None:
+    """The leader writes where the share-partition began before that write; the next one has the start offset there."""
+    key = Shard()
+    key.init(0, 5)
+    key.write(0, 0, 5, 0, list(batches))
+    result = shard.read_summary(key.state, PartitionState(partition=0), None).result
+    assert (result.start_offset, result.unfinished_offset) == (5, unfinished)
+
+
+def test_a_summary_of_what_was_never_initialised_tells_no_offset() -> None:
+    assert shard.read_summary(None, PartitionState(partition=0), None).result.unfinished_offset == -1

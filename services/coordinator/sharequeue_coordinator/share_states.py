@@ -97,13 +97,12 @@ def outcomes(asked: Mapping[str, Iterable[int]], faults: Mapping[tuple[str, int]
 
 
 def _summary(result: PartitionStateResult) -> GroupPartitionSummary:
+    start, count, unfinished = result.start_offset, result.delivery_complete_count, result.unfinished_offset
+    if result.error_code or start is None or count is None or unfinished is None:
+        start = count = unfinished = -1
     return GroupPartitionSummary(
         partition=result.partition,
-        start_offset=_known(result.start_offset, result.error_code),
+        start_offset=unfinished,
         leader_epoch=0 if result.error_code else result.leader_epoch or 0,
-        delivery_complete_count=_known(result.delivery_complete_count, result.error_code),
+        delivery_complete_count=count - (unfinished - start),
     )
-
-
-def _known(value: int | None, error_code: int) -> int:
-    return -1 if error_code or value is None else value

@@ -183,7 +183,7 @@ async def prepare(settings: Settings) -> Service:
         CompactionApi(metadata, record_log.compaction),
         GroupsApi(metadata, record_log, leader, dead_letters, routing),
         MembershipApi(metadata, cluster, group_use),
-        GroupAdminApi(metadata, record_log, leader),
+        GroupAdminApi(metadata, record_log),
         Redriving(metadata, record_log),
         group_use,
         ActivityApi(activity, activity_log),

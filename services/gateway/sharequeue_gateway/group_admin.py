@@ -31,8 +31,6 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.messages import Empty, PartitionError
 from sharequeue.serving import Call
-from sharequeue_gateway.leader import Leader
-from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.record_log import Offsets, RecordLog
 from sharequeue_gateway.records_api import group_of
@@ -49,10 +47,9 @@ Place = tuple[str, int]
 class GroupAdminApi:
     """The handlers of the calls that set a group's state anew."""
 
-    def __init__(self, metadata: Metadata, record_log: RecordLog, leader: Leader) -> None:
+    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
         self._metadata = metadata
         self._record_log = record_log
-        self._leader = leader
 
     async def delete(self, call: Call) -> Empty:
         query: InUseQuery = call.request
@@ -81,8 +78,6 @@ class GroupAdminApi:
         standing = await self._standing(group_id)
         faults: dict[Place, ApiError] = {}
         wanted = await self._wanted(request, standing, faults)
-        if request.to == "current":
-            standing.update(await self._led(group_id, standing, wanted))
         planned: dict[str, dict[int, int]] = {}
         topics: dict[str, Topic] = {}
         for topic, partitions in wanted:
@@ -132,23 +127,6 @@ class GroupAdminApi:
             (topic.topic_id, partition.partition): partition.start_offset
             for topic in summary.topics
             for partition in topic.partitions
-        }
-
-    async def _led(
-        self, group_id: str, standing: Mapping[Place, int], wanted: Sequence[tuple[Topic, Mapping[int, int | None]]]
-    ) -> dict[Place, int]:
-        """Where share-partitions that this gateway can lead stand: past all that is finished, persisted or not."""
-        known = [
-            (topic, partition)
-            for topic, partitions in wanted
-            for partition in partitions
-            if standing.get((topic.topic_id, partition), -1) >= 0
-        ]
-        loaded = await self._leader.get(group_id, known, initialize=False) if known else []
-        return {
-            (led.key.topic_id, led.key.partition): led.machine.start_offset
-            for led in loaded
-            if isinstance(led, LedSharePartition)
         }
 
     async def _wanted(

@@ -12,6 +12,7 @@ from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
+    DeliveryState,
     StateAnnotation,
     StateBatch,
 )
@@ -20,6 +21,7 @@ from sharequeue_share_coordinator.state_batches import combine_annotations, comb
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
 TOMBSTONE: Final = 2
+TERMINAL: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -292,7 +294,7 @@ def delete(state: KeyState | None, request: PartitionState, topic: Decision | No
 
 
 def read_summary(state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
-    """Epochs, start offset and count; of one that was not initialised −1 and 0."""
+    """Epochs, start offset and count, and how far all is finished; of one that was not initialised −1 and 0."""
     if topic is not None:
         return topic
     return Decision(
@@ -306,8 +308,18 @@ def read_summary(state: KeyState | None, request: PartitionState, topic: Decisio
             delivery_complete_count=(
                 UNINITIALIZED_DELIVERY_COMPLETE_COUNT if state is None else state.delivery_complete_count
             ),
+            unfinished_offset=UNINITIALIZED_START_OFFSET if state is None else _unfinished_offset(state),
         )
     )
+
+
+def _unfinished_offset(state: KeyState) -> int:
+    offset = state.start_offset
+    for batch in state.state_batches:
+        if batch.first_offset > offset or batch.delivery_state not in TERMINAL:
+            break
+        offset = batch.last_offset + 1
+    return offset
 
 
 def cold_snapshot(state: KeyState, interval_ms: int, now_ms: int) -> Row | None:
