@@ -152,7 +152,10 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             kafka_maximum=15_000,
         ),
         Config(
-            "share.assignor.offload.enable", "bool", "true", "Whether assignments are computed off the request path."
+            "share.assignor.offload.enable",
+            "bool",
+            "true",
+            "Kept for Kafka's tools, without effect: assignments are computed in the group coordinator's event loop.",
         ),
         Config(
             "errors.deadletterqueue.topic.name",
