@@ -8,6 +8,7 @@ from sharequeue_gateway.leadership import Generation, Node
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack import ServiceProcess, Stack
+from tests.cluster.calls import make_topic
 
 READY_S = 20
 WAITING = re.compile(r"^sharequeue_waiting_fetches (\S+)$", re.MULTILINE)
@@ -77,3 +78,11 @@ class GatewayCluster:
         nodes = tuple(Node(node_id, gateway.url) for node_id, gateway in self.nodes.items())
         leader = Generation(1, nodes).leader_of(SharePartitionKey(group, topic_id, partition))
         return self.nodes[leader.node_id]
+
+    def make_spread_topic(self, client: httpx.Client, name: str, partitions: int) -> str:
+        """A topic of which at least two gateways lead something, in the group of its name. Returns: its id."""
+        while True:
+            topic_id = make_topic(client, name, partitions)
+            if len({self.leader_of(name, topic_id, partition).name for partition in range(partitions)}) > 1:
+                return topic_id
+            assert client.delete(f"/v1/topics/{name}").status_code == 204

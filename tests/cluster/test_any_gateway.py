@@ -107,7 +107,7 @@ def test_acknowledgements_with_the_next_fetch_reach_all_leaders(clients: list[ht
         {name: value for name, value in batch.items() if name != "records"} | {"type": "accept"}
         for batch in answer["batches"]
     ]
-    more = fetch(clients[1], name, topics=[name], member_id="m", max_wait_ms=0, acknowledgements=acknowledgements)
+    more = fetch(clients[1], name, topics=[name], member_id="m", max_wait_ms=5000, acknowledgements=acknowledgements)
     assert [result["status"] for result in more["acknowledgement_results"]] == ["applied"] * len(acknowledgements)
     assert places(more) == {(0, 5)}
 
@@ -247,7 +247,7 @@ def test_what_another_gateway_leads_is_not_starved(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     """A client that stays at one gateway gets the records of others, though that one always has some of its own."""
-    topic_id = make_topic(clients[0], name, PARTITIONS)
+    topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
     leaders = {partition: cluster.leader_of(name, topic_id, partition) for partition in range(PARTITIONS)}
     asked = cluster.gateways.index(leaders[0])
     elsewhere = next(partition for partition, leader in leaders.items() if leader is not leaders[0])

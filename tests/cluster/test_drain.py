@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sharequeue.stack import ServiceProcess
-from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
+from tests.cluster.calls import acknowledge, fetch, places, produce
 from tests.cluster.gateways import GatewayCluster
 
 PARTITIONS = 6
@@ -25,9 +25,9 @@ def stack_settings() -> dict[str, str]:
 
 
 @pytest.fixture
-def topic_id(clients: list[httpx.Client], name: str) -> str:
+def topic_id(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> str:
     """A topic that the group of the same name has begun."""
-    topic_id = make_topic(clients[0], name, PARTITIONS)
+    topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
     fetch(clients[0], name, topics=[name], max_wait_ms=0)
     return topic_id
 

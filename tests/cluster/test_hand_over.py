@@ -33,9 +33,9 @@ def led_by(cluster: GatewayCluster, group: str, topic_id: str, gateway: ServiceP
 
 
 @pytest.fixture
-def topic_id(clients: list[httpx.Client], name: str) -> str:
+def topic_id(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> str:
     """A topic with ten records in each partition."""
-    topic_id = make_topic(clients[0], name, PARTITIONS)
+    topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):
         produce(clients[0], name, partition, 10)
     return topic_id
@@ -107,7 +107,7 @@ def test_records_that_nobody_fetches_come_back_after_their_leader_died(
 
 
 def test_a_poll_goes_on_when_leadership_moves(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
-    topic_id = make_topic(clients[0], name, PARTITIONS)
+    topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
     fetch(clients[0], name, topics=[name], max_wait_ms=0)
     victim = victim_of(cluster, name, topic_id)
     (partition, *_) = led_by(cluster, name, topic_id, victim)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from sharequeue.stack import ServiceProcess, Stack
-from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
+from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, places, produce
 from tests.cluster.gateways import GatewayCluster
 
 PARTITIONS = 6
@@ -29,7 +29,7 @@ class Zombie:
         coordinator = stack.service("group coordinator").process
         assert coordinator is not None
         self._coordinator = coordinator.pid
-        topic_id = make_topic(clients[0], name, PARTITIONS)
+        topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
         leaders = [cluster.leader_of(name, topic_id, partition) for partition in range(PARTITIONS)]
         self.gateway: ServiceProcess = next(leader for leader in leaders if leader is not cluster.gateways[0])
         self.client = clients[cluster.gateways.index(self.gateway)]

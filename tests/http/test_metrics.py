@@ -1,11 +1,12 @@
 """Metrics on /metrics, under Kafka's meanings (family MT), and what acknowledgements add to them (AK-025)."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
-from sharequeue.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, outcomes, wait_until
+from tests.storage.database import session
 
 Changes = Callable[[str], float]
 
@@ -78,26 +79,29 @@ def test_renewals_are_counted(gateway: Gateway, changes: Changes, name: str) -> 
     assert changes('sharequeue_record_acknowledgements_total{ack_type="renew"}') == 3
 
 
-def test_ak_017_an_acknowledgement_is_one_state_write(gateway: Gateway, shared_stack: Stack, name: str) -> None:
+def test_ak_017_an_acknowledgement_is_one_state_write(gateway: Gateway, shared_database: str, name: str) -> None:
     """The close of a session whose member holds nothing any more writes nothing."""
-    url = shared_stack.service("share coordinator").url + "/metrics"
 
-    def writes() -> float:
-        lines = gateway.http.get(url).text.splitlines()
-        return next(
-            float(line.split()[1]) for line in lines if line.startswith("sharequeue_share_coordinator_writes_total ")
-        )
+    async def rows() -> int:
+        """How often the state of the group was written; others' locks end meanwhile."""
+        async with session(shared_database) as database:
+            count: int = await database.fetchval(
+                """SELECT count(*) FROM share_state.share_records r
+                   JOIN share_state.share_partitions k ON k.key_id = r.key_id WHERE k.group_id = $1""",
+                name,
+            )
+            return count
 
     gateway.produce_batches(name, 5)
     gateway.acquire(name, name, share_session_epoch=0)
-    before = writes()
+    before = asyncio.run(rows())
     accept = [acknowledge_range(name, 0, 4, "accept")]
     assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=1)) == ["applied"]
     gateway.fetch(name, share_session_epoch=-1)
     gateway.produce_batches(name, 1)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 5, 5, "accept") == "applied"
-    assert writes() - before == 2
+    assert asyncio.run(rows()) - before == 2
 
 
 def test_mt_001_calls_are_counted_once_for_each_topic(gateway: Gateway, changes: Changes, name: str) -> None:
