@@ -70,13 +70,26 @@ def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, An
     paths: dict[str, dict[str, Any]] = {}
     for api in calls:
         paths.setdefault(api.path, {})[api.method.lower()] = _operation(api, references)
-    return {
+    current = {
         "openapi": "3.1.0",
         "info": {"title": title, "version": __version__, "description": description},
         "servers": [{"url": "/"}],
         "tags": [{"name": tag} for tag in dict.fromkeys(api.tag for api in calls)],
         "paths": paths,
         "components": {"schemas": {name: _readable(schema) for name, schema in sorted(named.items())}},
+    }
+    return {name: _portable(part) for name, part in current.items()}
+
+
+def _portable(part: Any) -> Any:
+    """Patterns as all dialects know them: only Python ends them with `\\Z`, for its `$` lets a newline follow."""
+    if isinstance(part, list):
+        return [_portable(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        name: re.sub(r"\\Z$", "$", value) if name == "pattern" and isinstance(value, str) else _portable(value)
+        for name, value in part.items()
     }
 
 

@@ -29,7 +29,7 @@ AnyInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
 """An int64 that is checked with the rest of an acknowledgement, or that may be −1."""
 PlainText = Annotated[str, Meta(pattern=PLAIN_TEXT)]
 PageSize = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 1, "maximum": MAX_PAGE_SIZE})]
-MemberId = Annotated[str, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH, pattern=PLAIN_TEXT)]
+MemberId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
 FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
 ConfigValue = str | int | float | bool
 

@@ -80,10 +80,10 @@ MAX_PAGE_SIZE: Final = 10_000
 MAX_INT64: Final = 2**63 - 1
 MAX_INT32: Final = 2**31 - 1
 
-PLAIN_TEXT: Final = r"^(?![\s\S]*[\u0000-\u001f\u007f-\u009f])"
-"""A pattern of text without control characters, which PostgreSQL and logs cannot hold."""
-GROUP_ID: Final = r"^(?!\.{1,2}$)(?![\s\S]*[/\u0000-\u001f\u007f-\u009f])"
-TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}$"
+PLAIN_TEXT: Final = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
+"""A pattern of text without control characters, which neither PostgreSQL nor logs can hold."""
+GROUP_ID: Final = r"^[^/\x00-\x1f\x7f-\x9f]+\Z"
+TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}\Z"
 _TOPIC_NAME: Final = re.compile(TOPIC_NAME)
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

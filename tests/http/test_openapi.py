@@ -120,6 +120,13 @@ def test_offsets_are_int64(document: Json) -> None:
                 assert (kind["type"], kind["format"]) == ("integer", "int64"), f"{name}.{field}"
 
 
+def test_patterns_are_of_every_dialect(document: Json) -> None:
+    """RE2 looks neither ahead nor behind, and only Python knows \\Z."""
+    patterns = set(re.findall(r'"pattern": ("(?:[^"\\\\]|\\\\.)*")', json.dumps(document)))
+    assert len(patterns) >= 3
+    assert not [pattern for pattern in patterns if "(?" in pattern or r"\\Z" in pattern]
+
+
 def test_requests_refuse_unknown_fields(document: Json) -> None:
     for name, schema in document["components"]["schemas"].items():
         if name.endswith("Request") and "properties" in schema:
