@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharequeue.coordinators import CoordinatorClient
@@ -53,28 +53,29 @@ class ShareStateClient(CoordinatorClient):
         return "" if owner is None else owner.url
 
     async def state(
-        self, api: Api, request: ShareStateRequest, *, deadline_s: float | None = None
-    ) -> ShareStateResponse:
-        """A state call of one group. Every share-partition has its own result; what an owner that moved refused is
-        asked of the new one. Raises: ApiError: no owner answered."""
+        self,
+        api: Api,
+        group_id: str,
+        wanted: Mapping[str, Iterable[PartitionState]],
+        *,
+        deadline_s: float | None = None,
+    ) -> dict[SharePartitionKey, PartitionStateResult]:
+        """A state call of one group, about partitions by topic id. What an owner that moved refused is asked of the new
+        one. Returns: each share-partition's own result, in order. Raises: ApiError: no owner answered.
+        """
         entries = [
-            Entry(SharePartitionKey(request.group_id, topic.topic_id or "", state.partition), state)
-            for topic in request.topics
-            for state in topic.partitions
+            Entry(SharePartitionKey(group_id, topic_id, state.partition), state)
+            for topic_id, states in wanted.items()
+            for state in states
         ]
 
         async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
-            body = request if len(part) == len(entries) else _state_request(part)
-            answer: ShareStateResponse = await self.call(api, body, key=key, deadline_s=seconds)
+            request = ShareStateRequest(group_id=group_id, topics=_by_topic(part))
+            answer: ShareStateResponse = await self.call(api, request, key=key, deadline_s=seconds)
             return [result for topic in answer.results for result in topic.partitions]
 
-        results = iter(await self._split(entries, send, deadline_s))
-        return ShareStateResponse(
-            results=[
-                TopicStateResult(topic_id=topic.topic_id, partitions=[next(results) for _ in topic.partitions])
-                for topic in request.topics
-            ]
-        )
+        results = await self._split(entries, send, deadline_s)
+        return {entry.key: result for entry, result in zip(entries, results, strict=True)}
 
     async def write_batch(self, request: WriteBatchRequest, *, deadline_s: float | None = None) -> WriteBatchResponse:
         """Writes of several groups, each share-partition with its own result: 14 and 16 too, for whoever repeats these
@@ -214,7 +215,3 @@ def _groups(entries: Iterable[Entry]) -> list[GroupState]:
         GroupState(group_id=group_id, topics=_by_topic(group))
         for group_id, group in itertools.groupby(entries, key=lambda entry: entry.key.group_id)
     ]
-
-
-def _state_request(entries: Sequence[Entry]) -> ShareStateRequest:
-    return ShareStateRequest(group_id=entries[0].key.group_id, topics=_by_topic(entries))

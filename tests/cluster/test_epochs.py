@@ -17,8 +17,6 @@ from sharequeue.protocol.internal import (
     MetadataChangesResponse,
     NextLeaderEpochRequest,
     PartitionState,
-    ShareStateRequest,
-    TopicState,
 )
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
@@ -57,9 +55,8 @@ async def read_with_a_higher_epoch(stack: Stack, group: str, topic_id: str) -> N
     """As a gateway does that was given an epoch and then lost partition 0 to another one."""
     async with coordinators(stack) as (group_coordinator, share_coordinator):
         state = PartitionState(partition=0, leader_epoch=await higher_epoch(group_coordinator))
-        read = ShareStateRequest(group_id=group, topics=[TopicState(topic_id=topic_id, partitions=[state])])
-        answer = await share_coordinator.state(apis.READ_STATE, read)
-        assert answer.results[0].partitions[0].error_code == 0
+        (result,) = (await share_coordinator.state(apis.READ_STATE, group, {topic_id: [state]})).values()
+        assert result.error_code == 0
 
 
 async def given_epoch(stack: Stack) -> int:

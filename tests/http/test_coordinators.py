@@ -17,7 +17,6 @@ from sharequeue.protocol.internal import (
     GroupState,
     PartitionState,
     ShardOwner,
-    ShareStateRequest,
     TopicState,
     WriteBatchRequest,
 )
@@ -187,20 +186,15 @@ def test_requests_that_span_owners_are_answered_in_their_order(stack: Stack, cli
     first, second = (topic["topic_id"] for topic in topics)
 
     async def test(coordinators: ShareStateClient) -> None:
-        def request(*of: tuple[str, list[PartitionState]]) -> ShareStateRequest:
-            listed = [TopicState(topic_id=topic_id, partitions=partitions) for topic_id, partitions in of]
-            return ShareStateRequest(group_id=name, topics=listed)
-
         made = await coordinators.state(
             apis.INITIALIZE_STATE,
-            request(
-                (second, states(state_epoch=1, start_offset=5)[:7][::-1]),
-                (first, states(state_epoch=1, start_offset=0)),
-            ),
+            name,
+            {second: states(state_epoch=1, start_offset=5)[:7][::-1], first: states(state_epoch=1, start_offset=0)},
         )
-        assert [topic.topic_id for topic in made.results] == [second, first]
-        assert [result.partition for result in made.results[0].partitions] == list(range(7))[::-1]
-        assert {result.error_code for topic in made.results for result in topic.partitions} == {0}
+        asked = [(second, number) for number in range(7)][::-1] + [(first, number) for number in range(PARTITIONS)]
+        assert [(key.topic_id, key.partition) for key in made] == asked
+        assert [result.partition for result in made.values()] == [number for _, number in asked]
+        assert {result.error_code for result in made.values()} == {0}
         writes = [
             PartitionState(
                 partition=number,
@@ -220,8 +214,8 @@ def test_requests_that_span_owners_are_answered_in_their_order(stack: Stack, cli
         assert [group.group_id for group in answer.groups] == [group.group_id for group in groups]
         codes = [group.results[0].partitions[0].error_code for group in answer.groups]
         assert codes == [code for number in range(PARTITIONS) for code in (0, 42, 0 if number < 7 else 42)]
-        read = await coordinators.state(apis.READ_STATE, request((first, states(leader_epoch=3))))
-        assert [result.start_offset for result in read.results[0].partitions] == list(range(PARTITIONS))
+        read = await coordinators.state(apis.READ_STATE, name, {first: states(leader_epoch=3)})
+        assert [result.start_offset for result in read.values()] == list(range(PARTITIONS))
 
     calling(ShareStateClient(stack.service("share coordinator").url, cluster_token=TOKEN), test)
 

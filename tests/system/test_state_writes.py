@@ -13,7 +13,7 @@ from sharequeue_gateway.share_partition import SharePartition, StateWrite
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.internal import PartitionState, PartitionStateResult, ShareStateRequest, TopicState
+from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.share_state_client import ShareStateClient
 from sharequeue.stack import Stack
@@ -67,9 +67,7 @@ async def persisting(
 async def read(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> PartitionStateResult:
     """The persisted state; from now on lower leader epochs are fenced."""
     partition = PartitionState(partition=key.partition, leader_epoch=leader_epoch)
-    topic = TopicState(topic_id=key.topic_id, partitions=[partition])
-    response = await client.state(apis.READ_STATE, ShareStateRequest(group_id=key.group_id, topics=[topic]))
-    result: PartitionStateResult = response.results[0].partitions[0]
+    result = (await client.state(apis.READ_STATE, key.group_id, {key.topic_id: [partition]}))[key]
     assert result.error_code == 0
     return result
 

@@ -26,10 +26,7 @@ from sharequeue.protocol.internal import (
     GroupTopicsRequest,
     GroupUsageResponse,
     InitializedTopic,
-    PartitionState,
-    ShareStateRequest,
     TopicIdPartitions,
-    TopicState,
     UnloadGroupRequest,
 )
 from sharequeue.wire import Client
@@ -165,15 +162,8 @@ class GroupAdmin:
         """Have the share coordinator delete a group's state. Raises: ApiError: it may not have deleted all."""
         if not partitions:
             return
-        request = ShareStateRequest(
-            group_id=group_id,
-            topics=[
-                TopicState(topic_id=topic_id, partitions=[PartitionState(partition=p) for p in sorted(some)])
-                for topic_id, some in partitions.items()
-            ],
-        )
         with _begun():
-            faults = await self._groups.states.change(apis.DELETE_STATE, request)
+            faults = await self._groups.states.delete(group_id, partitions)
         for fault in faults.values():
             raise fault
 

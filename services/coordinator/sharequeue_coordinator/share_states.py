@@ -11,9 +11,6 @@ from sharequeue.protocol.internal import (
     InitializedTopic,
     PartitionState,
     PartitionStateResult,
-    ShareStateRequest,
-    ShareStateResponse,
-    TopicState,
 )
 from sharequeue.share_state_client import ShareStateClient
 
@@ -33,29 +30,27 @@ class ShareStates:
 
         Returns: those that were refused. Raises: ApiError: some may be done.
         """
-        request = ShareStateRequest(
-            group_id=group_id,
-            topics=[
-                TopicState(
-                    topic_id=topic_id,
-                    partitions=[
-                        PartitionState(partition=partition, state_epoch=state_epoch, start_offset=start_offset)
-                        for partition, start_offset in partitions.items()
-                    ],
-                )
-                for topic_id, partitions in wanted.items()
-            ],
-        )
-        return await self.change(apis.INITIALIZE_STATE, request)
+        states = {
+            topic_id: [
+                PartitionState(partition=partition, state_epoch=state_epoch, start_offset=start_offset)
+                for partition, start_offset in partitions.items()
+            ]
+            for topic_id, partitions in wanted.items()
+        }
+        return await self._change(apis.INITIALIZE_STATE, group_id, states)
 
-    async def change(self, api: apis.Api, request: ShareStateRequest) -> dict[tuple[str, int], ApiError]:
-        """Returns: what was refused. Raises: ApiError: some may be done."""
-        response: ShareStateResponse = await self._share_coordinators.state(api, request, deadline_s=DEADLINE_S)
+    async def delete(self, group_id: str, wanted: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], ApiError]:
+        """Delete the state of partitions. Returns, raises: as `initialize`."""
+        return await self._change(apis.DELETE_STATE, group_id, _named(wanted))
+
+    async def _change(
+        self, api: apis.Api, group_id: str, states: Mapping[str, Iterable[PartitionState]]
+    ) -> dict[tuple[str, int], ApiError]:
+        results = await self._share_coordinators.state(api, group_id, states, deadline_s=DEADLINE_S)
         faults = {
-            (topic.topic_id or "", partition.partition): error_of(partition.error_code, partition.error_message)
-            for topic in response.results
-            for partition in topic.partitions
-            if partition.error_code
+            (key.topic_id, key.partition): error_of(result.error_code, result.error_message)
+            for key, result in results.items()
+            if result.error_code
         }
         for fault in faults.values():
             if fault.error.kafka_code in (14, 15, 16):
@@ -66,15 +61,16 @@ class ShareStates:
         self, group_id: str, wanted: Mapping[str, Sequence[int]]
     ) -> dict[str, list[GroupPartitionSummary]]:
         """Start offset, leader epoch and count of partitions, by topic id; −1 where one has none."""
-        request = ShareStateRequest(
-            group_id=group_id,
-            topics=[
-                TopicState(topic_id=topic_id, partitions=[PartitionState(partition=p) for p in partitions])
-                for topic_id, partitions in wanted.items()
-            ],
-        )
-        response: ShareStateResponse = await self._share_coordinators.state(apis.READ_STATE_SUMMARY, request)
-        return {topic.topic_id or "": list(map(_summary, topic.partitions)) for topic in response.results}
+        results = await self._share_coordinators.state(apis.READ_STATE_SUMMARY, group_id, _named(wanted))
+        found: dict[str, list[GroupPartitionSummary]] = {topic_id: [] for topic_id in wanted}
+        for key, result in results.items():
+            found[key.topic_id].append(_summary(result))
+        return found
+
+
+def _named(wanted: Mapping[str, Iterable[int]]) -> dict[str, list[PartitionState]]:
+    """Partitions by topic id, of which nothing more is said."""
+    return {topic_id: [PartitionState(partition=p) for p in sorted(some)] for topic_id, some in wanted.items()}
 
 
 def outcomes(asked: Mapping[str, Iterable[int]], faults: Mapping[tuple[str, int], ApiError]) -> list[InitializedTopic]:

@@ -16,7 +16,8 @@ from sharequeue.protocol.audit_messages import (
     StoredState,
 )
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.internal import PartitionState, PartitionStateResult, ShareStateRequest, TopicState
+from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.serving import Call
 from sharequeue.share_state_client import ShareStateClient
 from sharequeue_gateway.metadata import Metadata
@@ -52,26 +53,19 @@ class AuditApi:
 
     async def _answers(self, stored: Sequence[StoredState]) -> list[PartitionStateResult]:
         """What the share coordinators answer, asked after the rows were read."""
-        by_group: dict[str, list[int]] = {}
-        for place, state in enumerate(stored):
-            by_group.setdefault(state.group_id, []).append(place)
-
-        async def ask(group_id: str, places: Sequence[int]) -> list[PartitionStateResult]:
-            topics = [
-                TopicState(
-                    topic_id=stored[place].topic_id, partitions=[PartitionState(partition=stored[place].partition)]
-                )
-                for place in places
-            ]
-            request = ShareStateRequest(group_id=group_id, topics=topics)
-            response = await self._share_coordinators.state(apis.READ_STATE_SUMMARY, request)
-            return [result for topic in response.results for result in topic.partitions]
-
-        results: dict[int, PartitionStateResult] = {}
-        answered = await asyncio.gather(*(ask(group_id, places) for group_id, places in by_group.items()))
-        for places, answer in zip(by_group.values(), answered, strict=True):
-            results.update(zip(places, answer, strict=True))
-        return [results[place] for place in range(len(stored))]
+        by_group: dict[str, dict[str, list[PartitionState]]] = {}
+        for state in stored:
+            topics = by_group.setdefault(state.group_id, {})
+            topics.setdefault(state.topic_id, []).append(PartitionState(partition=state.partition))
+        results: dict[SharePartitionKey, PartitionStateResult] = {}
+        for answer in await asyncio.gather(
+            *(
+                self._share_coordinators.state(apis.READ_STATE_SUMMARY, group_id, topics)
+                for group_id, topics in by_group.items()
+            )
+        ):
+            results.update(answer)
+        return [results[SharePartitionKey(state.group_id, state.topic_id, state.partition)] for state in stored]
 
     def _audited(self, state: StoredState, answer: PartitionStateResult, bounds: Bounds | None) -> AuditedState:
         topic = self._metadata.known_topic_id(state.topic_id)

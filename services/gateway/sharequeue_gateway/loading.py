@@ -13,9 +13,6 @@ from sharequeue.protocol.errors import ApiError, InvalidRecordState, NotLeaderOr
 from sharequeue.protocol.internal import (
     PartitionState,
     PartitionStateResult,
-    ShareStateRequest,
-    ShareStateResponse,
-    TopicState,
 )
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue.service import Clock
@@ -141,21 +138,12 @@ class Loader:
     ) -> Mapping[SharePartitionKey, PartitionStateResult]:
         if not wanted:
             return {}
-        topics: dict[str, list[PartitionState]] = {}
+        states: dict[str, list[PartitionState]] = {}
         for key, _ in wanted:
-            topics.setdefault(key.topic_id, []).append(
+            states.setdefault(key.topic_id, []).append(
                 PartitionState(partition=key.partition, leader_epoch=leader_epoch)
             )
-        request = ShareStateRequest(
-            group_id=group_id,
-            topics=[TopicState(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
-        )
-        response: ShareStateResponse = await self._share_coordinator.state(apis.READ_STATE, request)
-        return {
-            SharePartitionKey(group_id, topic.topic_id or "", partition.partition): partition
-            for topic in response.results
-            for partition in topic.partitions
-        }
+        return await self._share_coordinator.state(apis.READ_STATE, group_id, states)
 
     def _make(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.internal import PartitionState, ShareStateRequest, ShareStateResponse, TopicState
+from sharequeue.protocol.internal import PartitionState
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue.share_state_client import ShareStateClient
@@ -44,34 +44,26 @@ class StartOffsets:
                 for topic_id, keys in by_topic.items()
                 for key, start_offset in (await self._chosen(topic_id, keys, config)).items()
             }
-            request = ShareStateRequest(
-                group_id=group_id,
-                topics=[
-                    TopicState(
-                        topic_id=topic_id,
-                        partitions=[
-                            PartitionState(
-                                partition=key.partition,
-                                state_epoch=state_epochs[key],
-                                leader_epoch=leader_epoch,
-                                start_offset=starts[key],
-                                delivery_complete_count=0,
-                            )
-                            for key in keys
-                        ],
+            states = {
+                topic_id: [
+                    PartitionState(
+                        partition=key.partition,
+                        state_epoch=state_epochs[key],
+                        leader_epoch=leader_epoch,
+                        start_offset=starts[key],
+                        delivery_complete_count=0,
                     )
-                    for topic_id, keys in by_topic.items()
-                ],
-            )
-            response: ShareStateResponse = await self._share_coordinators.state(apis.WRITE_STATE, request)
+                    for key in keys
+                ]
+                for topic_id, keys in by_topic.items()
+            }
+            results = await self._share_coordinators.state(apis.WRITE_STATE, group_id, states)
         except ApiError as error:
             return dict.fromkeys(state_epochs, error)
         outcomes: dict[SharePartitionKey, int | ApiError] = dict(starts)
-        for topic in response.results:
-            for result in topic.partitions:
-                if result.error_code:
-                    key = SharePartitionKey(group_id, topic.topic_id or "", result.partition)
-                    outcomes[key] = persist_error(result.error_code, result.error_message)
+        for key, result in results.items():
+            if result.error_code:
+                outcomes[key] = persist_error(result.error_code, result.error_message)
         return outcomes
 
     async def _chosen(
