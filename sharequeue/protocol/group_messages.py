@@ -178,7 +178,7 @@ class RedriveDeadLettersRequest(Request):
     topic: str | None = None
     filter: RedriveFilter | None = None
     max_records: Annotated[int, Meta(ge=1, le=MAX_INT64)] | None = None
-    page_token: str | None = None
+    page_token: PlainText | None = None
     to: Literal["retry", "source"] = "retry"
     dry_run: bool = False
 

@@ -7,14 +7,14 @@ is the source record where the log still has it, with its headers; else what its
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
-from sharequeue.protocol.messages import NonNegative, Offset, PartitionIndex
-from sharequeue.protocol.types import MAX_INT32, SharePartitionKey
+from sharequeue.protocol.messages import NonNegative, PartitionIndex
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey
 from sharequeue.serving import Call
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.page_tokens import page_token, place_of
@@ -39,7 +39,7 @@ NULL: Final = (b"", b"null")
 Batches = dict[tuple[str, int], RecordBatch]
 """The batch last read of each partition, a few of them."""
 
-Place = tuple[bool, uuid.UUID, PartitionIndex, Offset, NonNegative]
+Place = tuple[bool, uuid.UUID, PartitionIndex, Annotated[int, msgspec.Meta(ge=0, lt=MAX_INT64)], NonNegative]
 """A dead letter: whether it is parked, then as in its key; in the order they are gone over."""
 
 _encode: Final = msgspec.json.Encoder().encode
