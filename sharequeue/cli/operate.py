@@ -63,8 +63,10 @@ def up(
         ends.append(signal.SIGHUP)
     for number in ends:
         signal.signal(number, interrupt)
+    ready = False
     try:
         stack.start()
+        ready = True
         if stack.postgres is not None and data_dir.absolute() not in stack.postgres.home.parents:
             click.echo(f"PostgreSQL's data is in {stack.postgres.home}", err=True)
         click.echo(f"ready: {' '.join(stack.urls)}")
@@ -74,6 +76,8 @@ def up(
             stack.check()
     except StackError as fault:
         click.echo(f"sharequeue up: {fault}", err=True)
+        if ready:
+            click.echo("run it again: it goes on from its data", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         click.echo("stopping", err=True)

@@ -89,7 +89,8 @@ def run(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 def explain(error: ApiError) -> int:
     """Say what went wrong. Returns: the exit code."""
     if unreachable(error):
-        say(f"sharequeue: {error.detail}")
+        hint = isinstance(error.__cause__, CannotConnect)
+        say(f"sharequeue: {error.detail}" + ("; `sharequeue up` runs a stack, --url names another" if hint else ""))
         return UNREACHABLE
     request_id = f" (request {error.problem.request_id})" if error.problem is not None else ""
     say(f"sharequeue: {error.error.code}: {error.detail}{request_id}")

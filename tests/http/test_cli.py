@@ -454,6 +454,7 @@ def test_a_service_that_is_not_there(run: Run, name: str) -> None:
         ):
             done = run(*command, "--url", url, code=UNREACHABLE)
             assert f"cannot reach {url}".encode() in done.stderr
+            assert b"`sharequeue up` runs a stack, --url names another" in done.stderr
             assert done.stdout == b""
 
 

@@ -182,6 +182,7 @@ def test_data_and_locks_outlive_every_end(tmp_path: Path, data_dir: Path) -> Non
             assert next_up.exit_code() == 1
             assert next_up.left() == []
             assert "PostgreSQL died" in next_up.stderr
+            assert "run it again: it goes on from its data" in next_up.stderr
     assert status(data_dir) == before
 
 

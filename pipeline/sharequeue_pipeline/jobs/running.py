@@ -40,8 +40,15 @@ Command = Callable[..., Any]
 def gateway_options(command: Command) -> Command:
     """--url, --token, --timeout: `url`, `token`, `timeout_s`; see `connection`."""
     for option in (
-        click.option("--timeout", "timeout_s", type=click.IntRange(1), default=120, show_default=True, help="seconds"),
-        click.option("--token", envvar="SHAREQUEUE_TOKEN", help="the caller's token"),
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.IntRange(1),
+            default=120,
+            show_default=True,
+            help="seconds that the gateway may be away",
+        ),
+        click.option("--token", envvar="SHAREQUEUE_TOKEN", show_envvar=True, help="the caller's token"),
         click.option(
             "--url", envvar="SHAREQUEUE_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="gateway"
         ),

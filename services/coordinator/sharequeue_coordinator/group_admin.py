@@ -193,7 +193,7 @@ class GroupAdmin:
         if any(counts.values()):
             told = ", ".join(f"{what}: {count}" for what, count in counts.items() if count)
             raise NonEmptyGroup(
-                f"group {group.group_id!r} is in use ({told}); wait, or give force=true to end that first"
+                f"group {group.group_id!r} is in use ({told}); wait, or end that first by force (force=true, --force)"
             )
 
     async def _unload(self, group_id: str, request: UnloadGroupRequest) -> None:
