@@ -87,6 +87,7 @@ class Gateways:
         """
         pause_ms = self._lease_ms // LEASES_LOOKED_AT
         looked_at_ms = self._clock.now_ms()
+        told = False
         while True:
             await asyncio.sleep(pause_ms / 1000)
             if not self._leads():
@@ -98,8 +99,11 @@ class Gateways:
                     self._grant_leases()
                 looked_at_ms = now_ms
                 await self._without_silent(now_ms)
+                told = False
             except ApiError as error:
-                log.warning("leases of gateways are looked at later", extra=fields(cause=error.detail))
+                if not told:
+                    log.warning("leases of gateways are looked at later", extra=fields(cause=error.detail))
+                told = True
 
     def _grant_leases(self) -> None:
         ends_at_ms = self._clock.now_ms() + self._lease_ms

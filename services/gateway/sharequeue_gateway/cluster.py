@@ -143,6 +143,7 @@ class Cluster:
 
     async def run(self) -> None:
         """Renew the lease and learn of new generations, for ever."""
+        renewed = True
         while True:
             pause_s = self._lease_s / RENEWALS_PER_LEASE
             try:
@@ -154,9 +155,15 @@ class Cluster:
             try:
                 await self._renew()
             except ApiError as error:
-                log.warning("cannot renew the lease", extra=fields(cause=error.detail))
+                if renewed:
+                    log.warning("cannot renew the lease; tried until it can be", extra=fields(cause=error.detail))
+                renewed = False
                 await asyncio.sleep(min(0.2, pause_s))
                 self._renew_now.set()
+            else:
+                if not renewed:
+                    log.warning("the lease is renewed again")
+                renewed = True
 
     async def leave(self) -> None:
         """Tell the group coordinator that this gateway is to lead nothing any more."""
