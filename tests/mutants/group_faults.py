@@ -12,13 +12,13 @@ MUTANTS = [
         ),
         (
             "4.3 what others hold too is given back first",
-            "key=lambda number: (shared[number], number)",
-            "key=lambda number: (-shared[number], number)",
+            "sorted(sorted(some), key=shared.__getitem__)",
+            "sorted(sorted(some), key=lambda partition: -shared[partition])",
         ),
         (
             "4.3 a partition is held by no more members than share it",
-            "    if max(shared) > sharing:",
-            "    if False:",
+            "if holders > sharing}",
+            "if holders > len(held)}",
         ),
         (
             "4.3 nobody is given a partition twice",
@@ -32,8 +32,8 @@ MUTANTS = [
         ),
         (
             "4.3 who holds the larger number keeps it",
-            "key=lambda member: (counts[member] <= small, -spread[member])",
-            "key=lambda member: -spread[member]",
+            "    order = [member for member, count in enumerate(counts) if count > small]\n",
+            "    order = sorted(range(members), key=spread.__getitem__, reverse=True)\n",
         ),
         (
             "4.3 the order of the members does not matter",
