@@ -1,189 +1,20 @@
 """The checker itself: sound histories pass, and each rule notices what breaks it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 import pytest
 
 from tests.chaos.checker import Violation, check, report
-from tests.chaos.history import Acknowledge, DeadLetter, Fetch, History, LetGo, Outcome, Produce, Range, Reset, Span
-
-TOPIC, GROUP, LIMIT, LOCK_S = "t", "g", 3, 2.0
-
-
-@dataclass
-class Told:
-    """A history told in order; each request takes a tenth of a second, unless it says how long."""
-
-    history: History = field(default_factory=lambda: History(limit=LIMIT, lock_s=LOCK_S, groups=(GROUP,)))
-    now_s: float = 0.0
-
-    def span(self, seconds: float = 0.1) -> Span:
-        self.now_s += 0.1
-        span = Span(self.now_s, self.now_s + seconds)
-        self.now_s = span.ended_s
-        return span
-
-    def produce(self, *values: int, outcome: Outcome = Outcome.OK, kept: bool = True) -> None:
-        log = self.history.log.setdefault((TOPIC, 0), {})
-        places = tuple((0, len(log) + index) for index in range(len(values)))
-        if kept:
-            log.update({offset: value for (_, offset), value in zip(places, values, strict=True)})
-        answered = places if outcome is Outcome.OK else ()
-        self.history.produced.append(Produce(self.span(), TOPIC, values, outcome, answered))
-
-    def fetch(
-        self, member: str, first: int, last: int, count: int, *, fetch_id: str | None = None, group: str = GROUP
-    ) -> None:
-        log = self.history.log[TOPIC, 0]
-        values = tuple((offset, log.get(offset, -1)) for offset in range(first, last + 1))
-        ranges = (Range(TOPIC, 0, first, last, count, values),)
-        self.history.fetched.append(Fetch(self.span(), group, member, fetch_id, "gateway-0", Outcome.OK, ranges))
-
-    def acknowledge(
-        self, member: str, first: int, last: int, count: int, *kinds: str, status: str = "applied", group: str = GROUP
-    ) -> None:
-        code = 121 if status == "failed" else 0
-        self.history.acknowledged.append(
-            Acknowledge(self.span(), group, member, TOPIC, 0, first, last, count, kinds, "gateway-1", status, code)
-        )
-
-    def close_session(self, member: str) -> None:
-        self.history.let_go.append(LetGo(self.span(), GROUP, member))
-
-    def reset(self, start: int) -> None:
-        self.history.resets.append(Reset(self.span(), GROUP, {(TOPIC, 0): start}))
-
-    def dead(self, offset: int, count: int) -> None:
-        self.history.dead_letters.append(DeadLetter(GROUP, TOPIC, 0, offset, count))
-
-    def wait(self, seconds: float) -> None:
-        self.now_s += seconds
-
-    def end(self) -> History:
-        for group in self.history.groups:
-            self.history.lags.setdefault((group, TOPIC, 0), 0)
-        return self.history
-
-
-Story = Callable[[Told], None]
-
-
-def accepted_at_once(told: Told) -> None:
-    told.produce(10, 11, 12)
-    told.fetch("a", 0, 2, 1)
-    told.acknowledge("a", 0, 2, 1, "accept")
-
-
-def released_and_delivered_again(told: Told) -> None:
-    told.produce(10, 11)
-    told.fetch("a", 0, 1, 1)
-    told.acknowledge("a", 0, 1, 1, "release", "accept")
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
-
-
-def delivered_again_after_the_lock(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
-    told.acknowledge("b", 0, 0, 2, "accept")
-
-
-def delivered_again_after_the_session(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.close_session("a")
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
-
-
-def a_fetch_is_repeated(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1, fetch_id="f")
-    told.fetch("a", 0, 0, 1, fetch_id="f")
-    told.acknowledge("a", 0, 0, 1, "accept", status="unknown")
-    told.acknowledge("a", 0, 0, 1, "accept", status="ignored")
-
-
-def an_acknowledgement_is_repeated(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "accept", status="unknown")
-    told.acknowledge("a", 0, 0, 1, "accept")
-    told.acknowledge("b", 0, 0, 1, "accept")  # it is so already
-
-
-def an_accept_is_repeated_on_the_way(told: Told) -> None:
-    """The leader died with the answer; the gateway that was asked repeated it where the record was finished by then."""
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "accept", status="ignored")
-
-
-def dead_after_the_limit(told: Told) -> None:
-    told.produce(10, 11)
-    for count in range(1, LIMIT + 1):
-        told.fetch(f"m{count}", 0, 0, count)
-        told.acknowledge(f"m{count}", 0, 0, count, "release")
-    told.dead(0, LIMIT)
-    told.fetch("a", 1, 1, 1)
-    told.acknowledge("a", 1, 1, 1, "reject")
-    told.dead(1, 1)
-
-
-def requests_without_an_answer(told: Told) -> None:
-    told.produce(10, 11, outcome=Outcome.UNKNOWN)
-    told.produce(12, outcome=Outcome.UNKNOWN, kept=False)
-    told.produce(13, outcome=Outcome.REFUSED, kept=False)
-    told.fetch("a", 0, 1, 1)
-    told.acknowledge("a", 0, 1, 1, "accept")
-
-
-def begun_anew(told: Told) -> None:
-    told.produce(10, 11)
-    told.fetch("a", 0, 1, 1)
-    told.acknowledge("a", 0, 1, 1, "accept")
-    told.reset(1)
-    told.fetch("a", 1, 1, 1)
-    told.acknowledge("a", 1, 1, 1, "accept")
-
-
-def locks_lost_without_redis(told: Told) -> None:
-    told.produce(10)
-    told.history.without_redis.append(Span(0.25, 0.5))
-    for member in ("a", "b"):
-        told.fetch(member, 0, 0, 1)
-    told.acknowledge("b", 0, 0, 1, "accept")
-
-
-def what_is_finished_is_passed_over(told: Told) -> None:
-    """The lock of a range has ended; its first record was finished by another member, the second came back."""
-    told.produce(10, 11)
-    told.fetch("a", 0, 1, 1)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
-    told.acknowledge("a", 0, 1, 1, "release")
-    told.fetch("b", 1, 1, 2)
-    told.acknowledge("b", 1, 1, 2, "accept")
-
-
-SOUND: tuple[Story, ...] = (
+from tests.chaos.history import Outcome, Span
+from tests.chaos.stories import (
+    GROUP,
+    LIMIT,
+    LOCK_S,
+    SOUND,
+    TOPIC,
+    Story,
+    Told,
     accepted_at_once,
-    released_and_delivered_again,
-    delivered_again_after_the_lock,
-    delivered_again_after_the_session,
-    a_fetch_is_repeated,
-    an_acknowledgement_is_repeated,
-    an_accept_is_repeated_on_the_way,
-    dead_after_the_limit,
-    requests_without_an_answer,
     begun_anew,
-    locks_lost_without_redis,
-    what_is_finished_is_passed_over,
+    dead_after_the_limit,
 )
 
 

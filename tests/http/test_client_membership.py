@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import functools
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, ParamSpec
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -13,20 +11,7 @@ import pytest
 from sharequeue.client import ApiError, Producer, ShareConsumer, sync
 from sharequeue.stack import Stack
 from tests.http.calls import Json
-
-SECONDS = 30
-
-Arguments = ParamSpec("Arguments")
-
-
-def in_event_loop(test: Callable[Arguments, Coroutine[Any, Any, None]]) -> Callable[Arguments, None]:
-    """Run a test that is a coroutine function."""
-
-    @functools.wraps(test)
-    def run(*arguments: Arguments.args, **fixtures: Arguments.kwargs) -> None:
-        asyncio.run(test(*arguments, **fixtures))
-
-    return run
+from tests.http.client_calls import in_event_loop, until
 
 
 def make_topic(client: httpx.Client, name: str, partitions: int = 1) -> None:
@@ -64,14 +49,6 @@ async def member(stack: Stack, topic: str, member_id: str, **options: int) -> As
     async with ShareConsumer(stack.url, topic, member_id=member_id, **options) as consumer:
         consumer.subscribe([topic])
         yield consumer
-
-
-async def until(condition: Callable[[], object], seconds: float = SECONDS) -> None:
-    async with asyncio.timeout(seconds):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.02)
 
 
 def shares(*consumers: ShareConsumer) -> list[int]:

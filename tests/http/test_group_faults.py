@@ -15,7 +15,7 @@ from sharequeue.protocol.internal import GroupTopicsRequest
 from sharequeue.stack import Stack
 from sharequeue.wire import Client
 from tests.http.calls import Gateway, good, problem, wait_until
-from tests.http.test_group_membership import Member
+from tests.http.membership import Member
 from tests.storage.database import session
 
 

@@ -1,67 +1,11 @@
-"""Membership over HTTP: heartbeats (HB), how share-partitions come to be assigned (GI, AS), what describe and list tell."""
+"""Membership over HTTP: heartbeats (HB), how share-partitions come to be assigned (GI, AS), how members go."""
 
 import time
-from typing import Any
 
-import httpx
 import pytest
 
 from tests.http.calls import Gateway, Json, good, problem, wait_until
-
-NO_ASSIGNMENT: Json = {"topic_partitions": []}
-
-
-class Member:
-    """One member of a group: sends heartbeats as a client does, and keeps what it was told."""
-
-    def __init__(self, gateway: Gateway, group: str, member_id: str, *topics: str) -> None:
-        self._gateway = gateway
-        self._group = group
-        self.member_id = member_id
-        self.topics = list(topics)
-        self.epoch = 0
-        self.assigned: dict[str, list[int]] = {}
-
-    def try_beat(self, **fields: Any) -> httpx.Response:
-        body: Json = {"member_id": self.member_id, "member_epoch": self.epoch}
-        if self.epoch == 0:
-            body["subscribed_topic_names"] = self.topics
-        return self._gateway.http.post(f"/v1/share-groups/{self._group}/heartbeat", json={**body, **fields})
-
-    def beat(self, **fields: Any) -> Json:
-        answer: Json = good(self.try_beat(**fields))
-        self.epoch = answer["member_epoch"]
-        if "assignment" in answer:
-            self.assigned = {entry["topic"]: entry["partitions"] for entry in answer["assignment"]["topic_partitions"]}
-        return answer
-
-    def beat_until_assigned(self, **assigned: list[int]) -> None:
-        def told() -> bool:
-            self.beat()
-            return self.assigned == assigned
-
-        wait_until(told)
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.assigned.values()))
-
-
-def settle(*members: Member, partitions: int) -> None:
-    """Heartbeats until every member is at one epoch and all the partitions are somebody's."""
-
-    def settled() -> bool:
-        for member in members:
-            member.beat()
-        shared = {(topic, p) for member in members for topic, some in member.assigned.items() for p in some}
-        return len({member.epoch for member in members}) == 1 and len(shared) == partitions
-
-    wait_until(settled)
-
-
-def describe(gateway: Gateway, group: str, **query: Any) -> Json:
-    return dict(good(gateway.http.get(f"/v1/share-groups/{group}", params=query)))
-
+from tests.http.membership import NO_ASSIGNMENT, Member, describe, settle
 
 # Joining and leaving
 
@@ -237,92 +181,6 @@ def test_rs_007_a_partition_added_later_begins_at_0(gateway: Gateway, name: str)
     assert gateway.acquire(name, topic_partitions=[{"topic": name, "partitions": [0, 1]}]) == ["1:0-1×1"]
 
 
-# Describe and list
-
-
-def test_describe_tells_who_is_in_a_group_and_from_where(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name)
-    member = Member(gateway, name, "m1", name)
-    path = f"/v1/share-groups/{name}/heartbeat"
-    body = {"member_id": "m1", "rack_id": "r1", "subscribed_topic_names": [name]}
-    good(gateway.http.post(path, json=body))
-    member.epoch = 2
-    wait_until(lambda: member.beat() and member.assigned)
-    told = describe(gateway, name)
-    (entry,) = told.pop("members")
-    assert told == {
-        "group_id": name,
-        "state": "Stable",
-        "group_epoch": 3,
-        "assignment_epoch": 3,
-        "assignor_name": "simple",
-        "member_count": 1,
-    }
-    topic_id = gateway.describe_topic(name)["topic_id"]
-    assert entry == {
-        "member_id": "m1",
-        "member_epoch": 3,
-        "client_id": entry["client_id"],
-        "client_host": "127.0.0.1",
-        "subscribed_topic_names": [name],
-        "assignment": {"topic_partitions": [{"topic": name, "topic_id": topic_id, "partitions": [0]}]},
-        "rack_id": "r1",
-    }
-    assert entry["client_id"].startswith("python-httpx/")  # of the last heartbeat, which brought no Client-Id
-    good(
-        gateway.http.post(
-            path, json={"member_id": "m1", "member_epoch": 3}, headers={"Client-Id": b"billing %\xc3\xbc 7"}
-        )
-    )
-    assert describe(gateway, name)["members"][0]["client_id"] == "billing %ü 7"
-
-
-def test_members_come_in_pages(gateway: Gateway, name: str) -> None:
-    for number in range(5):
-        Member(gateway, name, f"m{number}", name).beat()
-    pages: list[list[str]] = []
-    query: Json = {"page_size": 2}
-    while True:
-        page = describe(gateway, name, **query)
-        assert page["member_count"] == 5
-        pages.append([member["member_id"] for member in page["members"]])
-        if "next_page_token" not in page:
-            break
-        query["page_token"] = page["next_page_token"]
-    assert pages == [["m0", "m1"], ["m2", "m3"], ["m4"]]
-    for size in (0, 10_001):
-        problem(gateway.http.get(f"/v1/share-groups/{name}?page_size={size}"), 400, "INVALID_REQUEST", 42)
-
-
-def test_gi_037_cl_001_groups_are_listed_by_state(gateway: Gateway, name: str) -> None:
-    empty, stable, fetched = f"{name}-1", f"{name}-2", f"{name}-3"
-
-    def listed(**query: Any) -> dict[str, str]:
-        found: dict[str, str] = {}
-        while True:
-            page = good(gateway.http.get("/v1/share-groups", params={"page_size": 3, **query}))
-            assert all(group["type"] == "share" for group in page["groups"])
-            assert len(page["groups"]) <= 3
-            found |= {group["group_id"]: group["state"] for group in page["groups"]}
-            if "next_page_token" not in page:
-                return {group_id: state for group_id, state in found.items() if group_id.startswith(f"{name}-")}
-            query["page_token"] = page["next_page_token"]
-
-    assert listed() == {}
-    Member(gateway, stable, "m1", name).beat()
-    gone = Member(gateway, empty, "m1", name)
-    gone.beat()
-    gone.try_beat(member_epoch=-1)
-    gateway.create_topic(name)
-    gateway.acquire(fetched, name)
-    everything = {empty: "Empty", stable: "Stable", fetched: "Empty"}
-    assert listed() == listed(state="Empty,Stable") == listed(state="stable, EMPTY,dead") == everything
-    assert listed(state="Empty") == {empty: "Empty", fetched: "Empty"}
-    assert listed(state="Stable") == {stable: "Stable"}
-    assert listed(state="Dead") == {}
-    problem(gateway.http.get("/v1/share-groups?state=Bogus"), 400, "INVALID_REQUEST", 42)
-
-
 # Taking a member out
 
 
@@ -380,7 +238,6 @@ def test_hb_015_who_sends_no_heartbeat_is_out_after_the_session_timeout(gateway:
 
     def gone() -> bool:
         kept.beat()
-        time.sleep(0.2)
         return [member["member_id"] for member in describe(gateway, name)["members"]] == ["m2"]
 
     wait_until(gone)
@@ -415,24 +272,3 @@ def test_hb_025_assignments_keep_their_distance(gateway: Gateway, name: str) -> 
     wait_until(lambda: two.beat() and two.assigned)
     assert time.monotonic() - assigned_at > 1
     assert (two.count, two.epoch) == (1, one.epoch + 1)
-
-
-def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any, name: str) -> None:
-    url = shared_stack.service("group coordinator").url
-
-    def sample(metric: str) -> float:
-        lines = httpx.get(f"{url}/metrics", verify=False).text.splitlines()
-        return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric + " "))
-
-    stable = 'sharequeue_coordinator_share_group_count{state="Stable"}'
-    rebalances = "sharequeue_coordinator_share_group_rebalances_total"
-    bumps = sample(rebalances)
-    Member(gateway, name, "m1", name).beat()
-    assert sample(rebalances) > bumps
-
-    def told() -> bool:
-        good(httpx.get(f"{url}/readyz", verify=False))
-        listed = good(gateway.http.get("/v1/share-groups?state=Stable&page_size=10000"))["groups"]
-        return sample(stable) == len(listed) > 0
-
-    wait_until(told)

@@ -1,0 +1,158 @@
+"""A history by record: what happened to each in each group, and how long a lock is surely held."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Place, Reset, Span
+
+CLOCK_S: Final = 0.01
+"""How much the rules about locks leave for clocks that count milliseconds."""
+
+
+class Violation(NamedTuple):
+    rule: str
+    group: str
+    place: Place | None
+    text: str
+
+
+class Delivery(NamedTuple):
+    """One record in one answer."""
+
+    span: Span
+    member: str
+    fetch_id: str | None
+    count: int
+    asked_s: float
+    """When the first fetch of this id that brought this count was sent: its lock is not older."""
+
+    def same_fetch(self, other: "Delivery") -> bool:
+        return self.fetch_id is not None and (self.member, self.fetch_id) == (other.member, other.fetch_id)
+
+
+class Settlement(NamedTuple):
+    """What one acknowledgement asked for one record."""
+
+    span: Span
+    member: str
+    count: int
+    kind: str
+    status: str
+    kafka_code: int
+
+
+class RecordLife:
+    """What happened to one record in one group between two resets, in order of the answers."""
+
+    def __init__(self, group: str, place: Place) -> None:
+        self.group = group
+        self.place = place
+        self.deliveries: list[Delivery] = []
+        self.settlements: list[Settlement] = []
+
+    def violation(self, rule: str, text: str) -> Violation:
+        return Violation(rule, self.group, self.place, text)
+
+
+class Known:
+    """A history, by record."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.resets: dict[str, list[Reset]] = defaultdict(list)
+        for reset in sorted(history.resets, key=lambda reset: reset.span):
+            self.resets[reset.group].append(reset)
+        self.lives: dict[tuple[str, int, Place], RecordLife] = {}
+        self.between: dict[str, set[Place]] = defaultdict(set)
+        """By group: records that were delivered in answers which overlap a reset."""
+        self.maybe: dict[tuple[str, str], set[Place]] = defaultdict(set)
+        """By (group, kind): records of acknowledgements that may have been applied, in whatever life."""
+        self.let_go: dict[tuple[str, str], list[LetGo]] = defaultdict(list)
+        for left in history.let_go:
+            self.let_go[left.group, left.member].append(left)
+        for fetch in history.fetched:
+            self._take_fetch(fetch)
+        for acknowledge in history.acknowledged:
+            self._take_acknowledge(acknowledge)
+        for life in self.lives.values():
+            life.deliveries = _with_first_asked(life.deliveries)
+
+    def _take_fetch(self, fetch: Fetch) -> None:
+        number = self.life_of(fetch.group, fetch.span)
+        for range_ in fetch.ranges:
+            for place in range_.places():
+                if number is None:
+                    self.between[fetch.group].add(place)
+                    continue
+                delivery = Delivery(
+                    fetch.span, fetch.member, fetch.fetch_id, range_.delivery_count, fetch.span.started_s
+                )
+                self._life(fetch.group, number, place).deliveries.append(delivery)
+
+    def _take_acknowledge(self, ack: Acknowledge) -> None:
+        number = self.life_of(ack.group, ack.span)
+        for place, kind in ack.places():
+            if ack.status != "failed":
+                self.maybe[ack.group, kind].add(place)
+            if number is not None:
+                self._life(ack.group, number, place).settlements.append(
+                    Settlement(ack.span, ack.member, ack.delivery_count, kind, ack.status, ack.kafka_code)
+                )
+
+    def _life(self, group: str, number: int, place: Place) -> RecordLife:
+        life = self.lives.get((group, number, place))
+        if life is None:
+            life = self.lives[group, number, place] = RecordLife(group, place)
+        return life
+
+    def life_of(self, group: str, span: Span) -> int | None:
+        """How many resets came before; None if one was under way."""
+        number = 0
+        for reset in self.resets.get(group, ()):
+            if reset.span.overlaps(*span):
+                return None
+            number += reset.span.ended_s < span.started_s
+        return number
+
+    def without_redis(self, started_s: float, ended_s: float) -> int:
+        """How many windows without Redis overlap."""
+        return sum(window.overlaps(started_s, ended_s) for window in self.history.without_redis)
+
+    def lock_held_until(self, life: RecordLife, delivery: Delivery, at_s: float, but: Span | None = None) -> float:
+        """The earliest moment at which the lock of a delivery may end, seen from `at_s`; 0 if it may be gone already.
+
+        Args:
+            but: of the request that is judged: what it did itself does not count.
+        """
+        until_s = delivery.asked_s + self.history.lock_s - CLOCK_S
+        for settlement in life.settlements:
+            if settlement.member != delivery.member or settlement.span.started_s > at_s or settlement.span == but:
+                continue
+            if settlement.kind == "renew":
+                if settlement.count == delivery.count and settlement.status == "applied":
+                    until_s = max(until_s, settlement.span.started_s + self.history.lock_s - CLOCK_S)
+            elif settlement.status != "failed" and settlement.count == delivery.count:
+                return 0
+        for left in self.let_go.get((life.group, delivery.member), ()):
+            if left.span.overlaps(delivery.asked_s, at_s):
+                return 0
+        return until_s
+
+
+def _with_first_asked(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    ordered = sorted(deliveries)
+    first: dict[tuple[str, str, int], float] = {}
+    for delivery in ordered:
+        if delivery.fetch_id is not None:
+            name = (delivery.member, delivery.fetch_id, delivery.count)
+            first.setdefault(name, delivery.asked_s)
+    return sorted(
+        (
+            delivery._replace(asked_s=first[delivery.member, delivery.fetch_id, delivery.count])
+            if delivery.fetch_id is not None
+            else delivery
+            for delivery in ordered
+        ),
+        key=lambda delivery: delivery.span.ended_s,
+    )

@@ -1,0 +1,156 @@
+"""`sharequeue consume`: what is printed is accepted, or released, rejected, asked about."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+
+import httpx
+import pytest
+
+from sharequeue.stack import Stack
+from tests.http.cli.conftest import (
+    DEADLINE_S,
+    REFUSED,
+    SHAREQUEUE,
+    SOON,
+    WRONG_USAGE,
+    Popen,
+    Run,
+    ask,
+    available,
+    fill,
+    log,
+)
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: Stack) -> Stack:
+    """Nothing here stops any of it."""
+    return shared_stack
+
+
+def test_cl_013_what_is_printed_is_accepted(run: Run, process: Run, client: httpx.Client, name: str) -> None:
+    fill(client, name, "text", {"n": [1, None]}, 3)
+    ask(client, "POST", f"/v1/topics/{name}/records", {"records": [{"value_base64": "AAE="}, {"tombstone": True}]})
+    done = process("consume", name, "--group", name, "--max-records", "2")
+    assert done.stdout == b'text\n{"n":[1,null]}\n'
+    assert done.stderr == b"2 records accepted\n"
+    assert run("consume", name, "-g", name, *SOON).stdout == b"3\n\x00\x01\nnull\n"
+    assert available(client, name, name) == []
+    fill(client, name, "at once")
+    assert run("consume", name, "-g", name, "--timeout", "0").stdout == b"at once\n"
+    assert run("consume", name, "-g", name, "--timeout", "0").stderr == b"0 records accepted\n"
+
+
+def test_records_as_json(run: Run, client: httpx.Client, name: str) -> None:
+    records = [
+        {"key": "k", "value": {"n": 1}, "headers": {"h": "v"}, "timestamp_ms": 5},
+        {"key_base64": "/w==", "value_base64": "AAE="},
+    ]
+    ask(client, "POST", f"/v1/topics/{name}/records", {"records": records})
+    lines = run("consume", name, "-g", name, "--json", "--max-records", "2").stdout.splitlines()
+    first, second = (json.loads(line) for line in lines)
+    place = {"topic": name, "partition": 0, "delivery_count": 1}
+    assert first == {**place, **records[0], "offset": 0}
+    del second["timestamp_ms"]
+    assert second == {**place, **records[1], "offset": 1, "headers": {}}
+
+
+def test_cl_013_all_are_released_or_rejected_with_a_reason(run: Run, client: httpx.Client, name: str) -> None:
+    fill(client, name, *range(3))
+    done = run("consume", name, "-g", name, "--release", "--reason", "look", *SOON)
+    assert (done.stdout, done.stderr) == (b"0\n1\n2\n", b"3 records released\n")  # each once
+    done = run("consume", name, "-g", name, "--reject", "--reason", "bad", "--max-records", "2")
+    assert (done.stdout, done.stderr) == (b"0\n1\n", b"2 records rejected\n")
+    done = run("consume", f"dlq.{name}", "-g", f"{name}-dlq", "--json", *SOON)
+    letters = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(letter["value"], letter["headers"]["__dlq.errors.reason"]) for letter in letters] == [
+        (0, "bad"),
+        (1, "bad"),
+    ]
+    assert available(client, name, name) == [(2, 2)]
+
+
+def test_a_reader_that_leaves_takes_only_what_it_could_read(start: Popen, client: httpx.Client, name: str) -> None:
+    fill(client, name, *("x" * 10_000 + str(n) for n in range(100)))  # more than a pipe holds
+    process = start("consume", name, "-g", name, "--follow")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(5)]
+    assert lines[4].endswith(b"x4\n")
+    process.stdout.close()
+    assert process.wait(DEADLINE_S) == 0
+    assert process.stderr is not None
+    err = process.stderr.read()
+    printed = int(err.split()[0])
+    assert err == f"{printed} records accepted\n".encode()
+    assert 5 <= printed < 60
+    assert available(client, name, name) == [(n, 2) for n in range(printed, 100)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_following_ends_in_order_when_told_to(
+    start: Popen, client: httpx.Client, name: str, number: signal.Signals
+) -> None:
+    process = start("consume", name, "-g", name, "-f", "--member-id", "m-1")  # the topic comes later
+    fill(client, name, "first")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"first\n"
+    fill(client, name, "second")
+    assert process.stdout.readline() == b"second\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err.splitlines()[-1]) == (0, b"2 records accepted")
+    assert available(client, name, name) == []
+
+
+def test_a_consumer_that_is_killed_gives_back_what_it_had_not_settled(
+    run: Run, start: Popen, client: httpx.Client, name: str
+) -> None:
+    run("groups", "config", name, "--set", "share.record.lock.duration.ms=1000")
+    fill(client, name, *range(3))
+    process = start("consume", name, "-g", name, "--release", "--follow")
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(3)] == [b"0\n", b"1\n", b"2\n"]
+    process.kill()
+    assert run("consume", name, "-g", name, "--max-records", "3", "--timeout", "20").stdout == b"0\n1\n2\n"
+
+
+def test_each_record_is_asked_about_on_a_terminal(
+    environment: dict[str, str], client: httpx.Client, name: str, run: Run
+) -> None:
+    fill(client, name, *range(5))
+    leader, follower = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [SHAREQUEUE, "consume", name, "-g", name, "--explicit", "--reason", "why"],
+            env=environment,
+            stdin=follower,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        os.write(leader, b"a\nwhat\nr\nx\nq\n")
+        out, err = process.communicate(timeout=DEADLINE_S)
+    finally:
+        os.close(follower)
+        os.close(leader)
+    assert process.returncode == 0, err
+    assert out == b"0\n1\n2\n3\n"
+    assert err.count(b"offset 1: [a]ccept, [r]elease, [x] reject, [q]uit?") == 2
+    assert err.endswith(b"3 records settled\n")
+    assert available(client, name, name) == [(1, 2), (3, 2), (4, 2)]
+    (letter,) = log(client, f"dlq.{name}")
+    assert (letter["value"], letter["headers"]["__dlq.errors.reason"]) == (2, "why")
+    assert b"terminal" in run("consume", name, "-g", name, "--explicit", code=WRONG_USAGE).stderr
+
+
+def test_cl_013_what_consuming_refuses(run: Run, process: Run, name: str) -> None:
+    run("consume", name, code=WRONG_USAGE)
+    run("consume", name, "-g", name, "--release", "--reject", code=WRONG_USAGE)
+    run("consume", name, "-g", name, "--reason", "x", code=WRONG_USAGE)
+    run("consume", name, "-g", name, "--max-records", "0", code=WRONG_USAGE)
+    done = process("consume", name, "-g", name, stdout=None, preexec_fn=lambda: os.close(1), code=WRONG_USAGE)
+    assert b"stdout is closed" in done.stderr
+    assert b"INVALID_TOPIC_EXCEPTION" in run("consume", "no such name", "-g", name, code=REFUSED).stderr
+    assert b"INVALID_GROUP_ID" in run("consume", name, "-g", "x" * 250, code=REFUSED).stderr

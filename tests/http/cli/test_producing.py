@@ -1,0 +1,147 @@
+"""`sharequeue produce`: what becomes a record, what is refused, and how it ends."""
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sharequeue.stack import Stack
+from tests.http.cli.conftest import (
+    DEADLINE_S,
+    REFUSED,
+    SHAREQUEUE,
+    WRONG_USAGE,
+    Popen,
+    Run,
+    ask,
+    log,
+)
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    """A machine under load is no dead Redis: what a killed gateway leaves there must be there."""
+    return {"SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}
+
+
+def test_lines_of_stdin_become_records(process: Run, client: httpx.Client, name: str) -> None:
+    done = process("produce", name, input="one\n\nthree ü\r\nlast without an end".encode())
+    assert done.stdout == f"4 records to {name} (partition 0: 4, offsets 0 to 3)\n".encode()
+    assert [record["value"] for record in log(client, name)] == ["one", "", "three ü", "last without an end"]
+    done = process("produce", name, "-", "--json", input=b"\xff\xfe\nfive\n")
+    assert json.loads(done.stdout) == {
+        "topic": name,
+        "record_count": 2,
+        "partitions": [{"partition": 0, "record_count": 2, "first_offset": 4, "last_offset": 5}],
+    }
+    assert log(client, name)[4]["value_base64"] == "//4="
+
+
+def test_keys_headers_partitions_and_json_lines(run: Run, client: httpx.Client, name: str, tmp_path: Path) -> None:
+    ask(client, "POST", "/v1/topics", {"name": name, "partitions": 2})
+    file = tmp_path / "records.ndjson"
+    file.write_text('a|{"n": 1.10}\n\nb|[2]\n'.replace("\n\n", "\n"))
+    options = ("--json-lines", "--key-separator", "|", "--header", "trace=x=y", "--partition", "1")
+    assert b"partition 1: 2, offsets 0 to 1" in run("produce", name, str(file), *options).stdout
+    first, second = log(client, name, 1)
+    assert (first["key"], first["value"], first["headers"]) == ("a", {"n": 1.1}, {"trace": "x=y"})
+    assert (second["key"], second["value"]) == ("b", [2])
+    file.write_text("three\n")
+    run("produce", name, str(file), "--key", "k", "--partition", "1")
+    assert log(client, name, 1)[2]["key"] == "k"
+
+
+def test_what_producing_refuses(run: Run, process: Run, client: httpx.Client, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "records"
+    file.write_text('{"n":1}\n\n{"n":\n{"n":3}\n')
+    done = run("produce", name, str(file), "--json-lines", code=REFUSED)
+    assert b"line 3: not JSON" in done.stderr
+    assert b"stopped after 1 records" in done.stderr
+    assert [record["value"] for record in log(client, name)] == [{"n": 1}]
+    done = run("produce", "no such name", str(file), code=REFUSED)
+    assert b"INVALID_TOPIC_EXCEPTION" in done.stderr
+    assert b"(request " in done.stderr
+    assert done.stdout == b""
+    assert b"no '|' behind a key" in run("produce", name, str(file), "--key-separator", "|", code=REFUSED).stderr
+    run("produce", name, str(tmp_path / "missing"), code=WRONG_USAGE)
+    run("produce", name, str(tmp_path), code=REFUSED)
+    run("produce", name, "--key", "k", "--key-separator", "|", code=WRONG_USAGE)
+    run("produce", name, "--header", "none", code=WRONG_USAGE)
+    done = process("produce", name, input=None, preexec_fn=lambda: os.close(0), code=WRONG_USAGE)
+    assert b"stdin is closed" in done.stderr
+
+
+def test_long_input_is_produced_in_order_over_a_crash(
+    stack: Stack, start: Popen, client: httpx.Client, name: str
+) -> None:
+    process = start("produce", name)
+    assert process.stdin is not None
+    process.stdin.write(b"".join(b"%d\n" % n for n in range(3000)))
+    process.stdin.flush()
+    gateway = stack.service("gateway")
+    while not client.get(f"/v1/topics/{name}/partitions/0/records?max_records=1").json().get("records"):
+        assert process.poll() is None
+    gateway.kill()
+    gateway.start()
+    process.stdin.write(b"".join(b"%d\n" % n for n in range(3000, 6000)))
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, err
+    assert f"6000 records to {name} (partition 0: 6000, offsets 0 to 5999)".encode() in out
+    values = ask(client, "GET", f"/v1/topics/{name}/partitions/0/records?max_records=10000")["records"]
+    assert [record["value"] for record in values] == [str(n) for n in range(6000)]
+
+
+def test_an_interrupt_says_how_much_was_produced(start: Popen, client: httpx.Client, name: str) -> None:
+    process = start("produce", name, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    assert process.stdin is not None
+    process.stdin.write(b"one\ntwo\nhalf a li")
+    process.stdin.flush()
+    while len(client.get(f"/v1/topics/{name}/partitions/0/records").json().get("records", ())) < 2:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE_S) == REFUSED
+    assert process.stderr is not None
+    assert b"interrupted after 2 records" in process.stderr.read()
+    assert [record["value"] for record in log(client, name)] == ["one", "two"]
+
+
+def test_progress_is_shown_on_a_terminal_alone(
+    environment: dict[str, str], name: str, tmp_path: Path, process: Run
+) -> None:
+    file = tmp_path / "long"
+    file.write_bytes(b"x" * 99 + b"\n" + (b"y" * 999 + b"\n") * 1200)
+    leader, follower = pty.openpty()
+    shown = bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # the terminal's other end was closed
+            while data := os.read(leader, 65536):
+                shown.extend(data)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    try:
+        done = subprocess.run(
+            [SHAREQUEUE, "produce", name, str(file)],
+            check=False,
+            env={**environment, "TERM": "xterm"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=follower,
+            timeout=DEADLINE_S,
+        )
+    finally:
+        os.close(follower)
+        reading.join(DEADLINE_S)
+        os.close(leader)
+    assert done.returncode == 0
+    assert b"producing" in shown
+    assert done.stdout == f"1201 records to {name} (partition 0: 1201, offsets 0 to 1200)\n".encode()
+    assert process("produce", name, str(file)).stderr == b""

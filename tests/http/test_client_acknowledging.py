@@ -1,0 +1,252 @@
+"""The Python client acknowledges: implicitly, explicitly, in the background; what fails is told."""
+
+import asyncio
+
+import httpx
+import msgspec
+import pytest
+
+from sharequeue.client import (
+    AcknowledgementError,
+    IllegalState,
+)
+from sharequeue.client.acknowledging import Settled
+from sharequeue.client.deliveries import ACCEPT, Delivery
+from sharequeue.protocol import messages
+from sharequeue.stack import Stack
+from tests.http.client_calls import (
+    NOTHING_MS,
+    ask,
+    configure,
+    consumers,
+    in_event_loop,
+    produce,
+    seen_by_another,
+    until,
+)
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: Stack) -> Stack:
+    """Nothing here stops any of it."""
+    return shared_stack
+
+
+# Implicitly
+
+
+@in_event_loop
+async def test_the_next_poll_accepts_what_the_last_one_returned(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(5))
+    async with consumers(stack, name, name, max_records=3) as consumer:
+        assert [record.value for record in await consumer.poll()] == [0, 1, 2]
+        assert [record.value for record in await consumer.poll()] == [3, 4]
+        with pytest.raises(IllegalState, match="implicitly"):
+            consumer.acknowledge(next(iter(consumer._held)).records[3])
+    assert await seen_by_another(stack, name, name) == [(3, 2), (4, 2)]  # close released them
+
+
+@in_event_loop
+async def test_commit_accepts_and_says_how_much(stack: Stack, client: httpx.Client, name: str) -> None:
+    ask(client, "POST", "/v1/topics", {"name": name, "partitions": 2})
+    await produce(stack, name, 1, 2, partition=0)
+    await produce(stack, name, 3, partition=1)
+    async with consumers(stack, name, name) as consumer:
+        got = await consumer.poll()
+        while len(got) < 3:
+            got += await consumer.poll()
+        assert await consumer.commit() in ({(name, 0): 2, (name, 1): 1}, {(name, 0): 2}, {(name, 1): 1})
+        assert await consumer.commit() == {}
+    assert await seen_by_another(stack, name, name) == []
+
+
+@in_event_loop
+async def test_leaving_an_iteration_keeps_what_was_done_and_releases_the_rest(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(5))
+    async with consumers(stack, name, name) as consumer:
+        async for record in consumer:
+            if record.value == 2:
+                break
+    assert await seen_by_another(stack, name, name) == [(2, 2), (3, 2), (4, 2)]
+    async with consumers(stack, name, name) as consumer:
+        async for record in consumer:
+            if record.value == 3:
+                await consumer.commit()
+                break
+    assert await seen_by_another(stack, name, name) == [(4, 4)]
+
+
+# Explicitly
+
+
+@in_event_loop
+async def test_each_record_gets_a_word_before_the_next_poll(stack: Stack, client: httpx.Client, name: str) -> None:
+    await produce(stack, name, *range(6))
+    async with consumers(stack, name, name, acknowledgement="explicit") as consumer:
+        records = await consumer.poll()
+        for record in records[:5]:
+            consumer.acknowledge(record)
+        with pytest.raises(IllegalState, match="1 records are not acknowledged"):
+            await consumer.poll()
+        consumer.acknowledge(records[1], "release", reason="later")
+        consumer.acknowledge(records[2], "reject", reason="bad")
+        consumer.acknowledge(records[5], "release", delay_ms=3_600_000)
+        again = await consumer.poll()
+        assert [(record.offset, record.delivery_count) for record in again] == [(1, 2)]
+        with pytest.raises(IllegalState, match="acknowledged before"):
+            consumer.acknowledge(records[0])
+        with pytest.raises(ValueError, match="no acknowledge type"):
+            consumer.acknowledge(again[0], "forget")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="reason goes with"):
+            consumer.acknowledge(again[0], "accept", reason="why")
+        consumer.acknowledge(again[0])
+        assert await consumer.commit() == {(name, 0): 1}
+    async with consumers(stack, f"{name}-dlq", f"dlq.{name}") as dead:
+        (letter,) = await dead.poll()
+        assert (letter.value, letter.headers["__dlq.errors.reason"]) == (2, "bad")
+    (partition,) = ask(client, "GET", f"/v1/share-groups/{name}/in-flight")["partitions"]
+    (waiting,) = partition["batches"]
+    assert (waiting["first_offset"], waiting["last_offset"], "available_at_ms" in waiting) == (5, 5, True)
+
+
+@in_event_loop
+async def test_ee_007_words_in_two_steps_and_a_record_that_comes_between(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(3))
+    async with consumers(stack, name, name, acknowledgement="explicit") as consumer:
+        first = await consumer.poll()
+        assert [record.offset for record in first] == [0, 1, 2]
+        for record in first[:2]:
+            consumer.acknowledge(record)
+        covered = sum((await consumer.commit()).values())
+        consumer.acknowledge(first[2])
+        await produce(stack, name, 3)
+        (last,) = await consumer.poll()
+        assert last.offset == 3
+        consumer.acknowledge(last)
+        covered += sum((await consumer.commit()).values())
+        assert covered + 1 == 4, "and the one that travelled with the poll"
+    assert await seen_by_another(stack, name, name) == []
+
+
+@in_event_loop
+async def test_deferred_words_may_come_after_many_polls(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(4))
+    async with consumers(stack, name, name, acknowledgement="deferred", max_records=2) as consumer:
+        first = await consumer.poll()
+        second = await consumer.poll()
+        consumer.acknowledge(first[1])
+        consumer.acknowledge(second[0])
+        assert await consumer.poll(NOTHING_MS) == []
+        consumer.acknowledge(first[0])
+        assert await consumer.commit() == {(name, 0): 1}
+    assert await seen_by_another(stack, name, name) == [(3, 2)]
+
+
+def test_words_are_sent_once_per_run_of_offsets() -> None:
+    batch = messages.FetchedBatch(
+        topic="t",
+        partition=0,
+        first_offset=10,
+        last_offset=19,
+        delivery_count=2,
+        lock_expires_at_ms=0,
+        records=[messages.Record(offset=offset, timestamp_ms=0) for offset in range(10, 20) if offset not in (14, 15)],
+    )
+    delivery = Delivery(batch)
+    delivery.choose_all(ACCEPT)
+    assert [(run.first_offset, run.last_offset, run.outcome.type) for run in delivery.take_chosen()] == [
+        (10, 13, "accept"),
+        (14, 15, "gap"),
+        (16, 19, "accept"),
+    ]
+    assert delivery.in_flight == 3
+    dense = Delivery(msgspec.structs.replace(batch, last_offset=13, records=batch.records[:4]))  # type: ignore[index]
+    dense.choose_all(ACCEPT)
+    (run,) = dense.take_chosen()
+    message = run.message()
+    assert (message.first_offset, message.last_offset, message.delivery_count, message.type) == (10, 13, 2, "accept")
+
+
+@in_event_loop
+async def test_failed_acknowledgements_are_listed_and_the_others_applied(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
+    await produce(stack, name, *range(5))
+    async with consumers(stack, name, name, acknowledgement="explicit") as consumer:
+        records = await consumer.poll()
+        taken = {"topic": name, "partition": 0, "first_offset": 2, "last_offset": 3, "type": "release"}
+        theft = {"member_id": consumer.member_id, "acknowledgements": [taken]}
+        ask(client, "POST", f"/v1/share-groups/{name}/acknowledge", theft)
+        for record in records:
+            consumer.acknowledge(record, "reject" if record.offset in (2, 3) else "accept")
+        with pytest.raises(AcknowledgementError, match="1 acknowledgements were not applied") as failed:
+            await consumer.commit()
+        (failure,) = failed.value.failures
+        assert (failure.topic, failure.partition, failure.first_offset, failure.last_offset) == (name, 0, 2, 3)
+        assert (failure.code, failure.type, failure.retriable) == ("INVALID_RECORD_STATE", "reject", False)
+        assert await consumer.commit() == {}
+    assert await seen_by_another(stack, name, name) == [(2, 2), (3, 2)]
+
+
+@in_event_loop
+async def test_a_poll_whose_acknowledgements_failed_loses_no_records(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
+    configure(client, name, share_record_lock_duration_ms=1000)
+    await produce(stack, name, 0)
+    async with consumers(stack, name, name, renew=False) as consumer:
+        await consumer.poll()
+        async with consumers(stack, name, name) as other:
+            assert [record.delivery_count for record in await other.poll(5000)] == [2]
+            await produce(stack, name, 1)
+            with pytest.raises(AcknowledgementError):
+                await consumer.poll(5000)
+            assert [(record.value, record.delivery_count) for record in await consumer.poll(5000)] == [(1, 1)]
+            assert await consumer.commit() == {(name, 0): 1}
+
+
+@in_event_loop
+async def test_commits_in_the_background_report_to_their_callback(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(4))
+    reports: list[tuple[dict[tuple[str, int], int], Exception | None]] = []
+    async with consumers(stack, name, name, acknowledgement="explicit", max_records=2) as consumer:
+        first = await consumer.poll()
+        for record in first:
+            consumer.acknowledge(record)
+        consumer.commit_async(lambda committed, error: reports.append((committed, error)))
+        second = await consumer.poll()
+        await until(lambda: len(reports) == 1)
+        assert reports == [({(name, 0): 2}, None)]
+        for record in second:
+            consumer.acknowledge(record)
+        polling = asyncio.create_task(consumer.poll(20_000))
+        await asyncio.sleep(0)
+        with pytest.raises(IllegalState, match="under way"):
+            await consumer.poll()
+        consumer.commit_async(lambda committed, error: reports.append((committed, error)))
+        await until(lambda: len(reports) == 2)
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+    assert await seen_by_another(stack, name, name) == []
+
+
+def test_an_unknown_outcome_is_asked_for_until_patience_ends() -> None:
+    batch = messages.FetchedBatch(
+        topic="t", partition=0, first_offset=0, last_offset=1, delivery_count=1, lock_expires_at_ms=0, records=[]
+    )
+    delivery = Delivery(batch)
+    pending = delivery.take_chosen()
+    unknown = messages.AcknowledgementResult(
+        status="unknown", code="REQUEST_TIMED_OUT", kafka_code=7, detail="who knows", retriable=True
+    )
+    settled = Settled()
+    assert settled.add(pending, [unknown], patience_s=60) == pending
+    assert not delivery.settled
+    assert settled.add(pending, [messages.AcknowledgementResult(status="applied")], patience_s=60) == []
+    assert (settled.committed, settled.failures, delivery.settled) == ({("t", 0): 2}, [], True)
+    late = Delivery(batch)
+    assert settled.add(late.take_chosen(), [unknown], patience_s=0) == []
+    with pytest.raises(AcknowledgementError, match=r"t-0 0\.\.1") as failed:
+        settled.raise_failures()
+    assert failed.value.failures[0].retriable
+    assert late.settled

@@ -1,0 +1,162 @@
+"""The Python client loses answers, sessions and services, and nobody a record."""
+
+import asyncio
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from sharequeue.client import (
+    Producer,
+    ShareConsumer,
+)
+from sharequeue.stack import Stack
+from tests.http.client_calls import (
+    Network,
+    ask,
+    consumers,
+    in_event_loop,
+    port_of,
+    produce,
+    seen_by_another,
+    until,
+)
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    """A machine under load is no dead Redis: what a killed gateway leaves there must be there."""
+    return {"SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}
+
+
+async def restart_gateway(stack: Stack) -> None:
+    gateway = stack.service("gateway")
+    gateway.kill()
+    gateway.start()
+    await asyncio.to_thread(_wait_ready, stack)
+
+
+def _wait_ready(stack: Stack) -> None:
+    deadline = time.monotonic() + 20
+    while not stack.service("gateway").ready():
+        stack.check()
+        assert time.monotonic() < deadline, "the gateway does not become ready"
+
+
+@in_event_loop
+async def test_a_lost_answer_of_a_poll_is_asked_for_again(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(6))
+    async with (
+        Network(port_of(stack)) as network,
+        ShareConsumer(network.url, name, [name], max_records=3) as consumer,
+    ):
+        for values in ([0, 1, 2], [3, 4, 5]):  # the one that opens the session; one with acknowledgements
+            network.lose_answer_of(f"/v1/share-groups/{name}/fetch")
+            records = await consumer.poll()
+            assert network.lost.is_set()
+            assert [(record.value, record.delivery_count) for record in records] == [(n, 1) for n in values]
+        await consumer.commit()
+    assert await seen_by_another(stack, name, name) == []
+
+
+@in_event_loop
+async def test_a_lost_answer_of_a_commit_is_asked_for_again(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(4))
+    async with (
+        Network(port_of(stack)) as network,
+        ShareConsumer(network.url, name, [name], acknowledgement="deferred") as consumer,
+    ):
+        records = await consumer.poll()
+        consumer.acknowledge(records[1])
+        consumer.acknowledge(records[2], "reject")
+        network.lose_answer_of(f"/v1/share-groups/{name}/acknowledge")
+        assert await consumer.commit() == {(name, 0): 2}
+        assert network.lost.is_set()
+        assert network.count("/acknowledge") == 2
+    assert await seen_by_another(stack, name, name) == [(0, 2), (3, 2)]
+
+
+@in_event_loop
+async def test_a_poll_that_is_cancelled_loses_nothing(stack: Stack, name: str) -> None:
+    await produce(stack, name, 0)
+    async with Network(port_of(stack)) as network, ShareConsumer(network.url, name, [name]) as consumer:
+        assert [record.value for record in await consumer.poll()] == [0]
+        polling = asyncio.create_task(consumer.poll(20_000))
+        await until(lambda: network.count("/fetch") == 2)
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+        await produce(stack, name, 1)
+        records = await consumer.poll()
+        assert [(record.value, record.delivery_count) for record in records] == [(1, 1)]
+        await consumer.commit()
+    assert await seen_by_another(stack, name, name) == []
+
+
+@pytest.mark.parametrize("epochs", [(0,), (0, 1), (0, -1)], ids=["another", "123", "122"])
+@in_event_loop
+async def test_a_lost_session_is_opened_anew_and_no_acknowledgement_is_lost(
+    stack: Stack, client: httpx.Client, name: str, epochs: tuple[int, ...]
+) -> None:
+    await produce(stack, name, *range(3))
+    async with consumers(stack, name, name, member_id="m-1", max_records=1) as consumer:
+        assert [record.value for record in await consumer.poll()] == [0]
+        for epoch in epochs:  # a session without partitions takes the place of this one
+            body = {"member_id": "m-1", "topics": [], "max_records": 0, "share_session_epoch": epoch}
+            ask(client, "POST", f"/v1/share-groups/{name}/fetch", body)
+        assert [record.value for record in await consumer.poll()] == [1]
+        await consumer.commit()
+        (partition,) = ask(client, "GET", f"/v1/share-groups/{name}/in-flight")["partitions"]
+        assert partition["start_offset"] == 2
+    assert await seen_by_another(stack, name, name) == [(2, 1)]
+
+
+@in_event_loop
+async def test_a_gateway_killed_between_poll_and_commit(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(4))
+    async with consumers(stack, name, name, acknowledgement="explicit", max_records=2) as consumer:
+        records = await consumer.poll()
+        await restart_gateway(stack)
+        consumer.acknowledge(records[0])
+        consumer.acknowledge(records[1], "release")
+        assert await consumer.commit() == {(name, 0): 2}
+        rest = {record.offset: record.delivery_count for record in await consumer.poll()}
+        assert rest == {1: 2, 2: 1}
+    assert await seen_by_another(stack, name, name) == [(1, 3), (2, 2), (3, 1)]
+
+
+@in_event_loop
+async def test_a_share_coordinator_killed_before_a_commit(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(3))
+    coordinator = stack.service("share coordinator")
+    async with consumers(stack, name, name) as consumer:
+        assert len(await consumer.poll()) == 3
+        coordinator.kill()
+        committing = asyncio.create_task(consumer.commit())
+        await asyncio.sleep(0)
+        coordinator.start()
+        assert await committing == {(name, 0): 3}
+    assert await seen_by_another(stack, name, name) == []
+
+
+@in_event_loop
+async def test_polling_and_producing_go_on_over_a_crash(stack: Stack, name: str) -> None:
+    got: list[Any] = []
+    async with Producer(stack.url) as producer, consumers(stack, name, name) as consumer:
+
+        async def consume() -> None:
+            async for record in consumer:
+                got.append((record.value, record.delivery_count))
+                if len(got) == 200:
+                    return
+
+        consuming = asyncio.create_task(consume())
+        sent = [await producer.send(name, n) for n in range(50)]
+        await until(lambda: len(got) >= 10)
+        stack.service("gateway").kill()
+        waiting = [asyncio.create_task(producer.send(name, n)) for n in range(50, 200)]
+        stack.service("gateway").start()
+        sent += await asyncio.gather(*waiting)
+        await consuming
+        assert [place.offset for place in sent] == list(range(200))
+        assert got == [(n, 1) for n in range(200)]

@@ -1,0 +1,146 @@
+"""The Python client produces: in order, once, and what is refused alone is refused."""
+
+import asyncio
+
+import httpx
+import msgspec
+import pytest
+
+from sharequeue.client import (
+    ApiError,
+    NewRecord,
+    Produced,
+    Producer,
+)
+from sharequeue.stack import Stack
+from tests.http.client_calls import (
+    Network,
+    ask,
+    consumers,
+    in_event_loop,
+    port_of,
+)
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: Stack) -> Stack:
+    """Nothing here stops any of it."""
+    return shared_stack
+
+
+@in_event_loop
+async def test_concurrent_sends_travel_together_and_keep_their_order(stack: Stack, name: str) -> None:
+    async with Network(port_of(stack)) as network, Producer(network.url) as producer:
+        places = await asyncio.gather(*(producer.send(name, {"n": n}) for n in range(300)))
+        assert places == [Produced(name, 0, n) for n in range(300)]
+        assert network.count(f"/v1/topics/{name}/records") <= 3
+        waiting = [await producer.send_soon(name, n) for n in range(2500)]
+        await producer.flush()
+        assert [(await record).offset for record in waiting] == list(range(300, 2800))
+    async with consumers(stack, name, name, max_records=2000) as consumer:
+        assert [record.value for record in await consumer.poll()][300:] == list(range(1700))
+
+
+@in_event_loop
+async def test_every_kind_of_record_comes_back_as_it_was(stack: Stack, name: str) -> None:
+    records = [
+        NewRecord({"id": 1, "ü": [None, 1.5, True]}, "cust-9", {"trace": "x"}, timestamp_ms=1763640000000),
+        NewRecord(b"\x00\xff", b"\xfe"),
+        NewRecord(None, "gone"),
+        NewRecord(msgspec.Raw(b'{"n": 1.10, "big":123456789012345678901234567890}')),
+        NewRecord(""),
+        NewRecord(0),
+    ]
+    async with Producer(stack.url) as producer:
+        places = await producer.send_many(name, records)
+        assert [place.offset for place in places] == [0, 1, 2, 3, 4, 5]
+    async with consumers(stack, name, name) as consumer:
+        got = await consumer.poll()
+        assert [record.value for record in got[:3]] == [records[0].value, b"\x00\xff", None]
+        assert [record.key for record in got] == ["cust-9", b"\xfe", "gone", None, None, None]
+        assert (got[0].headers, got[0].timestamp_ms) == ({"trace": "x"}, 1763640000000)
+        assert got[3].json == b'{"n": 1.10, "big":123456789012345678901234567890}'
+        assert [record.value for record in got[4:]] == ["", 0]
+        assert (got[0].topic, got[0].partition, got[0].delivery_count) == (name, 0, 1)
+        assert 0 < got[0].lock_remaining_ms <= 30_000
+
+
+@in_event_loop
+async def test_a_record_that_is_refused_does_not_take_its_neighbours_with_it(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
+    ask(client, "POST", "/v1/topics", {"name": name, "config": {"max.message.bytes": 1000}})
+    async with Producer(stack.url) as producer:
+        values = ["x" * 2000 if n in (3, 7) else n for n in range(10)]
+        outcomes = await asyncio.gather(*(producer.send(name, value) for value in values), return_exceptions=True)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
+        assert [error.error.code for error in refused] == ["MESSAGE_TOO_LARGE"] * 2
+        assert [isinstance(outcome, Produced) for outcome in outcomes].count(True) == 8
+        with pytest.raises(ApiError) as whole:
+            await producer.send_many(name, ["fits", "x" * 2000])
+        assert whole.value.definite
+    async with consumers(stack, name, name) as consumer:
+        assert [record.value for record in await consumer.poll()] == [0, 1, 2, 4, 5, 6, 8, 9]
+
+
+@in_event_loop
+async def test_what_cannot_be_sent_at_all_is_told_to_its_sender_alone(stack: Stack, name: str) -> None:
+    """It never gets into a request: those of others would fail with it, and those that wait behind."""
+    async with Producer(stack.url, linger_ms=200) as producer:
+        before = await producer.send_soon(name, 1)
+        for options in ({"key": "\ud800"}, {"headers": {"h": "\ud800"}}, {"partition": object()}):
+            with pytest.raises((TypeError, ValueError)):
+                await producer.send_soon(name, 2, **options)
+        after = await producer.send_soon(name, 3)
+        assert [(await before).offset, (await after).offset] == [0, 1]
+
+
+@in_event_loop
+async def test_a_lost_answer_of_produce_appends_nothing_twice(stack: Stack, name: str) -> None:
+    async with Network(port_of(stack)) as network, Producer(network.url) as producer:
+        network.lose_answer_of(f"/v1/topics/{name}/records")
+        sending = [asyncio.create_task(producer.send(name, n)) for n in range(5)]
+        await network.lost.wait()
+        assert (await producer.send(name, "while the first request is tried again")).offset == 5
+        assert [(await place).offset for place in sending] == [0, 1, 2, 3, 4]
+    async with consumers(stack, name, name) as consumer:
+        assert [record.value for record in await consumer.poll()][:5] == [0, 1, 2, 3, 4]
+
+
+@in_event_loop
+async def test_what_producing_refuses(stack: Stack, name: str) -> None:
+    async with Producer(stack.url) as producer:
+        with pytest.raises(ApiError) as invalid:
+            await producer.send("no such name", 1)
+        assert invalid.value.error.code == "INVALID_TOPIC_EXCEPTION"
+        assert invalid.value.problem is not None
+        assert invalid.value.problem.request_id
+        with pytest.raises(ApiError, match="no partition 7") as unknown:
+            await producer.send(name, 1, partition=7)
+        assert unknown.value.status == 404
+        with pytest.raises(ValueError, match="nan"):
+            await producer.send(name, float("nan"))
+        with pytest.raises(TypeError):
+            await producer.send(name, object())
+        await producer.send_soon("no such name", 1)
+        with pytest.raises(ApiError, match="topic name"):
+            await producer.flush()
+        await producer.flush()
+    with pytest.raises(RuntimeError, match="closed"):
+        await producer.send(name, 1)
+
+
+@in_event_loop
+async def test_the_buffer_is_bounded_and_large_input_is_cut_into_requests(stack: Stack, name: str) -> None:
+    async with (
+        Network(port_of(stack)) as network,
+        Producer(network.url, max_batch_records=10, max_buffer_bytes=2000) as producer,
+    ):
+        places = await producer.send_many(name, ["x" * 50] * 95)
+        assert [place.offset for place in places] == list(range(95))
+        assert network.count(f"/v1/topics/{name}/records") == 10
+        for n in range(100):
+            await producer.send_soon(name, n)
+            assert producer._buffered_bytes <= 2000
+    async with consumers(stack, name, name) as consumer:
+        assert [record.value for record in await consumer.poll()][95:] == list(range(100))
