@@ -1,5 +1,6 @@
 """`make bench`: sharequeue beside PGMQ and Redis Streams, in one run, on one machine and the same PostgreSQL."""
 
+import contextlib
 import statistics
 import tempfile
 import time
@@ -17,7 +18,7 @@ from rich.table import Table
 from bench.queues import Pgmq, RedisStreams, ShareQueue, new_name
 from bench.workloads import Connect, Queue, end_to_end, one_by_one, preload
 from sharequeue.embedded import Redis
-from sharequeue.stack import Stack
+from sharequeue.stack import temporary_stack
 
 VALUES = {"100 B": "v" * 98, "1 KiB": "v" * 1022}
 WORKLOADS = ("W1", "W2", "W2+", "W3", "W4")
@@ -115,16 +116,15 @@ def main(
     """Measure and print records per second."""
     with tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory:
         data_dir = Path(directory)
-        stack = Stack(data_dir)
         streams = Redis(data_dir / "streams", append_fsync="always")
-        try:
-            url = stack.start()
+        with temporary_stack(data_dir) as stack, contextlib.ExitStack() as after:
+            after.callback(streams.stop)
             streams_url = streams.start()
             script = None if pgmq is None else pgmq.read_text()
 
             async def run() -> dict[str, Any]:
                 assert stack.postgres is not None
-                peers = await _peers(url, streams_url, stack.postgres.url, script)
+                peers = await _peers(stack.url, streams_url, stack.postgres.url, script)
                 inserts = await durable_inserts(stack.postgres.url)
                 Console(stderr=True).print(f"durable single INSERT: {inserts:,.0f}/s on one connection")
                 rates = await measure(
@@ -141,11 +141,6 @@ def main(
             show(result["records_per_second"])
             if output is not None:
                 output.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-        finally:
-            streams.stop()
-            stack.stop()
-            if stack.postgres is not None:
-                stack.postgres.remove()
 
 
 async def _peers(url: str, streams_url: str, database_url: str, pgmq_script: str | None) -> list[Peer]:

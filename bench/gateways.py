@@ -24,7 +24,7 @@ from bench.workloads import PRELOAD_AT_ONCE
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import CreateTopicRequest, Topic
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack import ServiceProcess, Stack
+from sharequeue.stack import ServiceProcess, temporary_stack
 from sharequeue.wire import Client
 
 GROUPS: Final = 4
@@ -108,19 +108,15 @@ def main(rounds: int, records: int) -> None:
     costs: dict[str, list[float]] = {}
     for _ in range(rounds):
         for count, measured in rates.items():
-            with tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory:
-                stack = Stack(Path(directory), gateways=count)
-                try:
-                    stack.start()
-                    gateways = [service for service in stack.services if service.name.startswith("gateway")]
-                    measured.append(uvloop.run(throughput(gateways, records)))
-                    if count > 1:
-                        for what, cost in uvloop.run(cpu_per_cycle(gateways, records)).items():
-                            costs.setdefault(what, []).append(cost)
-                finally:
-                    stack.stop()
-                    if stack.postgres is not None:
-                        stack.postgres.remove()
+            with (
+                tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory,
+                temporary_stack(Path(directory), gateways=count) as stack,
+            ):
+                gateways = [service for service in stack.services if service.name.startswith("gateway")]
+                measured.append(uvloop.run(throughput(gateways, records)))
+                if count > 1:
+                    for what, cost in uvloop.run(cpu_per_cycle(gateways, records)).items():
+                        costs.setdefault(what, []).append(cost)
     table = Table(title="one partition, four groups, eight consumers, batches of 100: medians")
     table.add_column("measured")
     table.add_column("", justify="right")

@@ -21,7 +21,7 @@ from rich.table import Table
 from bench.processes import cpu_seconds, family_cpu_seconds, resident_bytes
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import CreateTopicRequest, FetchRequest
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from sharequeue.wire import Client
 
 AT_ONCE: Final = 16
@@ -114,15 +114,11 @@ async def measure(stack: Stack, groups: int, partitions: int) -> None:
 @click.option("--partitions", default=10, show_default=True)
 def main(groups: int, partitions: int) -> None:
     """Measure and print."""
-    with tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory:
-        stack = Stack(Path(directory))
-        try:
-            stack.start()
-            uvloop.run(measure(stack, groups, partitions))
-        finally:
-            stack.stop()
-            if stack.postgres is not None:
-                stack.postgres.remove()
+    with (
+        tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory,
+        temporary_stack(Path(directory)) as stack,
+    ):
+        uvloop.run(measure(stack, groups, partitions))
 
 
 if __name__ == "__main__":

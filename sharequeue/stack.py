@@ -13,9 +13,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from sharequeue.embedded import EmbeddedError, Postgres, Redis, die_with_parent
 
@@ -85,6 +85,7 @@ class ServiceProcess:
         if self.process is None or not self.alive():
             return
         self.process.terminate()
+        self.process.send_signal(signal.SIGCONT)  # one that is paused hears nothing else
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -322,6 +323,19 @@ class Stack:
         for lock in self._locks:
             lock.close()
         self._locks.clear()
+
+
+@contextlib.contextmanager
+def temporary_stack(data_dir: Path, **options: Any) -> Iterator[Stack]:
+    """A stack that runs while this lasts, with the options of `Stack`; the data of a PostgreSQL of its own go with it."""
+    stack = Stack(data_dir, **options)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+        if stack.postgres is not None:
+            stack.postgres.remove()
 
 
 def _locked(file: IO[str]) -> bool:

@@ -7,7 +7,6 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,8 +16,9 @@ from xdist.scheduler import LoadFileScheduling
 
 from sharequeue.embedded import Postgres, Redis
 from sharequeue.migrate import upgrade
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of each stack compiles all its modules again
 TEMPLATE = "migrated"
 SPARK = "tests/pipeline/"
 REDIS_DATABASES = 4096
@@ -139,13 +139,9 @@ def stack(
     stack_settings: dict[str, str],
 ) -> Iterator[Stack]:
     """The three services as processes, one stack for the module; tests use topics and groups of their own."""
-    data_dir: Path = tmp_path_factory.mktemp("stack")
-    stack = Stack(data_dir, postgres_url=new_database(), redis_url=new_redis(), settings=stack_settings)
-    try:
-        stack.start()
+    stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+    with temporary_stack(tmp_path_factory.mktemp("stack"), **stores, settings=stack_settings) as stack:
         yield stack
-    finally:
-        stack.stop()
 
 
 @pytest.fixture

@@ -1,55 +1,31 @@
 """Three gateways, two coordinators of each kind, eight consumers and four producers, while any of it is broken."""
 
 import asyncio
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.chaos.checker import check, report
 from tests.chaos.run import SETTINGS, Run
 
 SLICE_S, SOAK_S = 12.0, 180.0
-
-
-def end(stack: Stack) -> None:
-    for service in stack.services:
-        if service.alive() and service.process is not None:
-            service.process.send_signal(signal.SIGCONT)
-    stack.stop()
+CLUSTER: dict[str, Any] = {"gateways": 3, "coordinators": 2, "share_coordinators": 2, "settings": SETTINGS}
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
-    stack = Stack(
-        tmp_path / "data",
-        postgres_url=new_database(),
-        redis_url=new_redis(),
-        gateways=3,
-        coordinators=2,
-        share_coordinators=2,
-        settings=SETTINGS,
-    )
-    try:
-        stack.start()
+    with temporary_stack(tmp_path / "data", postgres_url=new_database(), redis_url=new_redis(), **CLUSTER) as stack:
         yield stack
-    finally:
-        end(stack)
 
 
 @pytest.fixture
 def cluster_with_stores(tmp_path: Path) -> Iterator[Stack]:
     """The stores are its own: they may be broken too."""
-    stack = Stack(tmp_path / "data", gateways=3, coordinators=2, share_coordinators=2, settings=SETTINGS)
-    try:
-        stack.start()
+    with temporary_stack(tmp_path / "data", **CLUSTER) as stack:
         yield stack
-    finally:
-        end(stack)
-        if stack.postgres is not None:
-            stack.postgres.remove()
 
 
 def judge(run: Run, seed: int) -> None:

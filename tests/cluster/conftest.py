@@ -1,36 +1,42 @@
 """A stack with three gateways."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.cluster.gateways import GatewayCluster
 from tests.conftest import NewDatabase
 
+LEASE = "SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS"
 LEASE_MS = 1500
 
 
-@pytest.fixture(scope="module")
-def stack_settings() -> dict[str, str]:
-    return {"SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": str(LEASE_MS)}
+NewCluster = Callable[..., AbstractContextManager[Stack]]
 
 
-@pytest.fixture(scope="module")
-def stack(
-    tmp_path_factory: pytest.TempPathFactory,
-    new_database: NewDatabase,
-    new_redis: Callable[[], str],
-    stack_settings: dict[str, str],
-) -> Iterator[Stack]:
-    data_dir = tmp_path_factory.mktemp("stack")
-    stack = Stack(data_dir, gateways=3, postgres_url=new_database(), redis_url=new_redis(), settings=stack_settings)
-    try:
-        stack.start()
+@pytest.fixture(scope="session")
+def new_cluster(
+    tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase, new_redis: Callable[[], str]
+) -> NewCluster:
+    """Starts a stack with three gateways for a while, with further settings as they are given."""
+
+    def start(**settings: str) -> AbstractContextManager[Stack]:
+        stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+        return temporary_stack(
+            tmp_path_factory.mktemp("stack"), **stores, gateways=3, settings={LEASE: str(LEASE_MS), **settings}
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def stack(new_cluster: NewCluster) -> Iterator[Stack]:
+    """One for all modules here that need no settings of their own; tests use topics and groups of their own."""
+    with new_cluster() as stack:
         yield stack
-    finally:
-        stack.stop()
 
 
 @pytest.fixture

@@ -5,13 +5,15 @@ The lease is far longer than any of these tests may take, so that whoever waits 
 
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess
+from sharequeue.stack import ServiceProcess, Stack
 from tests.cluster.calls import acknowledge, fetch, places, produce
+from tests.cluster.conftest import NewCluster
 from tests.cluster.gateways import GatewayCluster
 
 PARTITIONS = 6
@@ -20,8 +22,9 @@ AT_ONCE_S = 5.0
 
 
 @pytest.fixture(scope="module")
-def stack_settings() -> dict[str, str]:
-    return {"SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": "60000"}
+def stack(new_cluster: NewCluster) -> Iterator[Stack]:
+    with new_cluster(SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS="60000") as stack:
+        yield stack
 
 
 @pytest.fixture

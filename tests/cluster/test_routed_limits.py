@@ -1,12 +1,14 @@
 """Limits of a fetch and of a gateway hold over all leaders."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess
+from sharequeue.stack import ServiceProcess, Stack
 from tests.cluster.calls import fetch, make_topic
+from tests.cluster.conftest import NewCluster
 from tests.cluster.gateways import GatewayCluster
 
 PARTITIONS = 6
@@ -15,8 +17,9 @@ SIZE = 1000
 
 
 @pytest.fixture(scope="module")
-def stack_settings() -> dict[str, str]:
-    return {"SHAREQUEUE_GATEWAY_MAX_WAITING_FETCHES": "1"}
+def stack(new_cluster: NewCluster) -> Iterator[Stack]:
+    with new_cluster(SHAREQUEUE_GATEWAY_MAX_WAITING_FETCHES="1") as stack:
+        yield stack
 
 
 def elsewhere(cluster: GatewayCluster, leader: ServiceProcess) -> ServiceProcess:

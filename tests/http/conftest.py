@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway
 
 
@@ -26,12 +26,8 @@ def shared_database(new_database: Callable[[], str]) -> str:
 @pytest.fixture(scope="session")
 def shared_stack(data_dir: Path, shared_database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
     """The three services with default settings. Tests use topics and groups of their own and stop nothing."""
-    stack = Stack(data_dir, postgres_url=shared_database, redis_url=new_redis())
-    try:
-        stack.start()
+    with temporary_stack(data_dir, postgres_url=shared_database, redis_url=new_redis()) as stack:
         yield stack
-    finally:
-        stack.stop()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, Json, acknowledge_range, good, outcomes, problem, wait_until
 
 HOUR_MS = 3_600_000
@@ -144,10 +144,8 @@ def test_a_query_that_does_not_fit_the_schema(gateway: Gateway, query: dict[str,
 def fresh_stack(tmp_path: Path, database_url: str, redis_url: str) -> Iterator[Stack]:
     """A stack that writes its counts once an hour, and when it stops."""
     settings = {"SHAREQUEUE_GATEWAY_ACTIVITY_FLUSH_MS": "3600000"}
-    stack = Stack(tmp_path, postgres_url=database_url, redis_url=redis_url, settings=settings)
-    stack.start()
-    yield stack
-    stack.stop()
+    with temporary_stack(tmp_path, postgres_url=database_url, redis_url=redis_url, settings=settings) as stack:
+        yield stack
 
 
 def test_a_stop_writes_the_last_counts_and_several_runs_add_up(fresh_stack: Stack, name: str) -> None:

@@ -24,7 +24,7 @@ from sharequeue.protocol.messages import CreateTopicRequest
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.protocol.types import StateBatch
 from sharequeue.share_state_client import ShareStateClient
-from sharequeue.stack import ServiceProcess, Stack
+from sharequeue.stack import ServiceProcess, Stack, temporary_stack
 from tests.http.calls import wait_until
 
 C = TypeVar("C", bound=CoordinatorClient)
@@ -42,14 +42,11 @@ def database(new_database: Callable[[], str]) -> str:
 def stack(tmp_path_factory: pytest.TempPathFactory, database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
     data_dir: Path = tmp_path_factory.mktemp("stack")
     (data_dir / "cluster.token").write_text(TOKEN)
-    stack = Stack(data_dir, postgres_url=database, redis_url=new_redis(), coordinators=2, share_coordinators=2)
-    try:
-        stack.start()
+    both = {"coordinators": 2, "share_coordinators": 2}
+    with temporary_stack(data_dir, postgres_url=database, redis_url=new_redis(), **both) as stack:
         for kind in KINDS:
             wait_until(lambda k=kind: len(set(owners(pair(stack, k)[0]).values())) == 2)  # type: ignore[misc]
         yield stack
-    finally:
-        stack.stop()
 
 
 def pair(stack: Stack, kind: str) -> tuple[ServiceProcess, ServiceProcess]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, good, outcomes, problem, wait_until
 from tests.http.database import refused_dead_letters
 
@@ -40,12 +40,8 @@ def database(new_database: Callable[[], str]) -> str:
 
 @pytest.fixture(scope="module")
 def stack(logs: Path, database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
-    stack = Stack(logs, postgres_url=database, redis_url=new_redis(), settings=SETTINGS)
-    try:
-        stack.start()
+    with temporary_stack(logs, postgres_url=database, redis_url=new_redis(), settings=SETTINGS) as stack:
         yield stack
-    finally:
-        stack.stop()
 
 
 def refused(response: httpx.Response, status: int, code: str, number: int) -> None:

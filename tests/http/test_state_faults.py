@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem, ranges, wait_until
 from tests.http.database import refused_state_writes, sql
 
@@ -38,12 +38,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, database: str, redis_databas
     data_dir: Path = tmp_path_factory.mktemp("faults")
     (data_dir / "cluster.token").write_text(TOKEN)
     settings = {"SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES": "1"}
-    stack = Stack(data_dir, postgres_url=database, redis_url=redis_database, settings=settings)
-    try:
-        stack.start()
+    with temporary_stack(data_dir, postgres_url=database, redis_url=redis_database, settings=settings) as stack:
         yield stack
-    finally:
-        stack.stop()
 
 
 @pytest.fixture

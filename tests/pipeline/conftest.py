@@ -6,32 +6,34 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from sharequeue_pipeline import session
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway
-from tests.pipeline.driver import QUICK_JAVA
+from tests.pipeline.driver import QUICK_SPARK
 from tests.pipeline.jobs import Jobs
 
-SPARK_CONFIG = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": QUICK_JAVA,
-    "spark.sql.codegen.wholeStage": "false",  # plans of a few rows are run sooner than compiled
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.log.level": "ERROR",
-    "spark.sql.streaming.stopTimeout": "60s",
-}
+SPARK_CONFIG = {**QUICK_SPARK, "spark.sql.streaming.stopTimeout": "60s"}
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Local Spark. Each slot is a Python process that takes a second of CPU to start."""
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Spark's own home without its archive of PySpark: workers import the installed package, which is compiled."""
+    home = tmp_path_factory.mktemp("spark")
+    for part in ("bin", "jars"):
+        (home / part).symlink_to(Path(pyspark.__path__[0]) / part)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(home))
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(spark_home: None) -> Iterator[SparkSession]:
+    """Local Spark. Each slot is a Python process."""
     spark = session("sharequeue tests", master="local[2]", config=SPARK_CONFIG)
     yield spark
     spark.stop()
@@ -42,12 +44,9 @@ def stack(
     tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> Iterator[Stack]:
     """The three services, which no test here stops."""
-    stack = Stack(tmp_path_factory.mktemp("stack"), postgres_url=new_database(), redis_url=new_redis())
-    try:
-        stack.start()
+    stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+    with temporary_stack(tmp_path_factory.mktemp("stack"), **stores) as stack:
         yield stack
-    finally:
-        stack.stop()
 
 
 @pytest.fixture(scope="session")

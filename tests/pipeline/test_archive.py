@@ -205,7 +205,7 @@ def test_two_runs_at_once_are_refused(jobs: Jobs, gateway: Gateway, name: str, t
 
 def command(url: str, topic: str, root: Path, segment_records: int) -> list[str]:
     words = ["archive", topic, "--to", str(root), "--url", url, "--segment-records", str(segment_records)]
-    return [str(Path(sys.executable).with_name("sharequeue")), "pipeline", *words, "--master", "local[2]"]
+    return [str(Path(sys.executable).with_name("sharequeue")), "pipeline", *words, "--master", "local[1]"]
 
 
 def killed_half_way(url: str, topic: str, root: Path, segment_records: int, count: int) -> int:
@@ -276,7 +276,7 @@ def crash(gateway: Gateway, jobs: Jobs, name: str, tmp_path: Path) -> Callable[[
 
 
 def test_killed_half_way_and_run_again(crash: Callable[[int, int], None]) -> None:
-    crash(25_000, 1_000)
+    crash(12_500, 500)
 
 
 @pytest.mark.soak

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from sharequeue.cli import main
-from sharequeue.stack import Stack
+from sharequeue.stack import temporary_stack
 from tests.http.calls import Gateway, good, wait_until
 from tests.http.database import sql
 
@@ -55,16 +55,14 @@ def audited(
 ) -> Iterator[Audited]:
     data_dir: Path = tmp_path_factory.mktemp("audited")
     database = new_database()
-    stack = Stack(data_dir, postgres_url=database, redis_url=new_redis())
-    try:
-        stack.start()
-        with httpx.Client(base_url=stack.url, timeout=40) as http:
-            (token,) = data_dir.rglob("cluster.token")
-            audited = Audited(Gateway(http), stack.url, database, token.read_text().strip())
-            traffic(audited.gateway)
-            yield audited
-    finally:
-        stack.stop()
+    with (
+        temporary_stack(data_dir, postgres_url=database, redis_url=new_redis()) as stack,
+        httpx.Client(base_url=stack.url, timeout=40) as http,
+    ):
+        (token,) = data_dir.rglob("cluster.token")
+        audited = Audited(Gateway(http), stack.url, database, token.read_text().strip())
+        traffic(audited.gateway)
+        yield audited
 
 
 def traffic(gateway: Gateway) -> None:

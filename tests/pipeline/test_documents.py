@@ -44,11 +44,11 @@ def test_the_example_runs(pipeline: Pipeline, gateway: Gateway, name: str, tmp_p
 
 
 def environment(url: str) -> dict[str, str]:
-    """With this Python's programs in front, and a Java for spark-submit."""
+    """With this Python's programs in front, a Java for spark-submit, and Spark where it is installed."""
     java_home = find_java_home(os.environ)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "SPARK_HOME"},
         "PATH": path,
         "SHAREQUEUE_URL": url,
         "PYSPARK_PYTHON": sys.executable,

@@ -42,11 +42,13 @@ class Book:
 class Load:
     """Producers and consumers on one topic; `start`, then `finish` once enough has been broken."""
 
-    def __init__(self, url: str, name: str, seed: int, *, partitions: int = 2) -> None:
+    def __init__(self, url: str, name: str, seed: int, *, partitions: int = 2, pause_s: float = 0.02) -> None:
+        """`pause_s`: the longest pause between two requests of a producer."""
         self._http = httpx.AsyncClient(base_url=url, timeout=15)
         self._random = random.Random(seed)
         self._name = name
         self._partitions = partitions
+        self._pause_s = pause_s
         self._values = itertools.count()
         self._tasks: list[asyncio.Task[None]] = []
         self._producing = True
@@ -116,7 +118,7 @@ class Load:
             if answer is not None:
                 for value, place in zip(values, answer["records"], strict=True):
                     self.book.produced[place["partition"], place["offset"]] = value
-            await asyncio.sleep(self._random.uniform(0, 0.02))
+            await asyncio.sleep(self._random.uniform(0, self._pause_s))
 
     async def _consume(self, member_id: str) -> None:
         body = {"topics": [self._name], "member_id": member_id, "max_records": 20, "max_wait_ms": 300}

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess, Stack
+from sharequeue.stack import ServiceProcess, Stack, temporary_stack
 from tests.system.load import Load
 
 KINDS = {"group coordinator": 17, "share coordinator": 16}
@@ -19,19 +19,17 @@ HAND_OVER_S = 5.0
 SOON_S = 20.0
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
-    stack = Stack(
-        tmp_path / "data", postgres_url=new_database(), redis_url=new_redis(), coordinators=2, share_coordinators=2
-    )
-    try:
-        stack.start()
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stack")
+
+
+@pytest.fixture(scope="module")
+def cluster(data_dir: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
+    """What a test ends or pauses it brings back."""
+    stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+    with temporary_stack(data_dir, **stores, coordinators=2, share_coordinators=2) as stack:
         yield stack
-    finally:
-        for service in stack.services:
-            if service.alive() and service.process is not None:
-                service.process.send_signal(signal.SIGCONT)
-        stack.stop()
 
 
 def pair(stack: Stack, kind: str) -> tuple[ServiceProcess, ServiceProcess]:
@@ -41,8 +39,8 @@ def pair(stack: Stack, kind: str) -> tuple[ServiceProcess, ServiceProcess]:
 class Map:
     """Who owns what, asked of one instance."""
 
-    def __init__(self, stack: Stack, tmp_path: Path) -> None:
-        token = (tmp_path / "data" / "cluster.token").read_text().strip()
+    def __init__(self, stack: Stack, data_dir: Path) -> None:
+        token = (data_dir / "cluster.token").read_text().strip()
         self._http = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=5)
         self._stack = stack
 
@@ -58,8 +56,8 @@ class Map:
 
 
 @pytest.fixture
-def shards(cluster: Stack, tmp_path: Path) -> Map:
-    known = Map(cluster, tmp_path)
+def shards(cluster: Stack, data_dir: Path) -> Map:
+    known = Map(cluster, data_dir)
     wait_until(lambda: all(known.balanced(kind) for kind in KINDS), SOON_S)
     return known
 
@@ -77,8 +75,8 @@ def owns_all(known: Map, survivor: ServiceProcess, kind: str) -> Callable[[], bo
     return lambda: list(known.owners(survivor).values()) == [survivor.url] * KINDS[kind]
 
 
-async def under_load(stack: Stack, seed: int, trouble: Callable[[], Awaitable[None]]) -> None:
-    load = Load(stack.url, "coordinators", seed, partitions=8)
+async def under_load(stack: Stack, name: str, seed: int, trouble: Callable[[], Awaitable[None]]) -> None:
+    load = Load(stack.url, name, seed, partitions=8, pause_s=0.08)
     await load.start()
     try:
         await trouble()
@@ -114,7 +112,7 @@ def all_of(*conditions: Callable[[], bool]) -> Callable[[], bool]:
     return lambda: all(condition() for condition in conditions)
 
 
-def test_one_of_each_is_killed_under_load(cluster: Stack, shards: Map, seed: int) -> None:
+def test_one_of_each_is_killed_under_load(cluster: Stack, shards: Map, name: str, seed: int) -> None:
     async def trouble() -> None:
         for victims, survivors in turns(cluster):
             await asyncio.sleep(0.5)
@@ -122,14 +120,14 @@ def test_one_of_each_is_killed_under_load(cluster: Stack, shards: Map, seed: int
                 victim.kill()
             await taken_over(shards, survivors, HAND_OVER_S)
             for victim in victims:
-                await asyncio.to_thread(victim.start)
+                victim.start()  # not from a thread: a process ends with the thread that started it
             await balanced_again(shards, victims)
 
-    asyncio.run(under_load(cluster, seed, trouble))
+    asyncio.run(under_load(cluster, name, seed, trouble))
 
 
 def test_one_of_each_is_paused_past_its_lease_under_load(
-    cluster: Stack, shards: Map, seed: int, tmp_path: Path
+    cluster: Stack, shards: Map, name: str, seed: int, data_dir: Path
 ) -> None:
     """What it had decided and not yet written is refused when it goes on: it learns that it lost its shards."""
 
@@ -142,9 +140,9 @@ def test_one_of_each_is_paused_past_its_lease_under_load(
             send(signal.SIGCONT, paused)
             await balanced_again(shards, paused)
 
-    asyncio.run(under_load(cluster, seed, trouble))
+    asyncio.run(under_load(cluster, name, seed, trouble))
     for service in (service for kind in KINDS for service in pair(cluster, kind)):
-        lines = [json.loads(line) for line in log_of(tmp_path, service).splitlines()]
+        lines = [json.loads(line) for line in log_of(data_dir, service).splitlines()]
         (lost,) = [line["shards"] for line in lines if line["message"] == "lost shards to another owner"]
         assert len(lost) in (8, 9)
 
@@ -155,11 +153,11 @@ def send(number: signal.Signals, services: list[ServiceProcess]) -> None:
         service.process.send_signal(number)
 
 
-def log_of(tmp_path: Path, service: ServiceProcess) -> str:
-    return (tmp_path / "data" / "logs" / f"{service.name.replace(' ', '-')}.log").read_text()
+def log_of(data_dir: Path, service: ServiceProcess) -> str:
+    return (data_dir / "logs" / f"{service.name.replace(' ', '-')}.log").read_text()
 
 
-def test_one_of_each_stops_cleanly_under_load(cluster: Stack, shards: Map, seed: int) -> None:
+def test_one_of_each_stops_cleanly_under_load(cluster: Stack, shards: Map, name: str, seed: int) -> None:
     """No lease is waited for."""
 
     async def trouble() -> None:
@@ -169,7 +167,7 @@ def test_one_of_each_stops_cleanly_under_load(cluster: Stack, shards: Map, seed:
                 await asyncio.to_thread(service.stop)
             await taken_over(shards, survivors, 1.5)
             for service in leaving:
-                await asyncio.to_thread(service.start)
+                service.start()
             await balanced_again(shards, leaving)
 
-    asyncio.run(under_load(cluster, seed, trouble))
+    asyncio.run(under_load(cluster, name, seed, trouble))

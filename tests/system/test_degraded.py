@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import wait_until
 
 
@@ -18,12 +18,8 @@ def own_stack(tmp_path: Path, database_url: str) -> Iterator[Stack]:
         "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "500",
         "SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": "1500",
     }
-    stack = Stack(tmp_path / "data", postgres_url=database_url, settings=settings)
-    try:
-        stack.start()
+    with temporary_stack(tmp_path / "data", postgres_url=database_url, settings=settings) as stack:
         yield stack
-    finally:
-        stack.stop()
 
 
 def test_a_share_partition_is_loaded_again_without_the_group_coordinator(own_stack: Stack) -> None:

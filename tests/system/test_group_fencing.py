@@ -2,36 +2,24 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess, Stack
+from sharequeue.stack import ServiceProcess, Stack, temporary_stack
 from tests.http.calls import Gateway, Json, good, wait_until
 
 PARTITIONS = 8
 
 
-@pytest.fixture
-def stack(tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
-    settings = {"SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}
-    stack = Stack(
-        tmp_path / "data",
-        postgres_url=new_database(),
-        redis_url=new_redis(),
-        gateways=2,
-        coordinators=2,
-        settings=settings,
-    )
-    try:
-        stack.start()
+@pytest.fixture(scope="module")
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> Iterator[Stack]:
+    options = {"gateways": 2, "coordinators": 2, "settings": {"SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}}
+    stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+    with temporary_stack(tmp_path_factory.mktemp("stack"), **stores, **options) as stack:
         yield stack
-    finally:
-        for service in stack.services:
-            if service.alive() and service.process is not None:
-                service.process.send_signal(signal.SIGCONT)
-        stack.stop()
 
 
 def gateway_of(service: ServiceProcess) -> Gateway:

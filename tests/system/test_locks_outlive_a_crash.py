@@ -7,7 +7,7 @@ import httpx
 import pytest
 from sharequeue_gateway.led_share_partition import LOCK_ENTRY_SLACK
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, wait_until
 
 
@@ -74,30 +74,28 @@ def test_what_is_held_long_while_much_passes_stays_held(gateway: Gateway, crash:
 
 
 def test_what_was_held_when_redis_lost_all_stays_held(tmp_path: Path, new_database: Callable[[], str]) -> None:
-    stack = Stack(tmp_path / "data", postgres_url=new_database())
-    try:
-        stack.start()
-        with httpx.Client(base_url=stack.url, timeout=20) as http:
-            gateway = Gateway(http)
-            gateway.create_topic("t")
-            gateway.produce("t", *range(10))
-            assert gateway.acquire("g", "t", max_records=6, acquire_mode="record_limit") == ["0-5×1"]
-            assert gateway.settle("g", "t", 0, 2, "release") == "applied"
-            assert gateway.acquire("g", "t", member="m2", max_records=3) == ["0-2×2"]
-            assert stack.redis is not None
-            stack.redis.kill()
-            (tmp_path / "data/redis/appendonly.aof").unlink()
-            wait_until(lambda: gateway.metrics()["sharequeue_lock_timers_degraded"])
-            stack.redis.start()
-            wait_until(lambda: not gateway.metrics()["sharequeue_lock_timers_degraded"])
-            stack.service("gateway").kill()
-            stack.service("gateway").start()
-            wait_until(stack.service("gateway").ready)
-            assert gateway.settle("g", "t", 0, 2, "accept", member="m2", delivery_count=2) == "applied"
-            assert gateway.settle("g", "t", 3, 5, "accept", delivery_count=1) == "applied"
-            assert gateway.window("g", "t")[0] == 6
-    finally:
-        stack.stop()
+    with (
+        temporary_stack(tmp_path / "data", postgres_url=new_database()) as stack,
+        httpx.Client(base_url=stack.url, timeout=20) as http,
+    ):
+        gateway = Gateway(http)
+        gateway.create_topic("t")
+        gateway.produce("t", *range(10))
+        assert gateway.acquire("g", "t", max_records=6, acquire_mode="record_limit") == ["0-5×1"]
+        assert gateway.settle("g", "t", 0, 2, "release") == "applied"
+        assert gateway.acquire("g", "t", member="m2", max_records=3) == ["0-2×2"]
+        assert stack.redis is not None
+        stack.redis.kill()
+        (tmp_path / "data/redis/appendonly.aof").unlink()
+        wait_until(lambda: gateway.metrics()["sharequeue_lock_timers_degraded"])
+        stack.redis.start()
+        wait_until(lambda: not gateway.metrics()["sharequeue_lock_timers_degraded"])
+        stack.service("gateway").kill()
+        stack.service("gateway").start()
+        wait_until(stack.service("gateway").ready)
+        assert gateway.settle("g", "t", 0, 2, "accept", member="m2", delivery_count=2) == "applied"
+        assert gateway.settle("g", "t", 3, 5, "accept", delivery_count=1) == "applied"
+        assert gateway.window("g", "t")[0] == 6
 
 
 @pytest.mark.parametrize("how", ["left", "killed"])
@@ -105,21 +103,19 @@ def test_locks_end_though_nobody_of_those_that_knew_them_comes_back(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str], how: str
 ) -> None:
     """All gateways go, and another one comes: it ends the locks of theirs, though nobody asks for the records."""
-    stack = Stack(tmp_path / "data", postgres_url=new_database(), redis_url=new_redis())
-    try:
-        stack.start()
-        with httpx.Client(base_url=stack.url, timeout=20) as http:
-            gateway = Gateway(http)
-            http.patch("/v1/share-groups/g/config", json={"share.record.lock.duration.ms": 1000}).raise_for_status()
-            gateway.create_topic("t")
-            gateway.produce("t", *range(10))
-            assert gateway.acquire("g", "t") == ["0-9×1"]
-            service = stack.service("gateway")
-            service.stop() if how == "left" else service.kill()
-            service._environment["SHAREQUEUE_GATEWAY_NODE_ID"] = "another"
-            service.start()
-            wait_until(service.ready)
-            wait_until(lambda: gateway.metrics().get("sharequeue_led_share_partitions"))
-            assert gateway.acquire("g", "t", max_wait_ms=5000) == ["0-9×2"]
-    finally:
-        stack.stop()
+    with (
+        temporary_stack(tmp_path / "data", postgres_url=new_database(), redis_url=new_redis()) as stack,
+        httpx.Client(base_url=stack.url, timeout=20) as http,
+    ):
+        gateway = Gateway(http)
+        http.patch("/v1/share-groups/g/config", json={"share.record.lock.duration.ms": 1000}).raise_for_status()
+        gateway.create_topic("t")
+        gateway.produce("t", *range(10))
+        assert gateway.acquire("g", "t") == ["0-9×1"]
+        service = stack.service("gateway")
+        service.stop() if how == "left" else service.kill()
+        service._environment["SHAREQUEUE_GATEWAY_NODE_ID"] = "another"
+        service.start()
+        wait_until(service.ready)
+        wait_until(lambda: gateway.metrics().get("sharequeue_led_share_partitions"))
+        assert gateway.acquire("g", "t", max_wait_ms=5000) == ["0-9×2"]

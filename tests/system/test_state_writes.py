@@ -16,7 +16,7 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.share_state_client import ShareStateClient
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import wait_until
 
 
@@ -28,14 +28,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def own_stack(data_dir: Path) -> Iterator[Stack]:
     """A stack with stores of its own, which the last test breaks."""
-    stack = Stack(data_dir)
-    try:
-        stack.start()
+    with temporary_stack(data_dir) as stack:
         yield stack
-    finally:
-        stack.stop()
-        if stack.postgres is not None:
-            stack.postgres.remove()
 
 
 @pytest.fixture

@@ -4,30 +4,22 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, acknowledge_range, good, problem, wait_until
 
-ACQUISITIONS = 'sharequeue_topic_partitions_acquire_seconds_count{group="g"}'
 
-
-@pytest.fixture
-def own_stack(tmp_path: Path, database_url: str) -> Iterator[Stack]:
-    """A stack with a Redis of its own, which a test may break; the outcome of a write is given up soon."""
-    stack = Stack(
-        tmp_path / "data", postgres_url=database_url, settings={"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "1000"}
-    )
-    try:
-        stack.start()
+@pytest.fixture(scope="module")
+def own_stack(tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str]) -> Iterator[Stack]:
+    """A stack with a Redis of its own, which the last test breaks; the outcome of a write is given up soon."""
+    settings = {"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "1000"}
+    with temporary_stack(tmp_path_factory.mktemp("stack"), postgres_url=new_database(), settings=settings) as stack:
         yield stack
-    finally:
-        stack.stop()
 
 
 @pytest.fixture
@@ -47,75 +39,82 @@ def paused(stack: Stack, name: str) -> Iterator[None]:
         process.send_signal(signal.SIGCONT)
 
 
-def lose_an_outcome(stack: Stack, gateway: Gateway) -> None:
-    """Accept record 0 of `orders` in a way that nobody can tell whether it was accepted."""
+def lose_an_outcome(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Accept record 0 in a way that nobody can tell whether it was accepted."""
     with paused(stack, "share coordinator"):
-        response = gateway.try_acknowledge("g", [acknowledge_range("orders", 0, 0, "accept")])
+        response = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "accept")])
     assert response.json()["definite"] is False
 
 
-def test_a_failure_is_definite_if_all_of_it_is(own_stack: Stack, gateway: Gateway) -> None:
+def test_a_failure_is_definite_if_all_of_it_is(own_stack: Stack, gateway: Gateway, name: str) -> None:
     """One of two acknowledgements surely failed, the other may be durable: the whole may not be repeated blindly."""
-    gateway.produce("orders", "one", "two")
-    assert gateway.acquire("g", "orders", max_records=1, acquire_mode="record_limit") == ["0-0×1"]
+    gateway.produce(name, "one", "two")
+    assert gateway.acquire(name, name, max_records=1, acquire_mode="record_limit") == ["0-0×1"]
     with paused(own_stack, "share coordinator"):
-        both = [acknowledge_range("orders", offset, offset, "accept") for offset in (1, 0)]
-        response = gateway.try_acknowledge("g", both)
+        both = [acknowledge_range(name, offset, offset, "accept") for offset in (1, 0)]
+        response = gateway.try_acknowledge(name, both)
     assert [result["status"] for result in response.json()["results"]] == ["failed", "unknown"]
     assert response.json()["definite"] is False
 
 
-def test_who_hangs_up_while_acknowledgements_are_settled_gives_back(own_stack: Stack, gateway: Gateway) -> None:
+def test_who_hangs_up_while_acknowledgements_are_settled_gives_back(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
     """The records were acquired beside them, for an answer that nobody waits for any more."""
-    gateway.configure("g", share_record_lock_duration_ms=3_600_000)
-    gateway.produce("orders", "one")
-    assert gateway.acquire("g", "orders", member="gone") == ["0-0×1"]
-    gateway.produce("orders", "two")
-    fetch = {"topics": ["orders"], "member_id": "gone", "max_wait_ms": 0}
-    body = json.dumps({**fetch, "acknowledgements": [acknowledge_range("orders", 0, 0, "accept")]}).encode()
-    head = "POST /v1/share-groups/g/fetch HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+    gateway.configure(name, share_record_lock_duration_ms=3_600_000)
+    gateway.produce(name, "one")
+    assert gateway.acquire(name, name, member="gone") == ["0-0×1"]
+    gateway.produce(name, "two")
+    fetch = {"topics": [name], "member_id": "gone", "max_wait_ms": 0}
+    acquisitions = f'sharequeue_topic_partitions_acquire_seconds_count{{group="{name}"}}'
+    body = json.dumps({**fetch, "acknowledgements": [acknowledge_range(name, 0, 0, "accept")]}).encode()
+    head = f"POST /v1/share-groups/{name}/fetch HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
     host, port = own_stack.url.removeprefix("http://").split(":")
     with paused(own_stack, "share coordinator"):
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            wait_until(lambda: gateway.metrics()[ACQUISITIONS] == 2)
+            wait_until(lambda: gateway.metrics()[acquisitions] == 2)
         gateway.metrics()  # the gateway has heard that the connection ended once it answers this
-    assert gateway.acquire("g", "orders", member="m2", max_wait_ms=20_000)[0].startswith("1-1×")
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=20_000)[0].startswith("1-1×")
 
 
-def test_nobody_waits_for_a_leader_epoch_without_end(own_stack: Stack, gateway: Gateway) -> None:
-    gateway.produce("orders", "one", "two")
-    assert gateway.acquire("g", "orders") == ["0-1×1"]
+def test_nobody_waits_for_a_leader_epoch_without_end(own_stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.produce(name, "one", "two")
+    assert gateway.acquire(name, name) == ["0-1×1"]
     own_stack.service("group coordinator").kill()
-    lose_an_outcome(own_stack, gateway)
+    lose_an_outcome(own_stack, gateway, name)
 
     started = time.monotonic()
-    refused = problem(gateway.try_fetch("g", "orders"), 503, "COORDINATOR_LOAD_IN_PROGRESS", 14)
+    refused = problem(gateway.try_fetch(name, name), 503, "COORDINATOR_LOAD_IN_PROGRESS", 14)
     assert time.monotonic() - started < 9
     assert (refused["retriable"], refused["definite"]) == (True, True)
-    accept = [acknowledge_range("orders", 0, 1, "accept", delivery_count=1)]
-    problem(gateway.try_acknowledge("g", accept), 503, "COORDINATOR_NOT_AVAILABLE", 15)
+    accept = [acknowledge_range(name, 0, 1, "accept", delivery_count=1)]
+    problem(gateway.try_acknowledge(name, accept), 503, "COORDINATOR_NOT_AVAILABLE", 15)
     assert time.monotonic() - started < 30
 
     own_stack.service("group coordinator").start()
-    wait_until(lambda: gateway.try_fetch("g", "orders").status_code == 200, 30)
-    results = good(gateway.try_acknowledge("g", accept))["results"]
+    wait_until(lambda: gateway.try_fetch(name, name).status_code == 200, 30)
+    results = good(gateway.try_acknowledge(name, accept))["results"]
     assert [result["status"] for result in results] == ["applied"]
 
 
-def test_what_was_given_up_comes_back_though_nobody_asks(own_stack: Stack, gateway: Gateway) -> None:
+# Last, because it breaks the stack
+
+
+def test_what_was_given_up_comes_back_though_nobody_asks(own_stack: Stack, gateway: Gateway, name: str) -> None:
     """Without Redis nobody reminds of the lock either."""
-    gateway.configure("g", share_record_lock_duration_ms=1_000)
-    gateway.produce("orders", "one", "two")
+    gateway.configure(name, share_record_lock_duration_ms=1_000)
+    gateway.produce(name, "one", "two")
+    others = _loaded(gateway)
     assert own_stack.redis is not None
     own_stack.redis.kill()
-    assert gateway.acquire("g", "orders") == ["0-1×1"]
-    assert _loaded(gateway) == 1
-    lose_an_outcome(own_stack, gateway)
-    assert _loaded(gateway) == 0
-    wait_until(lambda: _loaded(gateway) == 1, 30)
+    assert gateway.acquire(name, name) == ["0-1×1"]
+    assert _loaded(gateway) == others + 1
+    lose_an_outcome(own_stack, gateway, name)
+    assert _loaded(gateway) == others
+    wait_until(lambda: _loaded(gateway) == others + 1, 30)
     either = ((1, ["1-1 AVAILABLE×1"]), (0, ["0-1 AVAILABLE×1"]))
-    wait_until(lambda: gateway.window("g", "orders") in either)
+    wait_until(lambda: gateway.window(name, name) in either)
 
 
 def _loaded(gateway: Gateway) -> int:

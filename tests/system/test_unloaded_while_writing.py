@@ -17,7 +17,7 @@ from sharequeue_gateway.lock_timers import lock_hash
 from sharequeue.protocol import apis
 from sharequeue.protocol.internal import SharePartitionName, YieldRequest
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from sharequeue.wire import Client
 from tests.http.calls import Gateway, acknowledge_range, problem, wait_until
 from tests.http.database import sql
@@ -35,12 +35,9 @@ def deadline_ms(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def own_stack(tmp_path: Path, database_url: str, redis_url: str, deadline_ms: int) -> Iterator[Stack]:
     settings = {"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": str(deadline_ms)}
-    stack = Stack(tmp_path / "data", postgres_url=database_url, redis_url=redis_url, settings=settings)
-    try:
-        stack.start()
+    stores = {"postgres_url": database_url, "redis_url": redis_url}
+    with temporary_stack(tmp_path / "data", **stores, settings=settings) as stack:
         yield stack
-    finally:
-        stack.stop()
 
 
 @pytest.fixture
