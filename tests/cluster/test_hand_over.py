@@ -1,9 +1,13 @@
 """Leadership moves: a gateway dies, leaves, comes back, or was only paused."""
 
+import contextlib
+import http.client
 import itertools
+import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -22,6 +26,15 @@ def victim_of(cluster: GatewayCluster, group: str, topic_id: str) -> ServiceProc
     """A gateway that leads something of a topic; never the first one, which the tests ask."""
     leaders = [cluster.leader_of(group, topic_id, partition) for partition in range(PARTITIONS)]
     return next(leader for leader in leaders if leader is not cluster.gateways[0])
+
+
+@contextlib.contextmanager
+def sent(gateway: ServiceProcess, path: str, body: object) -> Iterator[http.client.HTTPConnection]:
+    """A request that lies in a socket of the gateway, which may be paused."""
+    connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=20)
+    with contextlib.closing(connection):
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        yield connection
 
 
 def others(cluster: GatewayCluster, gone: ServiceProcess) -> list[ServiceProcess]:
@@ -201,15 +214,15 @@ def test_a_paused_gateway_can_do_nothing_when_it_wakes(
             more = fetch(clients[0], name, topic_partitions=wanted, member_id="n", max_wait_ms=1000)
             taken["batches"] += more["batches"]
         acknowledge(healthy, name, before)
-        with ThreadPoolExecutor(2) as pool:
-            body = {"topic_partitions": wanted, "member_id": "z", "max_wait_ms": 0}
-            stale_fetch = pool.submit(of_zombie.post, f"/v1/share-groups/{name}/fetch", json=body)
-            stale = {"member_id": "n", "acknowledgements": acknowledgements_of(before, "release")}
-            stale_ack = pool.submit(of_zombie.post, f"/v1/share-groups/{name}/acknowledge", json=stale)
-            time.sleep(0.2)  # both requests lie in the sockets of the paused process
+        body = {"topic_partitions": wanted, "member_id": "z", "max_wait_ms": 0}
+        stale = {"member_id": "n", "acknowledgements": acknowledgements_of(before, "release")}
+        with (
+            sent(zombie, f"/v1/share-groups/{name}/fetch", body) as stale_fetch,
+            sent(zombie, f"/v1/share-groups/{name}/acknowledge", stale) as stale_ack,
+        ):
             os.kill(zombie.process.pid, signal.SIGCONT)
-            assert stale_fetch.result(20).json().get("batches", []) == []
-            answer = stale_ack.result(20).json()
+            assert json.load(stale_fetch.getresponse()).get("batches", []) == []
+            answer = json.load(stale_ack.getresponse())
     finally:
         os.kill(zombie.process.pid, signal.SIGCONT)
     assert {result["status"] for result in answer["results"]} <= {"failed", "ignored"}

@@ -19,7 +19,6 @@ class Server:
     def __init__(self) -> None:
         self.requests: list[bytes] = []
         self.connections = 0
-        self.closed = asyncio.Event()
         self.answer: Callable[[int], Any] = lambda number: OK
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,7 +42,6 @@ class Server:
             pass
         finally:
             writer.close()
-            self.closed.set()
 
 
 def run(work: Callable[[Server, str], Awaitable[None]]) -> None:
@@ -55,6 +53,12 @@ def run(work: Callable[[Server, str], Awaitable[None]]) -> None:
             await work(server, f"http://127.0.0.1:{port}/base")
 
     asyncio.run(main())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in the server
+            await asyncio.sleep(0.001)
 
 
 async def get(connections: Connections, seconds: float = 5, **headers: str) -> HttpAnswer:
@@ -148,7 +152,7 @@ def test_what_is_late_is_not_taken_for_the_next_answer() -> None:
         assert (await get(connections)).body == b"ok"
         asking = asyncio.create_task(get(connections))
         server.answer = lambda number: held
-        await asyncio.sleep(0.01)
+        await until(lambda: len(server.requests) == 3)
         asking.cancel()
         await asyncio.wait([asking])
         assert asking.cancelled()
@@ -165,8 +169,7 @@ def test_a_connection_the_other_side_closed_is_not_used_again() -> None:
         server.answer = lambda number: [OK, None] if number == 1 else OK
         connections = Connections(url, 1)
         await get(connections)
-        await server.closed.wait()
-        await asyncio.sleep(0.01)
+        await until(lambda: not connections._open)
         assert (await get(connections)).body == b"ok"
         connections.close()
 
@@ -193,7 +196,7 @@ def test_more_requests_than_connections_wait_for_one() -> None:
         assert server.connections == 2
         server.answer = lambda number: [b"HTTP/1.1 200 OK\r\n", *[b""] * 100, None]
         asking = [asyncio.create_task(get(connections)) for _ in range(2)]
-        await asyncio.sleep(0.02)
+        await until(lambda: len(server.requests) == 22)
         with pytest.raises(CannotConnect, match="in use"):
             await get(connections, seconds=0.02)
         for task in asking:
@@ -211,7 +214,7 @@ def test_requests_under_way_end_when_the_client_closes() -> None:
         server.answer = lambda number: [b"HTTP/1.1 200 OK\r\n", *[b""] * 1000]
         connections = Connections(url, 2)
         asking = asyncio.create_task(get(connections))
-        await asyncio.sleep(0.02)
+        await until(lambda: server.requests)
         connections.close()
         with pytest.raises(ConnectionLost):
             await asking

@@ -276,7 +276,7 @@ def crash(gateway: Gateway, jobs: Jobs, name: str, tmp_path: Path) -> Callable[[
 
 
 def test_killed_half_way_and_run_again(crash: Callable[[int, int], None]) -> None:
-    crash(12_500, 500)
+    crash(15_000, 500)
 
 
 @pytest.mark.soak

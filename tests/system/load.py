@@ -14,6 +14,7 @@ import httpx
 LIMIT: Final = 5
 LOCK_MS: Final = 2000
 GIVE_UP_S: Final = 60
+MORE: Final = 50
 
 
 class Book:
@@ -68,6 +69,14 @@ class Load:
         for task in self._tasks:
             if task.done():
                 task.result()
+
+    async def go_on(self) -> None:
+        """Wait until further records have been accepted. Raises: whatever ended a producer or a consumer."""
+        wanted = len(self.book.accepted) + MORE
+        async with asyncio.timeout(GIVE_UP_S):
+            while len(self.book.accepted) < wanted:
+                self.check()
+                await asyncio.sleep(0.02)
 
     async def finish(self) -> None:
         """Stop producing, consume until each record is accepted or dead-lettered, and balance the book."""

@@ -75,18 +75,17 @@ def owns_all(known: Map, survivor: ServiceProcess, kind: str) -> Callable[[], bo
     return lambda: list(known.owners(survivor).values()) == [survivor.url] * KINDS[kind]
 
 
-async def under_load(stack: Stack, name: str, seed: int, trouble: Callable[[], Awaitable[None]]) -> None:
+async def under_load(stack: Stack, name: str, seed: int, trouble: Callable[[Load], Awaitable[None]]) -> None:
     load = Load(stack.url, name, seed, partitions=8, pause_s=0.08)
     await load.start()
     try:
-        await trouble()
+        await trouble(load)
         load.check()
         await load.finish()
     except BaseException:
         await load.cancel()
         raise
     assert not load.book.broken, "\n".join(load.book.broken[:20])
-    assert len(load.book.produced) > 100
 
 
 def turns(stack: Stack) -> list[tuple[list[ServiceProcess], list[ServiceProcess]]]:
@@ -113,9 +112,9 @@ def all_of(*conditions: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def test_one_of_each_is_killed_under_load(cluster: Stack, shards: Map, name: str, seed: int) -> None:
-    async def trouble() -> None:
+    async def trouble(load: Load) -> None:
         for victims, survivors in turns(cluster):
-            await asyncio.sleep(0.5)
+            await load.go_on()
             for victim in victims:
                 victim.kill()
             await taken_over(shards, survivors, HAND_OVER_S)
@@ -131,12 +130,12 @@ def test_one_of_each_is_paused_past_its_lease_under_load(
 ) -> None:
     """What it had decided and not yet written is refused when it goes on: it learns that it lost its shards."""
 
-    async def trouble() -> None:
+    async def trouble(load: Load) -> None:
         for paused, survivors in turns(cluster):
-            await asyncio.sleep(0.5)
+            await load.go_on()
             send(signal.SIGSTOP, paused)
             await taken_over(shards, survivors, HAND_OVER_S)
-            await asyncio.sleep(0.5)
+            await load.go_on()
             send(signal.SIGCONT, paused)
             await balanced_again(shards, paused)
 
@@ -160,9 +159,9 @@ def log_of(data_dir: Path, service: ServiceProcess) -> str:
 def test_one_of_each_stops_cleanly_under_load(cluster: Stack, shards: Map, name: str, seed: int) -> None:
     """No lease is waited for."""
 
-    async def trouble() -> None:
+    async def trouble(load: Load) -> None:
         for leaving, survivors in turns(cluster):
-            await asyncio.sleep(0.5)
+            await load.go_on()
             for service in leaving:
                 await asyncio.to_thread(service.stop)
             await taken_over(shards, survivors, 1.5)
