@@ -19,7 +19,7 @@ def test_a_paused_one_hears_that_it_should_stop(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     service = ServiceProcess("waiting", "waiting", 0, {"PYTHONPATH": str(tmp_path)}, tmp_path / "log")
     service.start()
-    wait_until(lambda: (tmp_path / "log").read_text())
+    wait_until((tmp_path / "log").read_text)
     assert service.process is not None
     service.process.send_signal(signal.SIGSTOP)
     service.stop()
