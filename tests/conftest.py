@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 import httpx
+import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
@@ -19,6 +20,8 @@ from sharequeue.migrate import upgrade
 from sharequeue.stack import Stack, temporary_stack
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of each stack compiles all its modules again
+hypothesis.settings.register_profile("tests", deadline=None)  # a machine that does much else is no fault
+hypothesis.settings.load_profile("tests")
 TEMPLATE = "migrated"
 SPARK = "tests/pipeline/"
 REDIS_DATABASES = 4096
