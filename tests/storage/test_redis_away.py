@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 from sharequeue_gateway.lock_timers import LockTimers, LockWrite
+from sharequeue_gateway.redis_client import redis_client
 
 from sharequeue import embedded
 from sharequeue.protocol.types import SharePartitionKey
@@ -111,12 +112,23 @@ async def test_a_busy_event_loop_is_not_a_redis_that_is_away(redis_url: str) -> 
         assert await locks_of(lock_timers, key) == restored(HELD)
 
 
+async def test_connections_that_were_closed_meanwhile_are_no_redis_that_is_away(own_redis: embedded.Redis) -> None:
+    """As after a restart, or where something on the way closes what is idle."""
+    key = new_key()
+    async with timers(own_redis.url) as lock_timers, Redis.from_url(own_redis.url) as admin:
+        for _ in range(3):
+            assert await lock_timers.write(lock_write(key, HELD))
+            assert await asyncio.gather(*(locks_of(lock_timers, key) for _ in range(6))) == [restored(HELD)] * 6
+            assert not lock_timers.degraded
+            await admin.client_kill_filter(_type="normal", skipme=True)
+
+
 async def test_a_load_asks_a_redis_that_was_away(own_redis: embedded.Redis) -> None:
     key = new_key()
     async with timers(own_redis.url) as earlier:
         assert await earlier.write(lock_write(key, HELD))
     own_redis.stop()
-    redis: Redis = Redis.from_url(own_redis.url, socket_connect_timeout=1)
+    redis = redis_client(own_redis.url)
     next_leader = LockTimers(redis, Clock(), "gateway-0", 50)  # nothing probes whether Redis is back
     assert await locks_of(next_leader, key, leader_epoch=2) == []
     assert next_leader.degraded

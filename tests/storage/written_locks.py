@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
-from redis.asyncio import Redis
 from sharequeue_gateway.lock_timers import LockEntry, LockName, LockTimers, LockWrite
+from sharequeue_gateway.redis_client import redis_client
 from sharequeue_gateway.share_partition import RestoredLock
 
 from sharequeue.protocol.types import SharePartitionKey
@@ -41,7 +41,7 @@ def restored(entries: Entries) -> list[RestoredLock]:
 @asynccontextmanager
 async def timers(url: str, node_id: str = "gateway-0", timeout_ms: int = 5000) -> AsyncIterator[LockTimers]:
     """Lock timers of one gateway, with their loops running."""
-    redis: Redis = Redis.from_url(url, socket_connect_timeout=1)
+    redis = redis_client(url)
     started = LockTimers(redis, Clock(), node_id, timeout_ms)
     loops = [asyncio.create_task(started.run()), asyncio.create_task(started.remind())]
     try:

@@ -3,9 +3,6 @@
 import asyncio
 import logging
 
-from redis.asyncio import Redis
-from redis.asyncio.connection import BlockingConnectionPool
-
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol import apis
@@ -41,6 +38,7 @@ from sharequeue_gateway.producing import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.records_api import RecordsApi
+from sharequeue_gateway.redis_client import redis_client
 from sharequeue_gateway.redriving import Redriving
 from sharequeue_gateway.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
@@ -60,9 +58,7 @@ async def prepare(settings: Settings) -> Service:
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     share_coordinator = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
     record_log = await PostgresRecordLog.open(settings.database_url, cache_bytes=settings.record_cache_bytes)
-    redis: Redis = Redis(
-        connection_pool=BlockingConnectionPool.from_url(settings.redis_url, max_connections=8, socket_connect_timeout=1)
-    )
+    redis = redis_client(settings.redis_url)
     metadata = Metadata(
         coordinator, kafka_defaults=settings.kafka_defaults, auto_create_topics=settings.auto_create_topics
     )

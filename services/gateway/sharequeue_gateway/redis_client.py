@@ -1,0 +1,23 @@
+"""The client of Redis, as everything in a gateway shares it."""
+
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import BlockingConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+MAX_CONNECTIONS: Final = 8
+CONNECT_TIMEOUT_S: Final = 1
+
+
+def redis_client(url: str) -> Redis:
+    """A client that sends a command again, once and at once, when the connection it had was closed meanwhile.
+
+    After a restart of Redis, or where idle connections are closed on the way, that one says nothing about Redis; what
+    gateways write stands the same when it is written twice.
+    """
+    pool = BlockingConnectionPool.from_url(
+        url, max_connections=MAX_CONNECTIONS, socket_connect_timeout=CONNECT_TIMEOUT_S, retry=Retry(NoBackoff(), 1)
+    )
+    return Redis.from_pool(pool)
