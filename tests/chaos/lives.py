@@ -115,9 +115,10 @@ class Known:
             number += reset.span.ended_s < span.started_s
         return number
 
-    def without_redis(self, started_s: float, ended_s: float) -> int:
-        """How many windows without Redis overlap."""
-        return sum(window.overlaps(started_s, ended_s) for window in self.history.without_redis)
+    def without_redis(self, one_s: float, other_s: float) -> int:
+        """How many windows without Redis overlap the time between two moments, whichever came first."""
+        first_s, last_s = sorted((one_s, other_s))
+        return sum(window.overlaps(first_s, last_s) for window in self.history.without_redis)
 
     def lock_held_until(self, life: RecordLife, delivery: Delivery, at_s: float, but: Span | None = None) -> float:
         """The earliest moment at which the lock of a delivery may end, seen from `at_s`; 0 if it may be gone already.

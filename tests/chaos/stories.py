@@ -156,6 +156,19 @@ def locks_lost_without_redis(told: Told) -> None:
     told.acknowledge("b", 0, 0, 1, "accept")
 
 
+def a_later_count_is_lost_without_redis(told: Told) -> None:
+    """Another gateway leads, which could not read the lock: it hands the record out by the count it knows."""
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+    lost_s = told.now_s
+    told.wait(0.2)
+    told.history.without_redis.append(Span(lost_s, told.now_s))
+    told.fetch("c", 0, 0, 1)
+    told.acknowledge("c", 0, 0, 1, "accept")
+
+
 def what_is_finished_is_passed_over(told: Told) -> None:
     """The lock of a range has ended; its first record was finished by another member, the second came back."""
     told.produce(10, 11)
@@ -180,5 +193,6 @@ SOUND: tuple[Story, ...] = (
     requests_without_an_answer,
     begun_anew,
     locks_lost_without_redis,
+    a_later_count_is_lost_without_redis,
     what_is_finished_is_passed_over,
 )
