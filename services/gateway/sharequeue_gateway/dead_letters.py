@@ -7,6 +7,7 @@ again; one that its topic refuses for good is parked in a table of the record lo
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -29,6 +30,8 @@ GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 RECORDS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 1 << 20
 FIRST_PAUSE_MS: Final = 200
+KEYS_KEPT_MS: Final = 60_000
+"""A gateway that was paused while it wrote the same dead letters goes on with it: until then it must find their keys."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -85,8 +88,8 @@ class DeadLetterQueue:
         self._auto_create_topics = auto_create_topics
         self._retry_max_ms = retry_max_ms
         self._pending: dict[PendingLetters, None] = {}
-        self._archived: list[tuple[SharePartitionKey, int, DeadLetter]] = []
-        """Ranges whose dead letters are written and whose ARCHIVED is durable: their keys are of no more use."""
+        self._archived: deque[tuple[int, SharePartitionKey, int, DeadLetter]] = deque()
+        """Ranges whose dead letters are written and whose ARCHIVED is durable, and when their keys are of no more use."""
         self._wake = asyncio.Event()
         leader.on_dead_letters = self.enqueue
         metrics.DEAD_LETTERS_PENDING.set_function(lambda: sum(map(_size, self._pending)))
@@ -106,14 +109,17 @@ class DeadLetterQueue:
     async def run(self) -> None:
         """Write what is due, for ever."""
         while True:
-            await self._forget_archived()
+            await self._forget_archived(self._clock.now_ms())
             self._pending = {pending: None for pending in self._pending if not pending.led.fenced}
             now_ms = self._clock.now_ms()
             due = [pending for pending in self._pending if pending.next_attempt_at_ms <= now_ms]
             if due:
                 await self._write(due)
                 continue
-            next_ms = min((pending.next_attempt_at_ms for pending in self._pending), default=None)
+            moments = [pending.next_attempt_at_ms for pending in self._pending]
+            if self._archived:
+                moments.append(self._archived[0][0])
+            next_ms = min(moments, default=None)
             self._wake.clear()
             try:
                 async with asyncio.timeout(None if next_ms is None else max(next_ms - now_ms, 1) / 1000):
@@ -200,7 +206,7 @@ class DeadLetterQueue:
 
         def persisted(outcome: asyncio.Future[ApiError | None]) -> None:
             if outcome.result() is None:
-                self._archived.append((led.key, state_epoch, letter))
+                self._archived.append((self._clock.now_ms() + KEYS_KEPT_MS, led.key, state_epoch, letter))
                 self._wake.set()
 
         self._leader.persist(led, write).add_done_callback(persisted)
@@ -227,9 +233,9 @@ class DeadLetterQueue:
         metrics.PARKED_DEAD_LETTERS.labels(group_id).inc(len(refused))
         return reason
 
-    async def _forget_archived(self) -> None:
-        archived, self._archived = self._archived, []
-        for source, state_epoch, letter in archived:
+    async def _forget_archived(self, now_ms: int) -> None:
+        while self._archived and self._archived[0][0] <= now_ms:
+            _, source, state_epoch, letter = self._archived.popleft()
             try:
                 await self._record_log.forget_dead_letters(source, state_epoch, letter.first_offset, letter.last_offset)
             except ApiError as error:
