@@ -36,11 +36,12 @@ def made(gateway: Gateway) -> Setting:
 
 @pytest.fixture
 def setting(gateway: Gateway, made: Setting) -> Iterator[Setting]:
-    """Checks after the test that nothing changed: topics, log ends, what is in flight and until when."""
+    """Checks after the test that nothing changed: topics, log ends, members, what is in flight and until when."""
 
     def everything() -> Any:
         topics = good(gateway.http.get("/v1/topics", params={"page_size": 10_000}))
-        return topics, gateway.describe_topic(made.topic), gateway.in_flight(made.group)
+        group = good(gateway.http.get(f"/v1/share-groups/{made.group}"))
+        return topics, group, gateway.describe_topic(made.topic), gateway.in_flight(made.group)
 
     before = everything()
     yield made
@@ -300,3 +301,9 @@ def test_a_wait_over_the_cap_ends_at_the_cap(gateway: Gateway, setting: Setting)
     started = time.monotonic()
     assert gateway.acquire(setting.group, setting.topic, max_wait_ms=2**31 - 1) == []
     assert 29.5 < time.monotonic() - started < 36
+
+
+@pytest.mark.parametrize("path", ["/v1/topics", "/v1/share-groups", "/v1/share-groups/{group}"])
+def test_a_control_character_in_a_page_token_is_422(gateway: Gateway, setting: Setting, path: str) -> None:
+    response = gateway.http.get(filled(path, setting), params={"page_token": "a\x00"})
+    problem(response, 422, *INVALID_REQUEST)
