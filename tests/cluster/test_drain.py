@@ -141,11 +141,13 @@ def test_acknowledgements_under_way_are_answered_while_a_gateway_leaves(
 
 @pytest.mark.parametrize("how", ["released", "expired"])
 def test_a_forwarded_poll_wakes_for_what_comes_back(
-    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str, how: str
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, how: str
 ) -> None:
     """A release through a third gateway, or a lock that ends, wakes a poll that waits at the leader."""
-    if how == "expired":
-        clients[0].patch(f"/v1/share-groups/{name}/config", json={"share.record.lock.duration.ms": 1500})
+    topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
+    if how == "expired":  # before the group begins: a change of settings takes a moment to reach all gateways
+        settings = {"share.record.lock.duration.ms": 1500}
+        clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).raise_for_status()
     _, (partition, *_) = leaver_of(cluster, name, topic_id)
     produce(clients[0], name, partition, 1)
     wanted = [{"topic": name, "partitions": [partition]}]
