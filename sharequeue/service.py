@@ -18,6 +18,7 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.types import ASGIApp
 
 from sharequeue.http_protocol import HttpProtocol
 from sharequeue.log import fields
@@ -106,7 +107,7 @@ class Service(NamedTuple):
     server stops taking requests: hand over, finish, release. `close`: awaited at the very end.
     """
 
-    app: FastAPI
+    app: ASGIApp
     loops: Sequence[Loop]
     stop: Loop | None = None
     close: Loop | None = None

@@ -19,6 +19,7 @@ from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.audit_api import AuditApi
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.compaction_api import CompactionApi
+from sharequeue_gateway.cross_origin import allow_origins, origins_of
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.due_locks import DueLocks
 from sharequeue_gateway.fetch import Fetcher
@@ -210,7 +211,7 @@ async def prepare(settings: Settings) -> Service:
         await cluster.leave()
         await fetcher.finish()
 
-    return Service(app, loops, stop=stop, close=close)
+    return Service(allow_origins(app, origins_of(settings.allow_origins)), loops, stop=stop, close=close)
 
 
 async def apply_retention(metadata: Metadata, record_log: PostgresRecordLog, clock: Clock) -> None:

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from sharequeue_gateway.cross_origin import origins_of
+
 PREFIX = "SHAREQUEUE_GATEWAY_"
 
 
@@ -23,6 +25,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     allow_unauthenticated: bool = False
     """Serve a public address although no caller has to say who it is."""
+    allow_origins: str = ""
+    """Origins whose pages may call from a browser, with commas between; `*`: all."""
     kafka_defaults: bool = False
     """Kafka's defaults and bounds of group settings instead of ours, and its in-flight limit that counts the span."""
     auto_create_topics: bool = True
@@ -50,5 +54,9 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
         if self.max_share_sessions < 1 or self.max_waiting_fetches < 1 or self.max_share_partitions < 1:
             raise ValueError("limits must be at least 1")
+        try:
+            origins_of(self.allow_origins)
+        except ValueError as fault:
+            raise ValueError(f"{PREFIX}ALLOW_ORIGINS: {fault}") from None
         if self.activity_flush_ms < 100:
             raise ValueError("activity_flush_ms must be at least 100")
