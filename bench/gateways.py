@@ -1,8 +1,8 @@
 """`python -m bench.gateways`: one hot partition with four groups, through one gateway and through two.
 
 Clients spread evenly over the gateways, and each gateway leads two of the groups, so half of all fetches and
-acknowledgements are passed on. Told besides: what a call costs a gateway that serves it itself, and what one that is
-passed on costs both gateways together.
+acknowledgements are passed on, unless clients go on at the leader that they are told. Told besides: what a call costs a
+gateway that serves it itself, and what one that is passed on costs both gateways together.
 """
 
 import asyncio
@@ -60,8 +60,8 @@ def named_groups(topic: Topic, gateways: list[ServiceProcess]) -> dict[str, Serv
     return groups
 
 
-async def consume(url: str, topic: str, group: str, records: int) -> None:
-    queue = ShareQueue(url, topic, group)
+async def consume(url: str, topic: str, group: str, records: int, *, follow: bool = False) -> None:
+    queue = ShareQueue(url, topic, group, follow=follow)
     done = 0
     while done < records:
         count, token = await queue.fetch(BATCH)
@@ -70,14 +70,14 @@ async def consume(url: str, topic: str, group: str, records: int) -> None:
     await queue.close()
 
 
-async def throughput(gateways: list[ServiceProcess], records: int) -> float:
+async def throughput(gateways: list[ServiceProcess], records: int, *, follow: bool = False) -> float:
     """Records per second that four groups fetch and acknowledge, two consumers each."""
     topic = await make_topic(gateways[0].url, records)
     groups = named_groups(topic, gateways)
     started = time.perf_counter()
     await asyncio.gather(
         *(
-            consume(gateways[place % len(gateways)].url, topic.name, group, records // 2 - BATCH)
+            consume(gateways[place % len(gateways)].url, topic.name, group, records // 2 - BATCH, follow=follow)
             for group in groups
             for place in range(2)
         )
@@ -105,6 +105,7 @@ async def cpu_per_cycle(gateways: list[ServiceProcess], records: int) -> dict[st
 def main(rounds: int, records: int) -> None:
     """Measure and print."""
     rates: dict[int, list[float]] = {1: [], 2: []}
+    followed: list[float] = []
     costs: dict[str, list[float]] = {}
     for _ in range(rounds):
         for count, measured in rates.items():
@@ -115,6 +116,7 @@ def main(rounds: int, records: int) -> None:
                 gateways = [service for service in stack.services if service.name.startswith("gateway")]
                 measured.append(uvloop.run(throughput(gateways, records)))
                 if count > 1:
+                    followed.append(uvloop.run(throughput(gateways, records, follow=True)))
                     for what, cost in uvloop.run(cpu_per_cycle(gateways, records)).items():
                         costs.setdefault(what, []).append(cost)
     table = Table(title="one partition, four groups, eight consumers, batches of 100: medians")
@@ -124,6 +126,9 @@ def main(rounds: int, records: int) -> None:
     table.add_row("one gateway, records/s", f"{one:,.0f}")
     table.add_row("two gateways, records/s", f"{two:,.0f}")
     table.add_row("ratio", f"{two / one:.2f}")
+    told = statistics.median(followed)
+    table.add_row("two gateways, clients go on at the leader, records/s", f"{told:,.0f}")
+    table.add_row("ratio", f"{told / one:.2f}")
     for what, found in costs.items():
         table.add_row(f"gateways' CPU for fetch and acknowledge, {what}, ms", f"{statistics.median(found):.2f}")
     Console().print(table)

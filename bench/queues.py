@@ -52,12 +52,16 @@ def accepted(batches: Sequence[FetchedBatch]) -> list[Acknowledgement]:
 
 
 class ShareQueue:
-    """sharequeue over HTTP: fetch and acknowledge, or both in one call."""
+    """sharequeue over HTTP: fetch and acknowledge, or both in one call.
+
+    `follow`: go on at the gateway that leads, once one is told.
+    """
 
     name = "sharequeue"
 
-    def __init__(self, url: str, topic: str, group: str | None = None) -> None:
+    def __init__(self, url: str, topic: str, group: str | None = None, *, follow: bool = False) -> None:
         self._client = Client(url, deadline_s=60)
+        self._follow = follow
         self._topic = {"topic": topic}
         self._group = {"group": group or topic}
         self._topics = [topic]
@@ -86,6 +90,9 @@ class ShareQueue:
         response: FetchResponse = await self._client.call(apis.FETCH_RECORDS, request, path=self._group)
         if response.failed_count:
             raise RuntimeError(f"acknowledgements failed: {response.acknowledgement_results}")
+        if self._follow and response.leaders:
+            await self._client.close()
+            self._client = Client(response.leaders[0].url, deadline_s=60)
         values = [msgspec.json.decode(record.value) for batch in response.batches for record in batch.records or ()]
         return len(values), response.batches
 

@@ -13,6 +13,7 @@ from sharequeue.protocol.messages import (
     PageSize,
     PartitionError,
     PartitionIndex,
+    PartitionLeader,
     PlainText,
     Request,
     Response,
@@ -48,12 +49,13 @@ class MemberAssignment(Response):
 
 
 class ShareGroupHeartbeatResponse(Response):
-    """`assignment` absent: it is unchanged."""
+    """`assignment` absent: it is unchanged. `leaders`: of what is assigned, where there are several gateways."""
 
     member_id: str
     member_epoch: Count
     heartbeat_interval_ms: Count
     assignment: MemberAssignment | None = None
+    leaders: list[PartitionLeader] = []
 
 
 # Listing and describing

@@ -8,6 +8,7 @@ from sharequeue.protocol.messages import (
     Acknowledgement,
     AcknowledgementResult,
     PartitionError,
+    PartitionLeader,
     Request,
     Response,
     Topic,
@@ -361,6 +362,7 @@ class LeaderFetchResponse(Response):
     errors: list[PartitionError]
     acknowledgement_results: list[AcknowledgementResult]
     acquisition_lock_timeout_ms: int
+    leaders: list[PartitionLeader] = []
 
 
 class AcquiredEntry(Struct):

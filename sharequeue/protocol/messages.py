@@ -272,13 +272,25 @@ class PartitionError(Response):
     detail: str
 
 
+class PartitionLeader(Response):
+    """The gateway that leads a share-partition, and where other gateways reach it: asked there, a call saves a hop."""
+
+    topic: str
+    partition: int
+    node_id: str
+    url: str
+
+
 class FetchResponse(Response):
+    """`leaders`: of those partitions in `batches` that another gateway than the one asked leads."""
+
     member_id: str
     acquisition_lock_timeout_ms: int
     batches: list[FetchedBatch]
     acknowledgement_results: list[AcknowledgementResult]
     failed_count: int
     errors: list[PartitionError]
+    leaders: list[PartitionLeader] = []
 
 
 class AcknowledgeRequest(Request):

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.messages import AcknowledgementResult, PartitionError
+from sharequeue.protocol.messages import AcknowledgementResult, PartitionError, PartitionLeader
 from sharequeue_gateway.fetch import Acquisition, PartitionFault
 from sharequeue_gateway.record_log import RecordBatch
 
@@ -22,11 +22,13 @@ def fetch_answer(
     *,
     with_records: bool,
     passed_on: Sequence[msgspec.Raw] = (),
+    leaders: Sequence[PartitionLeader] = (),
 ) -> bytes:
     """Build the FetchResponse.
 
     Args:
         passed_on: entries of `batches` that other gateways made.
+        leaders: those gateways.
         lock_duration_ms: the group's lock duration, how long fresh locks last.
         with_records: False leaves the records out: the ranges alone.
     """
@@ -41,7 +43,7 @@ def fetch_answer(
             _encode(results),
             b',"failed_count":%d,"errors":' % failed_count,
             _encode([partition_error(fault) for fault in faults]),
-            b"}",
+            b',"leaders":%b}' % _encode(leaders) if leaders else b"}",
         )
     )
 

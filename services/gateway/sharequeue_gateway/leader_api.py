@@ -18,6 +18,7 @@ from sharequeue.protocol.messages import (
     AcknowledgeRequest,
     AcknowledgeResponse,
     Empty,
+    PartitionLeader,
     TopicPartitions,
 )
 from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
@@ -92,6 +93,7 @@ class LeaderApi:
         finally:
             waiting.close()
         failed_count = failed_of(results)
+        me = self._cluster.me
         body = fetch_answer(
             member_id,
             self._metadata.lock_duration_ms(group_id),
@@ -100,6 +102,10 @@ class LeaderApi:
             failed_count,
             faults,
             with_records=request.with_records,
+            leaders=[
+                PartitionLeader(topic=led.topic_name, partition=led.key.partition, node_id=me.node_id, url=me.url)
+                for led, *_ in acquired
+            ],
         )
         if waiting.ended:
             return Answer(body, headers=_ENDED)

@@ -10,6 +10,7 @@ import msgspec
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRequest, error_of
+from sharequeue.protocol.group_messages import ShareGroupHeartbeatResponse
 from sharequeue.protocol.internal import (
     CLIENT_HOST,
     CLIENT_ID,
@@ -17,9 +18,10 @@ from sharequeue.protocol.internal import (
     LeaveShareGroupResponse,
     ReleaseMemberResponse,
 )
-from sharequeue.protocol.messages import Empty
-from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH
+from sharequeue.protocol.messages import Empty, PartitionLeader
+from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH, SharePartitionKey
 from sharequeue.serving import Answer, Call
+from sharequeue.wire import encode
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.group_use import GroupUse
 from sharequeue_gateway.metadata import Metadata
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 
 MAX_CLIENT_ID_LENGTH: Final = 200
 GROUP_ID_NOT_FOUND: Final = 69
+_heartbeat: Final = msgspec.json.Decoder(ShareGroupHeartbeatResponse)
 _left: Final = msgspec.json.Decoder(LeaveShareGroupResponse)
 
 
@@ -47,8 +50,22 @@ class MembershipApi:
             CLIENT_ID: quote(client_id.encode("latin-1").decode("utf-8", "replace"), safe=""),
             CLIENT_HOST: client[0] if client else "",
         }
-        body = await self._metadata.forward(apis.SHARE_GROUP_HEARTBEAT, call.raw, headers=headers, group=group_of(call))
-        return Answer(body)
+        group_id = group_of(call)
+        body = await self._metadata.forward(apis.SHARE_GROUP_HEARTBEAT, call.raw, headers=headers, group=group_id)
+        return Answer(body if self._cluster.alone else self._with_leaders(group_id, body))
+
+    def _with_leaders(self, group_id: str, body: bytes) -> bytes:
+        """A heartbeat's answer and, where it assigns partitions, who leads these."""
+        answer = _heartbeat.decode(body)
+        if answer.assignment is None:
+            return body
+        for assigned in answer.assignment.topic_partitions:
+            for partition in assigned.partitions:
+                leader = self._cluster.leader_of(SharePartitionKey(group_id, assigned.topic_id, partition))
+                answer.leaders.append(
+                    PartitionLeader(topic=assigned.topic, partition=partition, node_id=leader.node_id, url=leader.url)
+                )
+        return encode(answer)
 
     async def leave(self, call: Call) -> Empty:
         """A member leaves; one that only fetched, without joining, has its session closed and its records released."""

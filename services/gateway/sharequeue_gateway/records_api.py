@@ -248,6 +248,7 @@ class RecordsApi:
             faults,
             with_records=request.with_records,
             passed_on=[raw for _, raw in found.passed_on],
+            leaders=found.leaders,
         )
         return Answer(body, headers=_headers(failed_count))
 

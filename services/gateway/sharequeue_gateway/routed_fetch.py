@@ -14,7 +14,7 @@ import msgspec
 
 from sharequeue.protocol.errors import BY_CODE, ApiError, RequestTimedOut
 from sharequeue.protocol.internal import AcquiredEntry, LeaderFetchRequest, LeaderFetchResponse
-from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest
+from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, PartitionLeader
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue.service import Clock
 from sharequeue.wire import encode
@@ -61,11 +61,12 @@ class Found:
     no more than that none failed.
     """
 
-    __slots__ = ("acquired", "faults", "lock_duration_ms", "passed_on", "results", "whole")
+    __slots__ = ("acquired", "faults", "leaders", "lock_duration_ms", "passed_on", "results", "whole")
 
     def __init__(self) -> None:
         self.acquired: Sequence[Acquisition] = ()
         self.passed_on: list[tuple[Node, msgspec.Raw]] = []
+        self.leaders: list[PartitionLeader] = []
         self.faults: list[PartitionFault] = []
         self.results: list[AcknowledgementResult] | None = None
         self.lock_duration_ms: int | None = None
@@ -85,6 +86,7 @@ class Found:
     def add(self, node: Node, answer: LeaderFetchResponse) -> None:
         """Add what another leader answered; results of acknowledgements where there are any."""
         self.passed_on += [(node, raw) for raw in answer.batches]
+        self.leaders += answer.leaders
         self.faults += [
             PartitionFault(fault.topic, fault.partition, ApiError(fault.detail, error=BY_CODE[fault.code]))
             for fault in answer.errors
