@@ -165,7 +165,8 @@ def _settled_by_another(known: Known, life: RecordLife, settlement: Settlement) 
         if one.status != "failed" and one.span.started_s < settlement.span.ended_s
     }
     for delivery in life.deliveries:
-        if known.without_redis(min(delivery.asked_s, settlement.span.started_s), settlement.span.ended_s):
+        first_s = min(delivery.asked_s, settlement.span.started_s)
+        if known.without_redis(first_s, max(delivery.span.ended_s, settlement.span.ended_s)):
             continue
         if delivery.count == settlement.count and delivery.member != settlement.member:
             if (settlement.kind, settlement.count, delivery.member) in so_already:

@@ -1,7 +1,6 @@
 """A history by record: what happened to each in each group, and how long a lock is surely held."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Place, Reset, Span
@@ -25,7 +24,7 @@ class Delivery(NamedTuple):
     fetch_id: str | None
     count: int
     asked_s: float
-    """When the first fetch of this id that brought this count was sent: its lock is not older."""
+    """When the first fetch of this id was sent, be it answered or not: the lock is not older, but may be as old."""
 
     def same_fetch(self, other: "Delivery") -> bool:
         return self.fetch_id is not None and (self.member, self.fetch_id) == (other.member, other.fetch_id)
@@ -71,23 +70,26 @@ class Known:
         self.let_go: dict[tuple[str, str], list[LetGo]] = defaultdict(list)
         for left in history.let_go:
             self.let_go[left.group, left.member].append(left)
-        for fetch in history.fetched:
+        self._asked_s: dict[tuple[str, str, str], float] = {}
+        """When each fetch id was first asked for, by (group, member, fetch id)."""
+        for fetch in sorted(history.fetched, key=lambda fetch: fetch.span):
             self._take_fetch(fetch)
         for acknowledge in history.acknowledged:
             self._take_acknowledge(acknowledge)
         for life in self.lives.values():
-            life.deliveries = _with_first_asked(life.deliveries)
+            life.deliveries.sort(key=lambda delivery: delivery.span.ended_s)
 
     def _take_fetch(self, fetch: Fetch) -> None:
         number = self.life_of(fetch.group, fetch.span)
+        asked_s = fetch.span.started_s
+        if fetch.fetch_id is not None:
+            asked_s = self._asked_s.setdefault((fetch.group, fetch.member, fetch.fetch_id), asked_s)
         for range_ in fetch.ranges:
             for place in range_.places():
                 if number is None:
                     self.between[fetch.group].add(place)
                     continue
-                delivery = Delivery(
-                    fetch.span, fetch.member, fetch.fetch_id, range_.delivery_count, fetch.span.started_s
-                )
+                delivery = Delivery(fetch.span, fetch.member, fetch.fetch_id, range_.delivery_count, asked_s)
                 self._life(fetch.group, number, place).deliveries.append(delivery)
 
     def _take_acknowledge(self, ack: Acknowledge) -> None:
@@ -139,21 +141,3 @@ class Known:
             if left.span.overlaps(delivery.asked_s, at_s):
                 return 0
         return until_s
-
-
-def _with_first_asked(deliveries: Sequence[Delivery]) -> list[Delivery]:
-    ordered = sorted(deliveries)
-    first: dict[tuple[str, str, int], float] = {}
-    for delivery in ordered:
-        if delivery.fetch_id is not None:
-            name = (delivery.member, delivery.fetch_id, delivery.count)
-            first.setdefault(name, delivery.asked_s)
-    return sorted(
-        (
-            delivery._replace(asked_s=first[delivery.member, delivery.fetch_id, delivery.count])
-            if delivery.fetch_id is not None
-            else delivery
-            for delivery in ordered
-        ),
-        key=lambda delivery: delivery.span.ended_s,
-    )

@@ -37,6 +37,9 @@ class Told:
         ranges = (Range(TOPIC, 0, first, last, count, values),)
         self.history.fetched.append(Fetch(self.span(), group, member, fetch_id, "gateway-0", Outcome.OK, ranges))
 
+    def fetch_without_an_answer(self, member: str, fetch_id: str) -> None:
+        self.history.fetched.append(Fetch(self.span(), GROUP, member, fetch_id, "gateway-0", Outcome.UNKNOWN))
+
     def acknowledge(
         self, member: str, first: int, last: int, count: int, *kinds: str, status: str = "applied", group: str = GROUP
     ) -> None:
@@ -105,6 +108,18 @@ def a_fetch_is_repeated(told: Told) -> None:
     told.acknowledge("a", 0, 0, 1, "accept", status="ignored")
 
 
+def the_lock_is_of_the_fetch_that_got_no_answer(told: Told) -> None:
+    """The repeat tells what the first one acquired, whose lock ends that much earlier."""
+    told.produce(10)
+    told.fetch_without_an_answer("a", "f")
+    told.wait(LOCK_S / 2)
+    told.fetch("a", 0, 0, 1, fetch_id="f")
+    told.wait(LOCK_S / 2)
+    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
 def an_acknowledgement_is_repeated(told: Told) -> None:
     told.produce(10)
     told.fetch("a", 0, 0, 1)
@@ -169,6 +184,19 @@ def a_later_count_is_lost_without_redis(told: Told) -> None:
     told.acknowledge("c", 0, 0, 1, "accept")
 
 
+def a_renewed_count_is_lost_without_redis(told: Told) -> None:
+    """What was renewed comes to another member under the same count, long after the renewal."""
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.acknowledge("a", 0, 0, 1, "renew")
+    told.wait(LOCK_S)
+    lost_s = told.now_s
+    told.wait(0.2)
+    told.history.without_redis.append(Span(lost_s, told.now_s))
+    told.fetch("b", 0, 0, 1)
+    told.acknowledge("b", 0, 0, 1, "accept")
+
+
 def what_is_finished_is_passed_over(told: Told) -> None:
     """The lock of a range has ended; its first record was finished by another member, the second came back."""
     told.produce(10, 11)
@@ -187,6 +215,7 @@ SOUND: tuple[Story, ...] = (
     delivered_again_after_the_lock,
     delivered_again_after_the_session,
     a_fetch_is_repeated,
+    the_lock_is_of_the_fetch_that_got_no_answer,
     an_acknowledgement_is_repeated,
     an_accept_is_repeated_on_the_way,
     dead_after_the_limit,
@@ -194,5 +223,6 @@ SOUND: tuple[Story, ...] = (
     begun_anew,
     locks_lost_without_redis,
     a_later_count_is_lost_without_redis,
+    a_renewed_count_is_lost_without_redis,
     what_is_finished_is_passed_over,
 )

@@ -159,6 +159,17 @@ def a_holder_is_refused(told: Told) -> None:
     told.acknowledge("b", 0, 0, 2, "accept")
 
 
+def a_holder_is_refused_after_a_repeated_fetch(told: Told) -> None:
+    told.produce(10)
+    told.fetch_without_an_answer("a", "f")
+    told.fetch("a", 0, 0, 1, fetch_id="f")
+    told.wait(LOCK_S / 2)
+    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+    told.acknowledge("b", 0, 0, 2, "accept")
+
+
 def a_holder_is_told_that_it_is_finished(told: Told) -> None:
     told.produce(10)
     told.fetch("a", 0, 0, 1)
@@ -189,6 +200,14 @@ def delivered_after_it_was_accepted(told: Told) -> None:
 def accepted_by_who_does_not_hold_it(told: Told) -> None:
     told.produce(10)
     told.fetch("a", 0, 0, 1)
+    told.acknowledge("b", 0, 0, 1, "accept")
+
+
+def renewed_by_who_does_not_hold_it(told: Told) -> None:
+    told.produce(10)
+    told.acknowledge("a", 0, 0, 1, "renew")
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 1)
     told.acknowledge("b", 0, 0, 1, "accept")
 
 
@@ -280,11 +299,13 @@ PLANTED: tuple[tuple[str, Story], ...] = (
     ("exclusive", a_renewed_lock_is_broken),
     ("exclusive", a_refused_release_is_no_release),
     ("holder", a_holder_is_refused),
+    ("holder", a_holder_is_refused_after_a_repeated_fetch),
     ("holder", a_holder_is_told_that_it_is_finished),
     ("stale", accepted_twice_by_two_holders),
     ("settled", accepted_and_rejected),
     ("settled", delivered_after_it_was_accepted),
     ("owner", accepted_by_who_does_not_hold_it),
+    ("owner", renewed_by_who_does_not_hold_it),
     ("stale", a_zombie_releases),
     ("finished", never_delivered),
     ("finished", a_group_lags),
