@@ -152,6 +152,7 @@ class History:
             for produce in self.produced
             if produce.topic == topic and (partition, offset) in produce.places
         ]
+        repeated = set()
         for fetch in self.fetched:
             if fetch.group != group:
                 continue
@@ -160,6 +161,12 @@ class History:
                 if place in range_.places():
                     bounds = f"{range_.first_offset}-{range_.last_offset}"
                     lines.append((fetch.span, f"delivered to {who}: {bounds} count {range_.delivery_count}"))
+                    repeated.add((group, fetch.member, fetch.fetch_id))
+        lines += [
+            (fetch.span, f"asked for by {fetch.member} via {fetch.gateway} fetch_id={fetch.fetch_id}: {fetch.outcome}")
+            for fetch in self.fetched
+            if not fetch.ranges and fetch.fetch_id and (fetch.group, fetch.member, fetch.fetch_id) in repeated
+        ]
         for ack in self.acknowledged:
             if ack.group == group and any(place == touched for touched, _ in ack.places()):
                 bounds = f"{ack.first_offset}-{ack.last_offset} count {ack.delivery_count}"

@@ -330,9 +330,10 @@ def test_a_planted_violation_is_noticed(rule: str, story: Story) -> None:
 
 def test_a_report_tells_what_touched_the_record() -> None:
     told = Told()
-    two_holders(told)
+    a_holder_is_refused_after_a_repeated_fetch(told)
     (violation, *_) = check(told.end())
     assert isinstance(violation, Violation)
     text = report(told.history, [violation])
+    assert "asked for by a via gateway-0 fetch_id=f: unknown" in text
     assert "delivered to a via gateway-0" in text
     assert "accept by b via gateway-1" in text
