@@ -1,20 +1,39 @@
-"""What a gateway knows of topics, when applying the change feed fails half-way."""
+"""What a gateway knows of topics and group settings: changes that the feed tells of while answers are awaited, and when
+applying them fails half-way.
+"""
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from sharequeue_gateway.metadata import Metadata
 
 from sharequeue.coordinators import CoordinatorClient
-from sharequeue.protocol import messages
+from sharequeue.protocol import apis, messages
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.internal import MetadataChangesResponse
+from sharequeue.protocol.errors import ApiError, UnknownTopicOrPartition
+from sharequeue.protocol.internal import (
+    DescribeTopicsResponse,
+    InitializeSharePartitionsResponse,
+    MetadataChangesResponse,
+    ShardOwner,
+    ShardsResponse,
+)
+from sharequeue.protocol.shards import CLUSTER_SHARD
+from sharequeue.wire import encode
+
+LIMIT = "share.delivery.count.limit"
 
 
 def described(name: str, topic_id: str, partitions: int = 1) -> messages.Topic:
     return messages.Topic(name=name, topic_id=topic_id, partitions=partitions, config={"max.message.bytes": "1000"})
+
+
+def changes_of(version: int, **told: Any) -> MetadataChangesResponse:
+    return MetadataChangesResponse(version=version, **told)
 
 
 async def without_a_coordinator() -> tuple[CoordinatorClient, Metadata]:
@@ -23,8 +42,8 @@ async def without_a_coordinator() -> tuple[CoordinatorClient, Metadata]:
         free.bind(("127.0.0.1", 0))
         client = CoordinatorClient(f"http://127.0.0.1:{free.getsockname()[1]}", "group", deadline_s=0.2)
     metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
-    await metadata._apply(MetadataChangesResponse(version=5))
-    metadata.learn(described("orders", "id-1"))
+    await metadata._apply(changes_of(5))
+    metadata._learn(described("orders", "id-1"))
     return client, metadata
 
 
@@ -34,7 +53,7 @@ def test_a_reset_that_fails_forgets_nothing() -> None:
         gone: list[str] = []
         metadata.on_topic_deleted = gone.append
         with pytest.raises(ApiError):
-            await metadata._apply(MetadataChangesResponse(version=9, reset=True))
+            await metadata._apply(changes_of(9, reset=True))
         assert metadata._version == 5
         assert metadata.known_topic("orders") is metadata.known_topic_id("id-1") is not None
         assert gone == []
@@ -49,7 +68,7 @@ def test_changes_that_fail_half_way_are_applied_again() -> None:
     async def run() -> None:
         client, metadata = await without_a_coordinator()
         metadata._configs["g"] = ShareGroupConfig()
-        changes = MetadataChangesResponse(version=7, topics=[described("orders", "id-1", 3)], group_ids=["g"])
+        changes = changes_of(7, topics=[described("orders", "id-1", 3)], group_ids=["g"])
         with pytest.raises(ApiError):
             await metadata._apply(changes)
         assert metadata._version == 5
@@ -61,3 +80,193 @@ def test_changes_that_fail_half_way_are_applied_again() -> None:
         await client.close()
 
     asyncio.run(run())
+
+
+# Answers that are awaited while the feed tells of a change
+
+
+class Question:
+    """What the group coordinator is asked; the test answers when it wants to."""
+
+    def __init__(self, call: str) -> None:
+        self.call = call
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+class Coordinator:
+    """The wire's other end: metadata that heard of version 5 asks here."""
+
+    def __init__(self) -> None:
+        self._url = ""
+        self._questions: asyncio.Queue[Question] = asyncio.Queue()
+
+    async def asked(self, api: apis.Api) -> asyncio.Future[Any]:
+        """Wait for the next question, which is to be this call. Returns: where its answer goes."""
+        question = await asyncio.wait_for(self._questions.get(), 5)
+        assert question.call == f"{api.method} {api.path.format(topic='orders', group='g')}"
+        return question.answer
+
+    async def told(self, api: apis.Api, answer: Any) -> None:
+        """Answer the next question, which is to be this call."""
+        (await self.asked(api)).set_result(answer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                line, *headers = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                lengths = [header[16:] for header in headers if header.startswith("Content-Length: ")]
+                await reader.readexactly(int(lengths[0]) if lengths else 0)
+                body = encode(await self._answer(line.rpartition(" ")[0]))
+                head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+                writer.write(head + body)
+        writer.close()
+
+    async def _answer(self, call: str) -> Any:
+        if call == f"{apis.SHARDS.method} {apis.SHARDS.path}":
+            owners = [ShardOwner(shard=n, node_id="a", url=self._url, owner_epoch=1) for n in (CLUSTER_SHARD, 0)]
+            return ShardsResponse(shards=owners, count=1)
+        question = Question(call)
+        self._questions.put_nowait(question)
+        return await question.answer
+
+
+def run(work: Callable[[Coordinator, Metadata], Awaitable[None]], version: int = 5) -> None:
+    async def main() -> None:
+        coordinator = Coordinator()
+        listening = await asyncio.start_server(coordinator._serve, "127.0.0.1", 0)
+        coordinator._url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        client = CoordinatorClient(coordinator._url, "group")
+        metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
+        if version >= 0:
+            await metadata._apply(changes_of(version))
+        try:
+            await work(coordinator, metadata)
+        finally:
+            await client.close()
+            listening.close()
+
+    asyncio.run(main())
+
+
+OLD = DescribeTopicsResponse(topics=[described("orders", "id-1"), described("other", "id-2")])
+GONE = DescribeTopicsResponse(topics=[])
+GROWN = DescribeTopicsResponse(topics=[described("orders", "id-1", 3)])
+MADE_ANEW = DescribeTopicsResponse(topics=[described("orders", "id-3", 3)])
+
+
+@pytest.mark.parametrize(
+    ("told", "now"),
+    [
+        pytest.param({"deleted_topic_ids": ["id-1"]}, GONE, id="deleted"),
+        pytest.param({"topics": GROWN.topics}, GROWN, id="altered"),
+        pytest.param({"deleted_topic_ids": ["id-1"], "topics": MADE_ANEW.topics}, MADE_ANEW, id="made anew"),
+        pytest.param({"topics": GROWN.topics}, GONE, id="altered, then deleted before it is asked again"),
+    ],
+)
+@pytest.mark.parametrize("by_id", [False, True], ids=["by name", "by id"])
+def test_a_topic_that_changes_while_it_is_asked_for_is_asked_for_again(
+    told: dict[str, Any], now: DescribeTopicsResponse, by_id: bool
+) -> None:
+    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+        asking = asyncio.create_task(metadata.topics_by_id(["id-1", "id-2"]) if by_id else metadata.refresh("orders"))
+        answer = await coordinator.asked(apis.DESCRIBE_TOPICS)
+        await metadata._apply(changes_of(6, **told))
+        assert metadata.known_topic("orders") is None
+        answer.set_result(OLD)
+        await coordinator.told(apis.DESCRIBE_TOPICS, now)
+        await asking
+        known = [topic for topic in metadata.topics() if topic.name == "orders"]
+        assert [(topic.topic_id, topic.partitions) for topic in known] == [
+            (topic.topic_id, topic.partitions) for topic in now.topics
+        ]
+        assert metadata.known_topic("orders") is next(iter(known), None)
+        assert metadata.known_topic_id("id-2") is not None, "what did not change is taken from the first answer"
+
+    run(work)
+
+
+def test_a_topic_that_is_deleted_while_it_is_asked_for_is_not_there() -> None:
+    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+        asking = asyncio.create_task(metadata.topic("orders"))
+        answer = await coordinator.asked(apis.DESCRIBE_TOPICS)
+        await metadata._apply(changes_of(6, deleted_topic_ids=["id-1"]))
+        answer.set_result(OLD)
+        await coordinator.told(apis.DESCRIBE_TOPICS, GONE)
+        with pytest.raises(UnknownTopicOrPartition):
+            await asking
+
+    run(work)
+
+
+@pytest.mark.parametrize("api", [apis.CREATE_TOPIC, apis.UPDATE_TOPIC], ids=["made", "altered"])
+def test_a_topic_that_is_deleted_before_its_making_or_change_is_answered_is_not_known(api: apis.Api) -> None:
+    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+        path = {"topic": "orders"} if api is apis.UPDATE_TOPIC else {}
+        changing = asyncio.create_task(metadata.change_topic(api, b"{}", **path))
+        answer = await coordinator.asked(api)
+        await metadata._apply(changes_of(6, deleted_topic_ids=["id-1"]))
+        answer.set_result(described("orders", "id-1"))
+        assert b'"id-1"' in await changing
+        assert metadata.known_topic("orders") is metadata.known_topic_id("id-1") is None
+
+    run(work)
+
+
+@pytest.mark.parametrize("told", [{"group_ids": ["g"]}, {"reset": True}], ids=["a change", "a reset"])
+@pytest.mark.parametrize("initialize", [True, False], ids=["initialised", "asked for"])
+def test_settings_that_change_while_they_are_asked_for_are_asked_for_again(
+    told: dict[str, Any], initialize: bool
+) -> None:
+    """And once more if they change again meanwhile."""
+
+    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+        asking: asyncio.Task[Any]
+        if initialize:
+            asking = asyncio.create_task(metadata.initialize("g", {"id-1": [0]}))
+            answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
+            old: Any = InitializeSharePartitionsResponse(config={LIMIT: "3"}, topics=[])
+        else:
+            asking = asyncio.create_task(metadata.learn_config("g"))
+            answer = await coordinator.asked(apis.GET_SHARE_GROUP_CONFIG)
+            old = {LIMIT: "3"}
+        await metadata._apply(changes_of(6, **told))
+        answer.set_result(old)
+        answer = await coordinator.asked(apis.GET_SHARE_GROUP_CONFIG)
+        await metadata._apply(changes_of(7, **told))
+        answer.set_result({LIMIT: "4"})
+        await coordinator.told(apis.GET_SHARE_GROUP_CONFIG, {LIMIT: "5"})
+        await asking
+        config = metadata.config("g")
+        assert config is not None
+        assert config.delivery_count_limit == 5
+
+    run(work)
+
+
+def test_what_others_ask_for_meanwhile_is_kept() -> None:
+    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+        asking = asyncio.create_task(metadata.learn_config("g"))
+        answer = await coordinator.asked(apis.GET_SHARE_GROUP_CONFIG)
+        await metadata._apply(changes_of(6, group_ids=["h"], deleted_topic_ids=["id-1"]))
+        answer.set_result({LIMIT: "3"})
+        assert (await asking).delivery_count_limit == 3
+
+    run(work)
+
+
+def test_what_was_asked_for_before_the_feed_is_asked_for_again_when_it_begins() -> None:
+    """Its first answer says only from which version on it tells."""
+
+    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+        asking = asyncio.create_task(metadata.topic("orders"))
+        await coordinator.told(apis.DESCRIBE_TOPICS, OLD)
+        await asking
+        applying = asyncio.create_task(metadata._apply(changes_of(6)))
+        await coordinator.told(apis.DESCRIBE_TOPICS, GROWN)
+        await applying
+        topic = metadata.known_topic("orders")
+        assert topic is not None
+        assert topic.partitions == 3
+        assert metadata.known_topic("other") is None
+
+    run(work, version=-1)

@@ -1,14 +1,17 @@
 """What this gateway knows of topics and group settings: a cache that the group coordinator's change feed keeps true.
 
-With the group coordinator away, what is known goes on being served.
+The feed tells only once that something changed. An answer that is awaited meanwhile may be older than that: what it says
+of what changed is not kept, and asked for again. With the group coordinator away, what is known goes on being served.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
@@ -33,6 +36,8 @@ FEED_WAIT_MS = 20_000
 DEFAULT_LOCK_DURATION_MS = 30_000
 AWAY_DEADLINE_S = 1.0
 
+_decode_topic: Final = msgspec.json.Decoder(messages.Topic).decode
+
 
 class Topic:
     """A topic as the gateway uses it."""
@@ -47,6 +52,23 @@ class Topic:
         self.max_message_bytes = int(topic.config["max.message.bytes"])
 
 
+class Changed:
+    """The topic ids and group ids that the feed told of since this was made."""
+
+    __slots__ = ("_all", "_ids")
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._all = False
+
+    def __contains__(self, topic_or_group_id: str) -> bool:
+        return self._all or topic_or_group_id in self._ids
+
+    def note(self, changes: MetadataChangesResponse) -> None:
+        self._all |= changes.reset
+        self._ids.update((topic.topic_id for topic in changes.topics), changes.deleted_topic_ids, changes.group_ids)
+
+
 class Metadata:
     """Topics by name and id, and group settings, asked for once and then followed by the change feed."""
 
@@ -59,6 +81,8 @@ class Metadata:
         self._configs: dict[str, ShareGroupConfig] = {}
         self._version = -1
         self._heard_at = 0.0
+        self._awaiting: dict[Changed, None] = {}
+        """What changed while each of the answers that are awaited now was."""
         self.on_topic_deleted: Callable[[str], None] = lambda topic_id: None
         self.on_generation: Callable[[int], None] = lambda generation: None
         """Called with the number of the gateways' generation that the group coordinator speaks of."""
@@ -102,8 +126,17 @@ class Metadata:
         """Make a topic of one partition, or take the one that somebody made at the same time."""
         request = messages.CreateTopicRequest(name=name, config=dict(config))
         with contextlib.suppress(TopicAlreadyExists):
-            self.learn(await self._call(apis.CREATE_TOPIC, request))
+            await self.change_topic(apis.CREATE_TOPIC, request, deadline_s=self._deadline_s())
         return await self.topic(name)
+
+    async def change_topic(self, api: apis.Api, request: Any, *, deadline_s: float | None = None, **path: str) -> bytes:
+        """Pass on what makes or changes a topic. Returns: the answer's body, which describes it."""
+        with self._noting_changes() as changed:
+            body = await self._coordinator.exchange(api, request, key=CLUSTER, path=path, deadline_s=deadline_s)
+        topic = _decode_topic(body)
+        if topic.topic_id not in changed:
+            self._learn(topic)
+        return body
 
     async def topics_by_id(self, topic_ids: list[str]) -> None:
         """Learn of topics that are known by id alone."""
@@ -127,14 +160,21 @@ class Metadata:
 
     async def _ask(self, request: DescribeTopicsRequest) -> set[str]:
         """Returns: the ids of the topics found, which are known now."""
-        response: DescribeTopicsResponse = await self._call(apis.DESCRIBE_TOPICS, request)
-        return {self.learn(topic).topic_id for topic in response.topics}
+        found: set[str] = set()
+        while request.names or request.topic_ids:
+            with self._noting_changes() as changed:
+                response: DescribeTopicsResponse = await self._call(apis.DESCRIBE_TOPICS, request)
+            outdated = [topic.name for topic in response.topics if topic.topic_id in changed]
+            for topic in response.topics:
+                if topic.topic_id not in changed:
+                    self._learn(topic)
+                    found.add(topic.topic_id)
+            request = DescribeTopicsRequest(names=outdated)
+        return found
 
-    def learn(self, described: messages.Topic) -> Topic:
-        """Keep what an answer of the group coordinator told of a topic."""
+    def _learn(self, described: messages.Topic) -> None:
         topic = Topic(described)
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
-        return topic
 
     def forget(self, topic_id: str) -> None:
         """A topic is gone."""
@@ -164,17 +204,24 @@ class Metadata:
                 for topic_id, partitions in partitions_by_topic_id.items()
             ],
         )
-        response: InitializeSharePartitionsResponse = await self._call(
-            apis.INITIALIZE_SHARE_PARTITIONS, request, key=group_id
-        )
-        self._configs[group_id] = share_group_config(group_id, response.config, self._kafka_defaults)
+        with self._noting_changes() as changed:
+            response: InitializeSharePartitionsResponse = await self._call(
+                apis.INITIALIZE_SHARE_PARTITIONS, request, key=group_id
+            )
+        if group_id in changed:
+            await self.learn_config(group_id)
+        else:
+            self._configs[group_id] = share_group_config(group_id, response.config, self._kafka_defaults)
         return response
 
     async def learn_config(self, group_id: str) -> ShareGroupConfig:
         """Ask for a group's settings."""
-        values = await self._call(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
-        config = self._configs[group_id] = share_group_config(group_id, values, self._kafka_defaults)
-        return config
+        while True:
+            with self._noting_changes() as changed:
+                values = await self._call(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
+            if group_id not in changed:
+                config = self._configs[group_id] = share_group_config(group_id, values, self._kafka_defaults)
+                return config
 
     # Changes
 
@@ -185,10 +232,22 @@ class Metadata:
     async def _call(
         self, api: apis.Api, request: Any = None, *, key: str = CLUSTER, path: Mapping[str, Any] | None = None
     ) -> Any:
-        """Ask the group coordinator; while it is known to be away not for long: a client waits for the answer."""
-        away = self._version >= 0 and not self.reachable()
-        deadline_s = AWAY_DEADLINE_S if away else None
-        return await self._coordinator.call(api, request, key=key, path=path, deadline_s=deadline_s)
+        """Ask the group coordinator."""
+        return await self._coordinator.call(api, request, key=key, path=path, deadline_s=self._deadline_s())
+
+    def _deadline_s(self) -> float | None:
+        """While the group coordinator is known to be away it is not asked for long: a client waits for the answer."""
+        return AWAY_DEADLINE_S if self._version >= 0 and not self.reachable() else None
+
+    @contextlib.contextmanager
+    def _noting_changes(self) -> Iterator[Changed]:
+        """What changes while an answer is awaited."""
+        changed = Changed()
+        self._awaiting[changed] = None
+        try:
+            yield changed
+        finally:
+            del self._awaiting[changed]
 
     async def follow(self) -> None:
         """Follow the change feed for ever."""
@@ -209,17 +268,20 @@ class Metadata:
 
     async def _apply(self, changes: MetadataChangesResponse) -> None:
         """Take over what changed. What fails half-way is applied again: the version is set last."""
-        if self._version >= 0:
-            if changes.reset:
-                await self._learn_anew()
-            for topic in changes.topics:
-                if topic.topic_id in self._by_id:
-                    self.learn(topic)
-            for topic_id in changes.deleted_topic_ids:
-                self.forget(topic_id)
-            for group_id in list(self._configs) if changes.reset else changes.group_ids:
-                if group_id in self._configs:
-                    self.on_group_changed(group_id, await self.learn_config(group_id))
+        if self._version < 0:  # nobody told what changed of that which was asked for before
+            changes = MetadataChangesResponse(version=changes.version, reset=True)
+        for changed in self._awaiting:
+            changed.note(changes)
+        if changes.reset:
+            await self._learn_anew()
+        for topic in changes.topics:
+            if topic.topic_id in self._by_id:
+                self._learn(topic)
+        for topic_id in changes.deleted_topic_ids:
+            self.forget(topic_id)
+        for group_id in list(self._configs) if changes.reset else changes.group_ids:
+            if group_id in self._configs:
+                self.on_group_changed(group_id, await self.learn_config(group_id))
         self._version = changes.version
 
     async def _learn_anew(self) -> None:

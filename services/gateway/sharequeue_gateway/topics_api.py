@@ -30,7 +30,6 @@ from sharequeue_gateway.records_api import group_of
 from sharequeue_gateway.routing import Partitions, Routing
 
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
-_topic: Final = msgspec.json.Decoder(messages.Topic)
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 
 
@@ -42,9 +41,7 @@ class TopicsApi:
         self._record_log = record_log
 
     async def create_topic(self, call: Call) -> Answer:
-        body = await self._metadata.forward(apis.CREATE_TOPIC, call.raw)
-        self._metadata.learn(_topic.decode(body))
-        return Answer(body)
+        return Answer(await self._metadata.change_topic(apis.CREATE_TOPIC, call.raw))
 
     async def list_topics(self, call: Call) -> Answer:
         return Answer(await self._metadata.forward(apis.LIST_TOPICS, call.request))
@@ -68,9 +65,7 @@ class TopicsApi:
         )
 
     async def update_topic(self, call: Call) -> Answer:
-        body = await self._metadata.forward(apis.UPDATE_TOPIC, call.raw, topic=call.path["topic"])
-        self._metadata.learn(_topic.decode(body))
-        return Answer(body)
+        return Answer(await self._metadata.change_topic(apis.UPDATE_TOPIC, call.raw, topic=call.path["topic"]))
 
     async def delete_topic(self, call: Call) -> Empty:
         topic = await self._metadata.topic(call.path["topic"])
