@@ -17,7 +17,14 @@ import asyncpg
 from sharequeue import background
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidRequest, RequestTimedOut, StorageError, UnknownTopicOrPartition
-from sharequeue_gateway.record_log import AppendResult, DeadLetterRow, IdempotencyKey, PartitionAppend, store
+from sharequeue_gateway.record_log import (
+    AppendResult,
+    DeadLetterRow,
+    IdempotencyKey,
+    PartitionAppend,
+    dead_letter_store,
+    store,
+)
 from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.connections import LEAST_S, LOST, Connections
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -308,7 +315,7 @@ class Appender:
         append_id = uuid.uuid4()
         place = (topic_id, partition)
         async with self._connections.lend(self._deadline_s) as connection, connection.transaction():
-            new = await store.take_dead_letter_keys(connection, [row.key for row in rows])
+            new = await dead_letter_store.take_keys(connection, [row.key for row in rows])
             wanted = [row for row in rows if row.key in new]
             if not wanted:
                 return 0

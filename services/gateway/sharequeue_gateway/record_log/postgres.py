@@ -22,6 +22,7 @@ from sharequeue_gateway.record_log import (
     PartitionAppend,
     ReadResult,
     TopicPartition,
+    dead_letter_store,
     nobody,
     purging,
     store,
@@ -126,22 +127,22 @@ class PostgresRecordLog:
             raise StorageError(f"dead letters cannot be written: {fault!r}") from fault
 
     async def dead_letters_written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
-        written: set[DeadLetterKey] = await self._query(store.known_dead_letter_keys, keys)
+        written: set[DeadLetterKey] = await self._query(dead_letter_store.known_keys, keys)
         return written
 
     async def parked_dead_letters(
         self, group_id: str, limit: int, after: ParkedDeadLetter | None
     ) -> Sequence[ParkedDeadLetter]:
-        parked: list[ParkedDeadLetter] = await self._query(store.parked, group_id, limit, after)
+        parked: list[ParkedDeadLetter] = await self._query(dead_letter_store.parked, group_id, limit, after)
         return parked
 
     async def unpark_dead_letters(self, keys: Sequence[DeadLetterKey]) -> None:
-        await self._query(store.unpark, keys)
+        await self._query(dead_letter_store.unpark, keys)
 
     async def forget_dead_letters(
         self, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
     ) -> None:
-        await self._query(store.forget_dead_letter_keys, source, state_epoch, first_offset, last_offset)
+        await self._query(dead_letter_store.forget_keys, source, state_epoch, first_offset, last_offset)
 
     async def park_dead_letters(self, rows: Sequence[DeadLetterRow]) -> None:
         values = [
@@ -156,10 +157,10 @@ class PostgresRecordLog:
             )
             for row in rows
         ]
-        await self._query(store.park, values)
+        await self._query(dead_letter_store.park, values)
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]:
-        counts: dict[TopicPartition, int] = await self._query(store.parked_counts, group_id)
+        counts: dict[TopicPartition, int] = await self._query(dead_letter_store.parked_counts, group_id)
         return counts
 
     # Read
