@@ -44,3 +44,8 @@ def places(answer: dict) -> set[tuple[int, int]]:
         for batch in answer["batches"]
         for offset in range(batch["first_offset"], batch["last_offset"] + 1)
     }
+
+
+def dead_letters(client: httpx.Client, group: str) -> list[dict]:
+    response = client.get(f"/v1/topics/dlq.{group}/partitions/0/records")
+    return [] if response.status_code == 404 else response.json()["records"]

@@ -22,6 +22,20 @@ def sql(database_url: str, statement: str, *arguments: Any) -> list[tuple[Any, .
 
 
 @contextmanager
+def locked(database_url: str, table: str) -> Iterator[Callable[[], bool]]:
+    """While this lasts nobody reads or writes a table; yields whether a gateway waits for it, but to purge it."""
+    waits = """SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND
+               wait_event_type = 'Lock' AND application_name LIKE 'sharequeue-gateway%' AND query NOT LIKE '%DELETE%')"""
+    with asyncio.Runner() as runner:
+        connection = runner.run(asyncpg.connect(database_url))
+        try:
+            runner.run(connection.execute(f"BEGIN; LOCK TABLE {table}"))
+            yield lambda: bool(sql(database_url, waits)[0][0])
+        finally:
+            runner.run(connection.close())
+
+
+@contextmanager
 def refused_dead_letters(database_url: str, group: str, *offsets: int) -> Iterator[None]:
     """While this lasts the database takes no dead letters of these offsets from the group."""
     which = ", ".join(map(str, offsets))

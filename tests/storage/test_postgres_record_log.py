@@ -6,11 +6,11 @@ import time
 import uuid
 
 import pytest
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import dead_letter_store, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
-from sharequeue.protocol.errors import UnknownTopicOrPartition
+from sharequeue.protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import (
@@ -200,12 +200,60 @@ async def test_a_dead_letter_that_is_forgotten_can_be_written_again(module_datab
         assert await read_all(log, target, offset=4) == [["g", 0, 5]]
 
 
+async def test_an_earlier_leader_writes_no_dead_letters_once_a_later_one_has(module_database: str) -> None:
+    """It was paused for so long that the later one has archived them, and their keys are gone."""
+    source, target = new_topic(), new_topic()
+    rows = [dead_letter(source, offset) for offset in range(2)]
+    async with PostgresRecordLogs(module_database).open() as log:
+        await log.append_dead_letters(target, 0, rows[:1], leader_epoch=7)
+        await log.append_dead_letters(target, 0, rows, leader_epoch=9)
+        await log.forget_dead_letters(rows[0].source, 0, 0, 1)
+        with pytest.raises(NotLeaderOrFollower) as refused:
+            await log.append_dead_letters(target, 0, rows, leader_epoch=8)
+        assert refused.value.definite
+        with pytest.raises(NotLeaderOrFollower):
+            await log.park_dead_letters(rows, 8)
+        assert await read_all(log, target) == [["g", 0, 5], ["g", 1, 5]]
+        assert (source, 0) not in await log.parked_counts("g")
+        others = [dead_letter(source, 0, group_id="h")]
+        assert await log.append_dead_letters(target, 0, others, leader_epoch=3) == 1, "its writers are others"
+        assert await log.append_dead_letters(target, 0, rows, leader_epoch=9) == 2, "nobody kept their keys"
+
+
+async def test_a_leader_that_parked_dead_letters_fences_earlier_ones_too(module_database: str) -> None:
+    source, target = new_topic(), new_topic()
+    rows = [dead_letter(source, 0)]
+    async with PostgresRecordLogs(module_database).open() as log:
+        await log.park_dead_letters(rows, 9)
+        with pytest.raises(NotLeaderOrFollower):
+            await log.append_dead_letters(target, 0, rows, leader_epoch=8)
+
+
+async def test_an_earlier_leader_that_writes_at_the_same_time_comes_first_or_not_at_all(module_database: str) -> None:
+    """Its transaction is open when a later leader begins: that one waits, and finds what was written."""
+    source, target = new_topic(), new_topic()
+    rows = [dead_letter(source, 0)]
+    async with session(module_database) as earlier, PostgresRecordLogs(module_database).open() as log:
+        async with earlier.transaction():
+            await dead_letter_store.lead(earlier, rows[0].source, 8)
+            await dead_letter_store.take_keys(earlier, [row.key for row in rows])
+            later = asyncio.create_task(log.append_dead_letters(target, 0, rows, leader_epoch=9))
+            async with session(module_database) as admin:
+                waits = """SELECT count(*) FROM pg_stat_activity
+                           WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+                while not await admin.fetchval(waits):
+                    assert not later.done()
+        assert await later == 0
+
+
 async def test_parked_dead_letters_are_kept_once_and_counted(module_database: str) -> None:
     one, two = new_topic(), new_topic()
     group = new_topic()
     async with PostgresRecordLogs(module_database).open() as log:
         rows = [dead_letter(one, offset, group_id=group) for offset in range(3)]
-        await log.park_dead_letters(rows)
-        await log.park_dead_letters([*rows, dead_letter(two, 0, group_id=group), dead_letter(one, 9, group_id="other")])
+        for _ in range(2):
+            await log.park_dead_letters(rows, 1)
+        await log.park_dead_letters([dead_letter(two, 0, group_id=group)], 1)
+        await log.park_dead_letters([dead_letter(one, 9, group_id="other")], 1)
         assert await log.parked_counts(group) == {(one, 0): 3, (two, 0): 1}
         assert await log.parked_counts("nobody") == {}

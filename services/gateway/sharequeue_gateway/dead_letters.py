@@ -1,20 +1,20 @@
 """The dead-letter queue: writes ranges that are ARCHIVING to their topic, then archives them. Source: KIP-1191.
 
 Ours to do better than Kafka: a dead letter is never dropped. While it cannot be written it stays ARCHIVING and is tried
-again; one that its topic refuses for good is parked in a table of the record log. A crash writes it once: each carries its
-(group, topic id, partition, offset, delivery count) as a key.
+again; one that its topic refuses for good is parked in a table of the record log. It is written once: each carries its
+(group, topic id, partition, offset, delivery count) as a key, kept until ARCHIVED is durable, so that a crash writes none
+again; and once a leader has written any of a share-partition, no earlier one can, which may only have been paused.
 """
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from sharequeue.log import fields
-from sharequeue.protocol.errors import ApiError, UnknownTopicOrPartition
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
@@ -30,8 +30,6 @@ GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 RECORDS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 1 << 20
 FIRST_PAUSE_MS: Final = 200
-KEYS_KEPT_MS: Final = 60_000
-"""A gateway that was paused while it wrote the same dead letters goes on with it: until then it must find their keys."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -88,8 +86,8 @@ class DeadLetterQueue:
         self._auto_create_topics = auto_create_topics
         self._retry_max_ms = retry_max_ms
         self._pending: dict[PendingLetters, None] = {}
-        self._archived: deque[tuple[int, SharePartitionKey, int, DeadLetter]] = deque()
-        """Ranges whose dead letters are written and whose ARCHIVED is durable, and when their keys are of no more use."""
+        self._archived: list[tuple[SharePartitionKey, int, DeadLetter]] = []
+        """Ranges whose dead letters are written and whose ARCHIVED is durable: their keys are of no more use."""
         self._wake = asyncio.Event()
         leader.on_dead_letters = self.enqueue
         metrics.DEAD_LETTERS_PENDING.set_function(lambda: sum(map(_size, self._pending)))
@@ -109,17 +107,14 @@ class DeadLetterQueue:
     async def run(self) -> None:
         """Write what is due, for ever."""
         while True:
-            await self._forget_archived(self._clock.now_ms())
+            await self._forget_archived()
             self._pending = {pending: None for pending in self._pending if not pending.led.fenced}
             now_ms = self._clock.now_ms()
             due = [pending for pending in self._pending if pending.next_attempt_at_ms <= now_ms]
             if due:
                 await self._write(due)
                 continue
-            moments = [pending.next_attempt_at_ms for pending in self._pending]
-            if self._archived:
-                moments.append(self._archived[0][0])
-            next_ms = min(moments, default=None)
+            next_ms = min((pending.next_attempt_at_ms for pending in self._pending), default=None)
             self._wake.clear()
             try:
                 async with asyncio.timeout(None if next_ms is None else max(next_ms - now_ms, 1) / 1000):
@@ -147,6 +142,10 @@ class DeadLetterQueue:
         for pending in ranges:
             try:
                 await self._write_range(pending, destination)
+            except NotLeaderOrFollower as replaced:
+                log.warning("dead letters left to another gateway", extra=_where(led, replaced.detail))
+                self._leader.unload(led)
+                return
             except Exception as fault:
                 self._try_again([pending], fault)
 
@@ -158,7 +157,7 @@ class DeadLetterQueue:
             logging.ERROR if unexpected else logging.WARNING,
             "dead letters not written yet",
             exc_info=unexpected,
-            extra=fields(group_id=led.key.group_id, topic=led.topic_name, partition=led.key.partition, cause=detail),
+            extra=_where(led, detail),
         )
         metrics.FAILED_DEAD_LETTER_WRITES.labels(led.key.group_id).inc(len(ranges))
         now_ms = self._clock.now_ms()
@@ -206,7 +205,7 @@ class DeadLetterQueue:
 
         def persisted(outcome: asyncio.Future[ApiError | None]) -> None:
             if outcome.result() is None:
-                self._archived.append((self._clock.now_ms() + KEYS_KEPT_MS, led.key, state_epoch, letter))
+                self._archived.append((led.key, state_epoch, letter))
                 self._wake.set()
 
         self._leader.persist(led, write).add_done_callback(persisted)
@@ -225,17 +224,21 @@ class DeadLetterQueue:
             reason = f"the headers alone exceed the {limit} bytes that topic {destination.name!r} takes"
             if fitting:
                 partition = led.key.partition % destination.partitions
-                await self._record_log.append_dead_letters(destination.topic_id, partition, fitting)
+                await self._record_log.append_dead_letters(
+                    destination.topic_id, partition, fitting, leader_epoch=led.machine.leader_epoch
+                )
                 metrics.DEAD_LETTERS.labels(group_id).inc(len(fitting))
         if not refused:
             return None
-        await self._record_log.park_dead_letters([row._replace(cause=reason) for row in refused])
+        await self._record_log.park_dead_letters(
+            [row._replace(cause=reason) for row in refused], led.machine.leader_epoch
+        )
         metrics.PARKED_DEAD_LETTERS.labels(group_id).inc(len(refused))
         return reason
 
-    async def _forget_archived(self, now_ms: int) -> None:
-        while self._archived and self._archived[0][0] <= now_ms:
-            _, source, state_epoch, letter = self._archived.popleft()
+    async def _forget_archived(self) -> None:
+        archived, self._archived = self._archived, []
+        for source, state_epoch, letter in archived:
             try:
                 await self._record_log.forget_dead_letters(source, state_epoch, letter.first_offset, letter.last_offset)
             except ApiError as error:
@@ -328,6 +331,10 @@ def _records_of(batch: RecordBatch, first_offset: int, last_offset: int) -> dict
         return {}
     records = _decode_records(b"[" + bytes(batch.slice(first, last)) + b"]")
     return {record.offset: record for record in records}
+
+
+def _where(led: LedSharePartition, cause: str) -> Mapping[str, Any]:
+    return fields(group_id=led.key.group_id, topic=led.topic_name, partition=led.key.partition, cause=cause)
 
 
 def _size(pending: PendingLetters) -> int:

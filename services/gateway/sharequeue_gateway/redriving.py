@@ -211,7 +211,7 @@ class Redriving:
                 parked.setdefault(place, []).append(found.key)
         for (topic_id, partition), of_partition in rows.items():
             done.redriven += await self._record_log.append_dead_letters(
-                topic_id, partition, of_partition, group_id if alone else None
+                topic_id, partition, of_partition, for_group=group_id if alone else None
             )
             if (topic_id, partition) in parked:
                 await self._record_log.unpark_dead_letters(parked[topic_id, partition])

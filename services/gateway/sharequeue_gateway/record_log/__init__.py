@@ -149,11 +149,20 @@ class RecordLog(Protocol):
         """Move log starts up as far as the limits ask; −1 is no limit."""
 
     async def append_dead_letters(
-        self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow], for_group: str | None = None
+        self,
+        topic_id: str,
+        partition: int,
+        rows: Sequence[DeadLetterRow],
+        *,
+        leader_epoch: int | None = None,
+        for_group: str | None = None,
     ) -> int:
         """Append dead letters, or what is redriven of them, each once however often it is asked for.
 
-        `for_group`: as in PartitionAppend. Returns: how many were new.
+        Args:
+            leader_epoch: of who writes them, if they are of one share-partition: from now on no earlier leader can.
+            for_group: as in PartitionAppend.
+        Returns: how many were new. Raises: NotLeaderOrFollower: a later leader has written some; none is appended.
         """
 
     async def dead_letters_written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
@@ -164,8 +173,8 @@ class RecordLog(Protocol):
     ) -> None:
         """Records of this range are ARCHIVED for good: the keys that keep their dead letters single may go."""
 
-    async def park_dead_letters(self, rows: Sequence[DeadLetterRow]) -> None:
-        """Keep dead letters whose topic refuses them, each once."""
+    async def park_dead_letters(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
+        """Keep dead letters of one share-partition whose topic refuses them, each once. Raises: NotLeaderOrFollower."""
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]: ...
 

@@ -309,12 +309,19 @@ class Appender:
         return batches
 
     async def append_dead_letters(
-        self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow], for_group: str | None
+        self,
+        topic_id: str,
+        partition: int,
+        rows: Sequence[DeadLetterRow],
+        leader_epoch: int | None,
+        for_group: str | None,
     ) -> int:
         """Append those whose key is new, in the transaction that keeps the keys. Returns: how many."""
         append_id = uuid.uuid4()
         place = (topic_id, partition)
         async with self._connections.lend(self._deadline_s) as connection, connection.transaction():
+            if leader_epoch is not None:
+                await dead_letter_store.lead(connection, rows[0].source, leader_epoch)
             new = await dead_letter_store.take_keys(connection, [row.key for row in rows])
             wanted = [row for row in rows if row.key in new]
             if not wanted:

@@ -1,13 +1,32 @@
-"""The SQL of dead letters, one function per statement: the keys that keep them single, and those that are parked."""
+"""The SQL of dead letters, one function per statement: who writes them, the keys that keep them single, those parked."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log import DeadLetterKey, ParkedDeadLetter
+from sharequeue_gateway.record_log import DeadLetterKey, DeadLetterRow, ParkedDeadLetter
 from sharequeue_gateway.record_log.store import Connection
 
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
+
+
+async def lead(connection: Connection, source: SharePartitionKey, leader_epoch: int) -> None:
+    """Keep earlier leaders from writing dead letters of a share-partition from this transaction on.
+
+    Raises: NotLeaderOrFollower: a later leader has written some.
+    """
+    highest = await connection.fetchval(
+        """INSERT INTO log.dead_letter_writers AS w (group_id, topic_id, partition, leader_epoch)
+           VALUES ($1, $2, $3, $4)
+           ON CONFLICT (group_id, topic_id, partition)
+             DO UPDATE SET leader_epoch = greatest(w.leader_epoch, excluded.leader_epoch)
+           RETURNING leader_epoch""",
+        *source,
+        leader_epoch,
+    )
+    if highest != leader_epoch:
+        raise NotLeaderOrFollower("another gateway writes the dead letters of this share-partition")
 
 
 async def take_keys(connection: Connection, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
@@ -67,14 +86,16 @@ async def forget_keys(
     )
 
 
-async def park(connection: Connection, rows: Sequence[tuple[str, str, int, int, int, str, bytes]]) -> None:
-    """Keep (group, topic id, partition, offset, delivery count, cause, record) of dead letters, each once."""
-    await connection.executemany(
-        """INSERT INTO log.parked_dead_letters
-             (group_id, topic_id, partition, record_offset, delivery_count, cause, record)
-           VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING""",
-        rows,
-    )
+async def park(connection: Connection, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
+    """Keep dead letters of one share-partition, each once. Raises: as `lead`."""
+    async with connection.transaction():
+        await lead(connection, rows[0].source, leader_epoch)
+        await connection.executemany(
+            """INSERT INTO log.parked_dead_letters
+                 (group_id, topic_id, partition, record_offset, delivery_count, cause, record)
+               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING""",
+            [(*row.source, row.offset, row.delivery_count, row.cause, row.tail) for row in rows],
+        )
 
 
 async def parked_counts(connection: Connection, group_id: str) -> dict[tuple[str, int], int]:

@@ -119,10 +119,16 @@ class PostgresRecordLog:
         return await self._appender.append(appends, idempotency_key)
 
     async def append_dead_letters(
-        self, topic_id: str, partition: int, rows: Sequence[DeadLetterRow], for_group: str | None = None
+        self,
+        topic_id: str,
+        partition: int,
+        rows: Sequence[DeadLetterRow],
+        *,
+        leader_epoch: int | None = None,
+        for_group: str | None = None,
     ) -> int:
         try:
-            return await self._appender.append_dead_letters(topic_id, partition, rows, for_group)
+            return await self._appender.append_dead_letters(topic_id, partition, rows, leader_epoch, for_group)
         except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
             raise StorageError(f"dead letters cannot be written: {fault!r}") from fault
 
@@ -144,20 +150,8 @@ class PostgresRecordLog:
     ) -> None:
         await self._query(dead_letter_store.forget_keys, source, state_epoch, first_offset, last_offset)
 
-    async def park_dead_letters(self, rows: Sequence[DeadLetterRow]) -> None:
-        values = [
-            (
-                row.source.group_id,
-                row.source.topic_id,
-                row.source.partition,
-                row.offset,
-                row.delivery_count,
-                row.cause,
-                row.tail,
-            )
-            for row in rows
-        ]
-        await self._query(dead_letter_store.park, values)
+    async def park_dead_letters(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
+        await self._query(dead_letter_store.park, rows, leader_epoch)
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]:
         counts: dict[TopicPartition, int] = await self._query(dead_letter_store.parked_counts, group_id)
