@@ -672,9 +672,9 @@ YIELD_SHARE_PARTITIONS = Api(
     "yieldSharePartitions",
     "POST",
     "/v1/leader/yield",
-    "Finish what is under way in these share-partitions and lead them no more.",
+    "Finish what is under way in these share-partitions, lead them no more, and tell what is held.",
     internal.YieldRequest,
-    messages.Empty,
+    internal.YieldResponse,
     idempotent=True,
 )
 FETCH_IN_SESSION = Api(

@@ -1,5 +1,6 @@
 """The messages between the services. Errors of one partition are data: `error_code` 0 is success. Source: KIP-932."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Raw, Struct
@@ -399,6 +400,22 @@ class YieldRequest(Request):
     """Another gateway is about to lead these: finish what is under way and lead them no more."""
 
     share_partitions: list[SharePartitionName]
+
+
+class HeldSharePartition(SharePartitionName, kw_only=True):
+    """Acquisition locks that memory knows, in the life of a share-partition that the state epoch names.
+
+    `locks`: (first offset, last offset, member, delivery count, deadline in ms since the epoch).
+    """
+
+    state_epoch: int
+    locks: Sequence[tuple[int, int, str, int, int]]
+
+
+class YieldResponse(Response):
+    """Those of them that were held here until a moment ago."""
+
+    held: list[HeldSharePartition]
 
 
 class GroupTopicsRequest(Request):

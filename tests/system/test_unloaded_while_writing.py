@@ -1,4 +1,5 @@
-"""A share-partition that is unloaded while state writes are on their way: what it is loaded from afterwards has them."""
+"""A share-partition that is unloaded, also while state writes are on their way: the load that follows has them, and the
+locks."""
 
 import asyncio
 import http.client
@@ -135,3 +136,19 @@ def test_a_write_that_got_lost_is_fenced(own_stack: Stack, redis_url: str, gatew
     wait_until(lambda: gateway.try_fetch("g", "orders").status_code == 200)
     assert leader_epoch() > led_with
     assert Sent(own_stack, gateway, 0).status() in ("applied", "ignored")
+
+
+@pytest.mark.parametrize("deadline_ms", [30_000], indirect=True)
+def test_locks_that_redis_has_missed_hold_on_and_are_there_again(
+    own_stack: Stack, redis_url: str, gateway: Gateway
+) -> None:
+    gateway.create_topic("orders")
+    key = SharePartitionKey("g", gateway.describe_topic("orders")["topic_id"], 0)
+    gateway.produce("orders", "one", "two")
+    assert gateway.acquire("g", "orders") == ["0-1×1"]
+    with redis_client.Redis.from_url(redis_url) as redis:
+        redis.delete(lock_hash(key))
+        unload(own_stack, key)
+        assert gateway.acquire("g", "orders", max_wait_ms=0) == []
+        wait_until(lambda: redis.hexists(lock_hash(key), "0-1"))
+    assert Sent(own_stack, gateway, 1).status() == "applied"

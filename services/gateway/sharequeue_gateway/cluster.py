@@ -124,6 +124,8 @@ class Cluster:
         response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
         self._keep_lease(asked_s, response.lease_ms)
         self.generation = self._generation(response.generation)
+        if self.others():  # they have led what this one leads now
+            self._note_former(Generation(0, tuple(self.others())))
         return response.leader_epoch
 
     async def next_leader_epoch(self) -> int:
@@ -205,8 +207,7 @@ class Cluster:
         known = self.generation
         if told.number <= known.number:
             return
-        self._former, self._former_until_s = known, time.monotonic() + FORMER_LEADS_S
-        self._silent.clear()
+        self._note_former(known)
         self.generation = self._generation(told)
         log.info(
             "gateways changed",
@@ -220,6 +221,10 @@ class Cluster:
         live = {node.url for node in (*known.nodes, *self.generation.nodes)}
         for url in [url for url in self._clients if url not in live]:
             await self._clients.pop(url).close()
+
+    def _note_former(self, former: Generation) -> None:
+        self._former, self._former_until_s = former, time.monotonic() + FORMER_LEADS_S
+        self._silent.clear()
 
     async def _hand_over(self, *, missed: bool) -> None:
         try:

@@ -207,9 +207,10 @@ async def prepare(settings: Settings) -> Service:
     )
 
     async def stop() -> None:
-        """Hand over what this gateway leads, then answer who still waits."""
+        """Hand over what this gateway leads, answer who still waits, and tell who leads next what is held."""
         await cluster.leave()
         await fetcher.finish()
+        await leader.until_locks_told()
 
     return Service(allow_origins(app, origins_of(settings.allow_origins)), loops, stop=stop, close=close)
 

@@ -5,6 +5,7 @@ Kafka keeps batches and splits one into single offsets; a run remembers the batc
 redelivery goes by the size of the batch.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.types import DeliveryState, StateAnnotation, StateBatch
@@ -164,3 +165,10 @@ class RestoredLock(NamedTuple):
     member_id: str
     delivery_count: int
     deadline_ms: int
+
+
+class LeftLocks(NamedTuple):
+    """What the memory of an earlier leader knew, in the life of the share-partition that the state epoch names."""
+
+    state_epoch: int
+    locks: Sequence[RestoredLock]

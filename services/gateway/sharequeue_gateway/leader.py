@@ -139,7 +139,10 @@ class Leader:
         self._lock_timers.adopt({node.node_id for node in self._cluster.generation.nodes}, self._cluster.leads)
 
     async def let_go(self, keys: Sequence[SharePartitionKey]) -> None:
-        """Lead these no more, once the writes under way have ended; what is held there is made due at who leads it."""
+        """Lead these no more, once the writes under way have ended; what is held there is made due at who leads it.
+
+        Their locks are kept for a while, for who leads next: Redis may have missed them.
+        """
         leds = [led for key in keys if (led := self._led.get(key)) is not None]
         due = {
             led.key: self._cluster.leader_of(led.key).node_id
@@ -147,11 +150,17 @@ class Leader:
             if led.machine.held_count or led.machine.next_deadline_ms() is not None
         }
         for led in leds:
+            self.loads.keep_locks(led)
             self.unload(led)
         quiet = [led.quiet() for led in leds if led.writes]
         if quiet:
             await asyncio.wait(quiet, timeout=LET_GO_S)
         await self._lock_timers.hand_over(due)
+
+    async def until_locks_told(self) -> None:
+        """This gateway leaves: who leads now learns of what is held from Redis; while that is away, from here."""
+        if self._lock_timers.degraded:
+            await self.loads.until_told()
 
     def unload_group(self, group_id: str, topic_ids: Collection[str] | None = None) -> None:
         """The state of a group's share-partitions was set anew: lead nothing that was loaded before.

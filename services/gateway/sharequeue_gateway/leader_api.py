@@ -9,9 +9,11 @@ from sharequeue.protocol.internal import (
     ALL_WELL,
     ENDED,
     AwaitRecordsRequest,
+    HeldSharePartition,
     LeaderFetchRequest,
     ReleaseMemberRequest,
     YieldRequest,
+    YieldResponse,
 )
 from sharequeue.protocol.messages import (
     AcknowledgementResult,
@@ -156,12 +158,15 @@ class LeaderApi:
         self._sessions.release_here(group_id, request.member_id, partitions)
         return Empty()
 
-    async def yield_share_partitions(self, call: Call) -> Empty:
+    async def yield_share_partitions(self, call: Call) -> YieldResponse:
         request: YieldRequest = call.request
-        await self._leader.let_go(
-            [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
-        )
-        return Empty()
+        keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
+        await self._leader.let_go(keys)
+        held = [
+            HeldSharePartition(**led.key._asdict(), state_epoch=led.machine.state_epoch, locks=led.machine.locks())
+            for led in self._leader.loads.tell_locks(keys)
+        ]
+        return YieldResponse(held=held)
 
     async def _led(
         self, group_id: str, named: Sequence[TopicPartitions]

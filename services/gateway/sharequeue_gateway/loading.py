@@ -17,6 +17,8 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue.share_state_client import ShareStateClient
+from sharequeue_gateway import lock_writes
+from sharequeue_gateway.in_flight import LeftLocks
 from sharequeue_gateway.leader_epochs import LeaderEpochs
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.lock_timers import LockTimers
@@ -46,7 +48,7 @@ class Loader:
         share_coordinator: ShareStateClient,
         record_log: RecordLog,
         lock_timers: LockTimers,
-        take_from_former: Callable[[Sequence[SharePartitionKey]], Awaitable[None]],
+        take_from_former: Callable[[Sequence[SharePartitionKey]], Awaitable[dict[SharePartitionKey, LeftLocks]]],
         epochs: LeaderEpochs,
     ) -> None:
         self._clock = clock
@@ -62,14 +64,15 @@ class Loader:
         self,
         group_id: str,
         wanted: Sequence[Wanted],
-        left: Mapping[SharePartitionKey, LedSharePartition],
+        left: Mapping[SharePartitionKey, LeftLocks],
         *,
         initialize: bool,
     ) -> list[Outcome]:
         """Load share-partitions of one group.
 
         Args:
-            left: those this gateway has just given up; their locks hold on, also where Redis has missed them.
+            left: locks of those this gateway has led until a moment ago. They hold on, as do those that another former
+                leader tells, also where Redis has missed them.
             initialize: a group and its share-partitions come to be.
         Returns: for each the loaded one and dead letters to resume, or its error.
         """
@@ -81,7 +84,7 @@ class Loader:
             if initialize and ask_first:
                 faults = await self._initialize(group_id, wanted)
             to_read = [item for item in wanted if item[0] not in faults]
-            await self._take_from_former([key for key, _ in to_read])
+            told = await self._take_from_former([key for key, _ in to_read])
             states = await self._read(group_id, to_read, leader_epoch)
             if initialize and not ask_first:  # without the group coordinator the state itself tells
                 unknown = [item for item in to_read if states[item[0]].error_code == NOT_INITIALIZED]
@@ -114,9 +117,11 @@ class Loader:
                 elif restored[key] is None:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
-                    known = [*(restored[key] or ()), *_left_locks(left.get(key), states[key])]
                     start_offset = starts.get(key, states[key].start_offset)
-                    outcomes.append(self._make(key, topic, config, states[key], start_offset, known, leader_epoch))
+                    missed = [*_of_this_life(left.get(key), states[key]), *_of_this_life(told.get(key), states[key])]
+                    kept = restored[key] or ()
+                    outcome = self._make(key, topic, config, states[key], start_offset, kept, missed, leader_epoch)
+                    outcomes.append(outcome)
             return outcomes
 
     async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
@@ -153,8 +158,10 @@ class Loader:
         state: PartitionStateResult,
         start_offset: int | ApiError | None,
         locks: Sequence[RestoredLock],
+        missed: Sequence[RestoredLock],
         leader_epoch: int,
     ) -> Outcome:
+        """`locks`: as Redis has them; `missed`: those it may have missed."""
         if isinstance(start_offset, ApiError):
             return start_offset
         try:
@@ -166,13 +173,15 @@ class Loader:
                 start_offset=0 if start_offset is None else start_offset,
                 state_batches=state.state_batches or [],
                 annotations=state.annotations or [],
-                locks=locks,
+                locks=[*locks, *missed],
                 now_ms=now_ms,
             )
         except ApiError as error:
             return error
         led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
-        if locks:
+        if missed:
+            self._lock_timers.write(lock_writes.whole(led, now_ms))
+        elif locks:
             led.note_lock_entries(sorted(locks, key=lambda lock: lock.last_offset))
         return led, loaded.dead_letters
 
@@ -185,6 +194,6 @@ def _read_error(state: PartitionStateResult) -> ApiError:
     return persist_error(state.error_code, state.error_message)
 
 
-def _left_locks(led: LedSharePartition | None, state: PartitionStateResult) -> Sequence[RestoredLock]:
-    """The locks of a share-partition that was given up, unless its state was set anew meanwhile."""
-    return led.machine.locks() if led is not None and led.machine.state_epoch == state.state_epoch else ()
+def _of_this_life(left: LeftLocks | None, state: PartitionStateResult) -> Sequence[RestoredLock]:
+    """The locks that were left, unless the state was set anew meanwhile."""
+    return left.locks if left is not None and left.state_epoch == state.state_epoch else ()

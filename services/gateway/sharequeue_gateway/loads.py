@@ -4,8 +4,10 @@ Source: KIP-932, the share-partition leader loads a share-partition with its fir
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from sharequeue import background
 from sharequeue.log import fields
@@ -14,6 +16,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.in_flight import LeftLocks
 from sharequeue_gateway.leader_epochs import LeaderEpochs
 from sharequeue_gateway.led_index import LedIndex
 from sharequeue_gateway.led_share_partition import LedSharePartition
@@ -24,8 +27,17 @@ from sharequeue_gateway.share_partition import DeadLetter
 log = logging.getLogger(__name__)
 
 LOADING_PATIENCE_MS = 5_000
+TELL_S = 2.0
+"""How long a gateway that leaves waits to be asked for locks that it alone knows."""
 
 Loaded = LedSharePartition | ApiError
+
+
+class GivenUp(NamedTuple):
+    """A share-partition that was unloaded with locks. `told`: another gateway has asked for them."""
+
+    led: LedSharePartition
+    told: asyncio.Event
 
 
 class Loads:
@@ -54,8 +66,9 @@ class Loads:
         """Loads under way that do not initialise."""
         self._outdated: set[SharePartitionKey] = set()
         """Loads under way whose state was set anew meanwhile: what they bring is not led."""
-        self._given_up: dict[SharePartitionKey, LedSharePartition] = {}
-        """Unloaded because a write's outcome is not known; their locks are taken over by the load that follows.
+        self._given_up: dict[SharePartitionKey, GivenUp] = {}
+        """Unloaded because a write's outcome is not known, or because another gateway leads now; their locks are taken
+        over by the load that follows, here or there.
 
         Who holds records may never ask again, so one is loaded at the latest when a lock of it ends.
         """
@@ -133,8 +146,12 @@ class Loads:
         outcomes: Sequence[Outcome]
         try:
             await self._have_earlier_writes_over([key for key, _ in wanted])
-            given_up = {key: led for key, _ in wanted if (led := self._given_up.get(key)) is not None}
-            outcomes = await self._loader.load(group_id, wanted, given_up, initialize=initialize)
+            left = {
+                key: LeftLocks(given_up.led.machine.state_epoch, given_up.led.machine.locks())
+                for key, _ in wanted
+                if (given_up := self._given_up.get(key)) is not None
+            }
+            outcomes = await self._loader.load(group_id, wanted, left, initialize=initialize)
         except ApiError as error:
             outcomes = [error] * len(wanted)
         except Exception as fault:
@@ -197,14 +214,33 @@ class Loads:
 
     def give_up(self, led: LedSharePartition) -> None:
         """A write's outcome is not known: load it again with an epoch that fences the write, and keep its locks."""
-        if led.machine.held_count:
-            self._given_up[led.key] = led
+        self.keep_locks(led)
         self._epochs.fence()
+
+    def keep_locks(self, led: LedSharePartition) -> None:
+        """It is unloaded: the load that follows, here or elsewhere, takes its locks over."""
+        if led.machine.held_count:
+            self._given_up[led.key] = GivenUp(led, asyncio.Event())
+
+    def tell_locks(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
+        """Those of these whose locks the gateway is to take over that asks for them."""
+        asked_for = [given_up for key in keys if (given_up := self._given_up.get(key)) is not None]
+        for given_up in asked_for:
+            given_up.told.set()
+        return [given_up.led for given_up in asked_for]
+
+    async def until_told(self) -> None:
+        """Wait a moment for the gateways that lead now to ask for the locks that were kept for them."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELL_S):
+                for key, given_up in list(self._given_up.items()):
+                    if not self._cluster.leads(key):
+                        await given_up.told.wait()
 
     def given_up_and_due(self) -> list[SharePartitionKey]:
         """Share-partitions given up that have a lock which has ended by now."""
         now_ms = self._clock.now_ms()
-        return [key for key, led in self._given_up.items() if (led.machine.next_deadline_ms() or 0) <= now_ms]
+        return [key for key, (led, _) in self._given_up.items() if (led.machine.next_deadline_ms() or 0) <= now_ms]
 
     def forget_given_up(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
         """These are not loaded again as they were: others lead them, their state was set anew, or they are gone."""

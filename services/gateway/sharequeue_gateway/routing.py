@@ -10,10 +10,12 @@ from sharequeue.protocol.internal import (
     ALL_WELL,
     ENDED,
     AwaitRecordsRequest,
+    HeldSharePartition,
     LeaderFetchRequest,
     ReleaseMemberRequest,
     SharePartitionName,
     YieldRequest,
+    YieldResponse,
 )
 from sharequeue.protocol.messages import (
     AcknowledgeRequest,
@@ -25,6 +27,7 @@ from sharequeue.protocol.messages import (
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, SharePartitionKey
 from sharequeue.serving import JSON, Answer
 from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.in_flight import LeftLocks, RestoredLock
 from sharequeue_gateway.leadership import Node
 from sharequeue_gateway.metadata import Topic
 
@@ -143,21 +146,33 @@ class Routing:
         )
         return answer
 
-    async def take_from_former(self, keys: Sequence[SharePartitionKey]) -> None:
-        """Have the gateways that led these until a moment ago finish their writes; who does not answer is fenced."""
+    async def take_from_former(self, keys: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, LeftLocks]:
+        """Have the gateways that led these until a moment ago finish their writes; who does not answer is fenced.
+
+        Returns: the locks that they knew.
+        """
         by_node: dict[Node, list[SharePartitionName]] = {}
         for key in keys:
             former = self.cluster.former_leader_of(key)
             if former is not None:
                 name = SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
                 by_node.setdefault(former, []).append(name)
-        await asyncio.gather(*(self._take(node, names) for node, names in by_node.items()))
+        answers = await asyncio.gather(*(self._take(node, names) for node, names in by_node.items()))
+        return {
+            SharePartitionKey(held.group_id, held.topic_id, held.partition): LeftLocks(
+                held.state_epoch, [RestoredLock(*lock) for lock in held.locks]
+            )
+            for answer in answers
+            for held in answer
+        }
 
-    async def _take(self, node: Node, names: list[SharePartitionName]) -> None:
+    async def _take(self, node: Node, names: list[SharePartitionName]) -> list[HeldSharePartition]:
         deadline_s = YIELD_S if node in self.cluster.generation.nodes else GONE_YIELD_S
         try:
-            await self.cluster.client(node).call(
+            answer: YieldResponse = await self.cluster.client(node).call(
                 apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=names), deadline_s=deadline_s, retry=False
             )
         except ApiError:
             self.cluster.gone(node)
+            return []
+        return answer.held
