@@ -64,16 +64,10 @@ class Nemesis:
     async def run(self, steps: Sequence[Step]) -> None:
         """Carry out all steps. All that was broken is back afterwards."""
         started_s = time.monotonic()
-        supervisor = asyncio.create_task(self._supervise())
-        try:
-            async with asyncio.TaskGroup() as group:
-                for step in steps:
-                    await asyncio.sleep(max(0.0, started_s + step.at_s - time.monotonic()))
-                    group.create_task(self._carry_out(step))
-        finally:
-            supervisor.cancel()
-            await asyncio.gather(supervisor, return_exceptions=True)
-        await self._all_alive()
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                await asyncio.sleep(max(0.0, started_s + step.at_s - time.monotonic()))
+                group.create_task(self._carry_out(step))
 
     async def _carry_out(self, step: Step) -> None:
         if step.victim in self._down:
@@ -135,7 +129,8 @@ class Nemesis:
                     raise
                 await asyncio.sleep(TURN_S)
 
-    async def _supervise(self) -> None:
+    async def supervise(self) -> None:
+        """Start what ended by itself, for ever: also what could not start before all was back."""
         while True:
             await asyncio.sleep(TURN_S)
             for service in self._stack.services:
@@ -155,12 +150,6 @@ class Nemesis:
         entries = [entry for line in log.splitlines() if (entry := _entry(line)) is not None]
         if any(entry["message"] == "listening" for entry in entries):
             self.complaints.append(f"{service.name} ended by itself: {entries[-1]}")
-
-    async def _all_alive(self) -> None:
-        for service in self._stack.services:
-            if not service.alive():
-                self._note_end(service)
-                self._start(service)
 
     def windows_without_redis(self, logs: Path) -> list[Span]:
         """When gateways went on without Redis, as their logs tell; until it was back, or the gateway gone."""

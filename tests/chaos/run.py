@@ -77,7 +77,8 @@ class Run:
         producers = [asyncio.create_task(producer.run()) for producer in self._producers]
         consumers = [asyncio.create_task(consumer.run()) for consumer in self._consumers]
         resetting = asyncio.create_task(self._reset_now_and_then())
-        tasks = [*producers, *consumers, resetting]
+        supervising = asyncio.create_task(self._nemesis.supervise())
+        tasks = [*producers, *consumers, resetting, supervising]
         try:
             await self._nemesis.run(self.steps)
             for producer in self._producers:
