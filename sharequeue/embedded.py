@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,11 +35,19 @@ class EmbeddedError(Exception):
     """A store could not be started; the text says why and what to do."""
 
 
-def free_port() -> int:
-    """A TCP port of the loopback address that nobody uses now."""
-    with socket.socket() as probe:
+def free_port(server: object = None) -> int:
+    """A TCP port of the loopback address that nobody uses now.
+
+    Nobody else is given it while the object `server` is there, although it may not listen yet, or not at the moment:
+    a socket that does not listen is bound to it. On Linux servers that reuse addresses, as all of ours do, may join it.
+    """
+    with contextlib.ExitStack() as bound:
+        probe = bound.enter_context(socket.socket())
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
+        if server is not None and sys.platform == "linux":
+            weakref.finalize(server, bound.pop_all().close)
         return port
 
 
@@ -123,7 +132,7 @@ class Postgres(Process):
         data_dir = data_dir.absolute()
         data_dir.mkdir(parents=True, exist_ok=True)
         super().__init__(data_dir / "postgresql.log", inherited)
-        self.port = port or free_port()
+        self.port = port or free_port(self)
         self._user = system_user() if os.geteuid() == 0 else None
         self.home = _home(data_dir, self._user)
         self._password_file = data_dir / "postgresql.password"
@@ -264,7 +273,7 @@ class Redis(Process):
         self._append_fsync = append_fsync
         self._databases = databases
         self._password = password
-        self.port = port or free_port()
+        self.port = port or free_port(self)
 
     @property
     def url(self) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from sharequeue.embedded import EmbeddedError, Postgres, Redis, die_with_parent
+from sharequeue.embedded import EmbeddedError, Postgres, Redis, die_with_parent, free_port
 
 READY_SECONDS: Final = 60
 STOP_SECONDS: Final = 15
@@ -215,17 +215,18 @@ class Stack:
         with contextlib.ExitStack() as probes:
             for name, place in asked:
                 port, option = self._ports[name][place], KINDS[name].port_option
-                if port and given.count(port) > 1:
+                if not port:
+                    self._ports[name][place] = free_port(self)
+                    continue
+                if given.count(port) > 1:
                     raise StackError(f"port {port} is asked for twice; give another {option} (0 takes a free one)")
                 probe = probes.enter_context(socket.socket())
-                if port:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     probe.bind(("127.0.0.1", port))
                 except OSError as fault:
                     why = "taken" if fault.errno == errno.EADDRINUSE else f"out of reach ({fault.strerror})"
                     raise StackError(f"port {port} is {why}; give another {option} (0 takes a free one)") from None
-                self._ports[name][place] = probe.getsockname()[1]
 
     def _start_stores(self, inherited: Sequence[int]) -> tuple[str, str]:
         """Start the stores that were not given, and bring the schemas up to date. Returns: both URLs."""

@@ -97,7 +97,7 @@ class LocalCompose:
         self._services = services
         self._home = home
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.ports = {name: free_port() for name in SETTINGS}
+        self.ports = {name: free_port(self) for name in SETTINGS}
         self._addresses = {
             "postgresql://sharequeue:password@postgres:5432/sharequeue": database_url,
             "redis://redis:6379/0": redis_url,

@@ -1,8 +1,12 @@
-"""One service of a stack as a process."""
+"""One service of a stack as a process, and its port."""
 
 import signal
+import socket
 from pathlib import Path
 
+import pytest
+
+from sharequeue.embedded import free_port
 from sharequeue.stack import ServiceProcess
 from tests.http.calls import wait_until
 
@@ -24,3 +28,18 @@ def test_a_paused_one_hears_that_it_should_stop(tmp_path: Path) -> None:
     service.process.send_signal(signal.SIGSTOP)
     service.stop()
     assert service.process.returncode == 0, "it was not killed after a while"
+
+
+def test_a_port_is_given_to_nobody_else_before_its_server_listens() -> None:
+    """Nor while the server is restarted: what others are given meanwhile would be taken when it comes back."""
+
+    class Server:
+        pass
+
+    server = Server()
+    port = free_port(server)
+    with socket.socket() as another, pytest.raises(OSError, match="in use"):
+        another.bind(("127.0.0.1", port))
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+            pass
