@@ -20,7 +20,13 @@ from sharequeue.migrate import upgrade
 from sharequeue.stack import Stack, temporary_stack
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of each stack compiles all its modules again
-hypothesis.settings.register_profile("tests", deadline=None)  # a machine that does much else is no fault
+os.environ["SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS"] = "2500"  # a machine under load is no dead Redis
+hypothesis.settings.register_profile(
+    "tests",
+    deadline=None,  # nor is what takes long on it wrong
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize="SOAK" not in os.environ,  # what passed once does not fail by chance
+)
 hypothesis.settings.load_profile("tests")
 TEMPLATE = "migrated"
 SPARK = "tests/pipeline/"

@@ -11,7 +11,9 @@ from tests.cluster.calls import acknowledge, acknowledgements_of, dead_letters, 
 from tests.cluster.gateways import GatewayCluster
 from tests.cluster.zombie import Zombie
 
-LOCK_MS = 4000
+LOCK_MS = 10_000
+LONG_LOCK_MS = 60_000
+"""Which no test waits for."""
 
 
 @pytest.fixture
@@ -19,7 +21,8 @@ def zombie(
     request: pytest.FixtureRequest, stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> Zombie:
     """The parameter is the duration of locks."""
-    settings = {"share.record.lock.duration.ms": getattr(request, "param", LOCK_MS), "share.delivery.count.limit": 1}
+    lock_ms = getattr(request, "param", LONG_LOCK_MS)
+    settings = {"share.record.lock.duration.ms": lock_ms, "share.delivery.count.limit": 1}
     assert clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
     return Zombie(stack, cluster, clients, name)
 
@@ -34,6 +37,7 @@ def states(client: httpx.Client, group: str) -> set[tuple[str, str | None, int]]
     }
 
 
+@pytest.mark.parametrize("zombie", [LOCK_MS], indirect=True)
 def test_locks_that_end_in_its_memory_move_nothing(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
     """It believes that the only delivery of each record is over: it would dead-letter them and move the start offset.
 
@@ -78,7 +82,6 @@ def test_what_it_settles_after_it_woke_is_refused_or_so_already(
     assert dead_letters(clients[0], name) == []
 
 
-@pytest.mark.parametrize("zombie", [60_000], indirect=True)
 def test_what_it_renews_after_it_woke_is_not_renewed(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
     """It remembers locks that live; the records are finished where they are led now.
 
@@ -96,7 +99,6 @@ def test_what_it_renews_after_it_woke_is_not_renewed(zombie: Zombie, clients: li
     assert {result["status"] for result in results} <= {"failed", "ignored"}
 
 
-@pytest.mark.parametrize("zombie", [60_000], indirect=True)
 def test_a_holder_is_heard_through_it(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
     """As far as it remembers nobody holds these records; who leads now knows better."""
     fetch(zombie.client, name, topic_partitions=zombie.wanted, member_id="m", max_wait_ms=0)

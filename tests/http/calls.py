@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 
 Json = dict[str, Any]
+CLOCKS_APART_MS = 200
+"""A gateway reads the wall clock at its start alone."""
 PROBLEM_FIELDS = {
     "type",
     "title",

@@ -84,6 +84,7 @@ def test_expired_locks_and_the_time_to_accept(gateway: Gateway, name: str) -> No
     gateway.produce(name, 1, 2, timestamp_ms=int(time.time() * 1000) - 600_000)
     gateway.produce(name, 3)
     assert gateway.acquire(name, name) == ["0-2×1"]
+    gateway.configure(name, share_record_lock_duration_ms=60_000)
     wait_until(lambda: gateway.acquire(name, name) == ["0-2×2"])
     assert gateway.settle(name, name, 0, 2, "accept") == "applied"
     entries = of_group(activity(gateway, name))

@@ -196,8 +196,9 @@ async def test_a_poll_whose_acknowledgements_failed_loses_no_records(
     await produce(stack, name, 0)
     async with consumers(stack, name, name, renew=False) as consumer:
         await consumer.poll()
+        configure(client, name, share_record_lock_duration_ms=60_000)
         async with consumers(stack, name, name) as other:
-            assert [record.delivery_count for record in await other.poll(5000)] == [2]
+            assert [record.delivery_count for record in await other.poll(15_000)] == [2]
             await produce(stack, name, 1)
             with pytest.raises(AcknowledgementError):
                 await consumer.poll(5000)

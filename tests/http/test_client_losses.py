@@ -24,12 +24,6 @@ from tests.http.client_calls import (
 )
 
 
-@pytest.fixture(scope="module")
-def stack_settings() -> dict[str, str]:
-    """A machine under load is no dead Redis: what a killed gateway leaves there must be there."""
-    return {"SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}
-
-
 async def restart_gateway(stack: Stack) -> None:
     gateway = stack.service("gateway")
     gateway.kill()

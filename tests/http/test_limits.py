@@ -22,8 +22,8 @@ SETTINGS = {
     "SHAREQUEUE_GATEWAY_MAX_WAITING_FETCHES": "1",
     "SHAREQUEUE_GATEWAY_RETENTION_INTERVAL_MS": "200",
     "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "500",
-    "SHAREQUEUE_GATEWAY_SHARE_SESSION_IDLE_MS": "3000",
-    "SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "1000",
+    "SHAREQUEUE_GATEWAY_SHARE_SESSION_IDLE_MS": "6000",
+    "SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "3000",
     "SHAREQUEUE_COORDINATOR_MAX_PARTITIONS_PER_TOPIC": "3",
 }
 
@@ -72,10 +72,11 @@ def test_a_latest_group_that_asks_rarely_misses_nothing(own_gateway: Gateway, na
     gateway.create_topic(name)
     gateway.produce_batches(name, 2)
     assert gateway.acquire(name, name) == []
-    assert gateway.metrics()["sharequeue_led_share_partitions"] == 1
+    loads = gateway.metrics()["sharequeue_partition_load_seconds_count"]
     gateway.produce_batches(name, 3)
     wait_until(lambda: gateway.metrics()["sharequeue_led_share_partitions"] == 0)
     assert gateway.acquire(name, name) == ["2-4×1"]
+    assert gateway.metrics()["sharequeue_partition_load_seconds_count"] == loads + 1
 
 
 def test_ss_017_the_refusal_of_a_session_is_held_back(own_gateway: Gateway, name: str) -> None:

@@ -204,6 +204,7 @@ def test_ls_011_everything_in_flight_is_gone(gateway: Gateway, name: str) -> Non
     gateway.configure(name, share_record_lock_duration_ms=1000)
     gateway.produce_batches(name, 5)
     gateway.acquire(name, name)
+    gateway.configure(name, share_record_lock_duration_ms=60_000)
     gateway.delete_records(name, -1)
     gateway.produce_batches(name, 5)
     assert gateway.acquire(name, name, member="m2", max_wait_ms=10_000) == ["5-9×1"]

@@ -97,7 +97,7 @@ def test_a_lock_that_ends_for_good_in_the_middle_of_the_window_wakes(
         name,
         share_partition_max_record_locks=10,
         share_delivery_count_limit=2,
-        share_record_lock_duration_ms=2_000,
+        share_record_lock_duration_ms=5_000,
         errors_deadletterqueue_topic_name="",
     )
     gateway.produce_batches(name, 10, 10)

@@ -115,6 +115,7 @@ def test_a_query_that_is_back_too_late_leaves_to_others_what_they_took(
     stuck = pipeline.start(stream.selectExpr("value", "java_method('java.lang.Thread', 'sleep', 600000L)"))
     wait_for((pipeline.directory / "checkpoint/offsets/0").exists, "a batch is planned")
     stuck.stop()
+    gateway.configure(name, share_record_lock_duration_ms=60_000)
     taken: list[dict[str, Any]] = []
     while len([record for batch in taken for record in batch["records"]]) < 20:
         taken += gateway.fetch(name, name, max_records=20, max_wait_ms=20_000)["batches"]

@@ -209,26 +209,26 @@ def test_a_stream_that_is_stopped_leaves_no_thread_behind(stack: Stack, gateway:
 
 def test_a_batch_that_grows_is_renewed_all_the_same(stack: Stack, gateway: Gateway, name: str) -> None:
     """Records near their delivery limit come one by one: a batch of them takes longer to gather than a lock lasts."""
-    gateway.configure(name, share_record_lock_duration_ms=1500)
+    gateway.configure(name, share_record_lock_duration_ms=2500)
     produce(gateway, name, 1)
     gateway.fetch(name, name, member="m")
     renewal = Renewal(options_of(stack, name).connection, name, "m")
-    until = time.monotonic() + 3
+    until = time.monotonic() + 4
     while time.monotonic() < until:
-        renewal.hold(1, [Range(name, 0, 0, 0, 1)], 1500)
+        renewal.hold(1, [Range(name, 0, 0, 0, 1)], 2500)
         time.sleep(0.1)
     renewal.close()
     assert gateway.settle(name, name, 0, 0, "accept", member="m", delivery_count=1) == "applied"
 
 
 def test_what_was_lost_is_not_renewed_again(stack: Stack, gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_record_lock_duration_ms=1000)
+    gateway.configure(name, share_record_lock_duration_ms=4000)
     produce(gateway, name, 4, partitions=2)
     gateway.fetch(name, name, member="m")
     gateway.settle(name, name, 0, 1, "release", member="m")
     with Proxy(stack.url).running() as proxy:
         renewal = Renewal(options_of(stack, name, url=proxy.url).connection, name, "m")
-        renewal.hold(1, [Range(name, 0, 0, 1, 1), Range(name, 1, 0, 1, 1)], 1000)
+        renewal.hold(1, [Range(name, 0, 0, 1, 1), Range(name, 1, 0, 1, 1)], 4000)
         wait_until(lambda: renewal._held == [Range(name, 1, 0, 1, 1)])
         renewal.close()
         wait_until(lambda: not renewals())

@@ -102,10 +102,10 @@ def test_a_failed_batch_is_rejected_with_its_cause(pipeline: Pipeline, gateway: 
 
 
 def test_locks_are_renewed_while_a_batch_runs(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_record_lock_duration_ms=1500)
+    gateway.configure(name, share_record_lock_duration_ms=3000)
     produce(gateway, name, 10)
     stream = pipeline.stream(group=name, topics=name, parallelism=1)
-    pipeline.drain(stream.selectExpr("value", "delivery_count", "java_method('java.lang.Thread', 'sleep', 300L)"))
+    pipeline.drain(stream.selectExpr("value", "delivery_count", "java_method('java.lang.Thread', 'sleep', 500L)"))
     assert numbers(pipeline.out()) == list(range(10))
     assert settled(gateway, name, name)
     assert {row.delivery_count for row in pipeline.out().collect()} == {1}

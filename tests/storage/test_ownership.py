@@ -21,7 +21,7 @@ from tests.storage.lossy_proxy import LossyProxy
 
 SCHEMA = "groups"
 SHARDS = (-1, *range(8))
-LONG_MS, SHORT_MS = 60_000, 600
+LONG_MS, SHORT_MS = 60_000, 1500
 """A lease that no test waits for, and one that runs out while a test waits."""
 
 

@@ -115,11 +115,12 @@ class LocalCompose:
         return text
 
     def run(self, name: str, command: list[str], *, lasting: bool = False) -> subprocess.Popen[bytes]:
-        """Start `command` with the environment of service `name` and no other variables. `lasting`: ends with us."""
+        """Start `command` with the environment of service `name`, and what the tests set for all. `lasting`: ends with us."""
         environment = {key: self._local(value) for key, value in self._services[name].get("environment", {}).items()}
         if name in SETTINGS:
             prefix = SETTINGS[name].PREFIX
             environment |= {f"{prefix}HOST": "127.0.0.1", f"{prefix}PORT": str(self.ports[name])}
+            environment |= {variable: value for variable, value in os.environ.items() if variable.startswith(prefix)}
         binaries = str(Path(sys.executable).parent)
         with (self._home / f"{name}.log").open("ab") as log:
             return subprocess.Popen(

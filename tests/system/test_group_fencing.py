@@ -16,9 +16,8 @@ PARTITIONS = 8
 def stack(
     tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> Iterator[Stack]:
-    options = {"gateways": 2, "coordinators": 2, "settings": {"SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}}
     stores = {"postgres_url": new_database(), "redis_url": new_redis()}
-    with temporary_stack(tmp_path_factory.mktemp("stack"), **stores, **options) as stack:
+    with temporary_stack(tmp_path_factory.mktemp("stack"), **stores, gateways=2, coordinators=2) as stack:
         yield stack
 
 

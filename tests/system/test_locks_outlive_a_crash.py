@@ -118,4 +118,4 @@ def test_locks_end_though_nobody_of_those_that_knew_them_comes_back(
         service.start()
         wait_until(service.ready)
         wait_until(lambda: gateway.metrics().get("sharequeue_led_share_partitions"))
-        assert gateway.acquire("g", "t", max_wait_ms=5000) == ["0-9×2"]
+        assert gateway.acquire("g", "t", max_wait_ms=15_000) == ["0-9×2"]

@@ -17,7 +17,7 @@ from tests.http.calls import Gateway, acknowledge_range, good, problem, wait_unt
 @pytest.fixture(scope="module")
 def own_stack(tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str]) -> Iterator[Stack]:
     """A stack with a Redis of its own, which the last test breaks; the outcome of a write is given up soon."""
-    settings = {"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "1000"}
+    settings = {"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "3000"}
     with temporary_stack(tmp_path_factory.mktemp("stack"), postgres_url=new_database(), settings=settings) as stack:
         yield stack
 
@@ -86,7 +86,7 @@ def test_nobody_waits_for_a_leader_epoch_without_end(own_stack: Stack, gateway: 
 
     started = time.monotonic()
     refused = problem(gateway.try_fetch(name, name), 503, "COORDINATOR_LOAD_IN_PROGRESS", 14)
-    assert time.monotonic() - started < 9
+    assert time.monotonic() - started < 20
     assert (refused["retriable"], refused["definite"]) == (True, True)
     accept = [acknowledge_range(name, 0, 1, "accept", delivery_count=1)]
     problem(gateway.try_acknowledge(name, accept), 503, "COORDINATOR_NOT_AVAILABLE", 15)
@@ -103,19 +103,17 @@ def test_nobody_waits_for_a_leader_epoch_without_end(own_stack: Stack, gateway: 
 
 def test_what_was_given_up_comes_back_though_nobody_asks(own_stack: Stack, gateway: Gateway, name: str) -> None:
     """Without Redis nobody reminds of the lock either."""
-    gateway.configure(name, share_record_lock_duration_ms=1_000)
+    gateway.configure(name, share_record_lock_duration_ms=3_000)
     gateway.produce(name, "one", "two")
-    others = _loaded(gateway)
     assert own_stack.redis is not None
     own_stack.redis.kill()
     assert gateway.acquire(name, name) == ["0-1×1"]
-    assert _loaded(gateway) == others + 1
+    loads = _loads(gateway)
     lose_an_outcome(own_stack, gateway, name)
-    assert _loaded(gateway) == others
-    wait_until(lambda: _loaded(gateway) == others + 1, 30)
+    wait_until(lambda: _loads(gateway) == loads + 1, 30)
     either = ((1, ["1-1 AVAILABLE×1"]), (0, ["0-1 AVAILABLE×1"]))
     wait_until(lambda: gateway.window(name, name) in either)
 
 
-def _loaded(gateway: Gateway) -> int:
-    return int(gateway.metrics()["sharequeue_led_share_partitions"])
+def _loads(gateway: Gateway) -> int:
+    return int(gateway.metrics()["sharequeue_partition_load_seconds_count"])

@@ -112,7 +112,7 @@ def test_a_write_that_waits_for_another_is_read_too(own_stack: Stack, database_u
     assert gateway.window("g", "orders") == (2, ["2-2 ACQUIRED×1"])
 
 
-@pytest.mark.parametrize("deadline_ms", [1000], indirect=True)
+@pytest.mark.parametrize("deadline_ms", [3000], indirect=True)
 def test_a_write_that_got_lost_is_fenced(own_stack: Stack, redis_url: str, gateway: Gateway) -> None:
     gateway.create_topic("orders")
     key = SharePartitionKey("g", gateway.describe_topic("orders")["topic_id"], 0)

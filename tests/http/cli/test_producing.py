@@ -10,7 +10,6 @@ import threading
 from pathlib import Path
 
 import httpx
-import pytest
 
 from sharequeue.stack import Stack
 from tests.http.cli.conftest import (
@@ -23,12 +22,6 @@ from tests.http.cli.conftest import (
     ask,
     log,
 )
-
-
-@pytest.fixture(scope="module")
-def stack_settings() -> dict[str, str]:
-    """A machine under load is no dead Redis: what a killed gateway leaves there must be there."""
-    return {"SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "5000"}
 
 
 def test_lines_of_stdin_become_records(process: Run, client: httpx.Client, name: str) -> None:
