@@ -37,6 +37,16 @@ async def test_appends_that_wait_share_a_commit(module_database: str) -> None:
         assert len(await rows_of(admin, topic)) == 201
 
 
+async def test_of_many_first_appends_to_a_partition_one_learns_its_end_for_all(module_database: str) -> None:
+    """As after a start: else each would take the partition's lock and a commit of its own."""
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        bases = await asyncio.gather(*(append(log, topic, [number]) for number in range(200)))
+        assert sorted(bases) == list(range(200))
+        commits = "SELECT count(DISTINCT xmin::text) FROM log.record_batches WHERE topic_id = $1"
+        assert await admin.fetchval(commits, topic) < 10
+
+
 async def test_a_writer_that_is_refused_does_not_hold_up_the_others_of_its_commit(module_database: str) -> None:
     stale, fresh = new_topic(), new_topic()
     async with (

@@ -64,6 +64,8 @@ class Appender:
         self._on_records = on_records
         self._deadline_s = deadline_s
         self._gathered: list[Waiting] = []
+        self._behind: dict[Place, list[Waiting]] = {}
+        """By partition whose end is being learned: what is gathered again once it is known."""
         self._wake = asyncio.Event()
         self._connection: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -110,7 +112,7 @@ class Appender:
                 known = self._cache.partition(place)
                 end = -1 if known is None else known.log_end_offset
             if end < 0:
-                self._fall_back(waiting)
+                self._learn_end(place, waiting)
                 continue
             batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms, append.for_group)
             ends[place] = batch.last_offset + 1
@@ -170,7 +172,20 @@ class Appender:
         self._cache.add(place, batch)
         self._on_records(*place, batch.record_count)
 
-    def _fall_back(self, waiting: Waiting, lost_at: int | None = None) -> None:
+    def _learn_end(self, place: Place, waiting: Waiting) -> None:
+        """The first append to a partition whose end is not known takes the slow path; others go on when it has."""
+        if place in self._behind:
+            self._behind[place].append(waiting)
+            return
+        self._behind[place] = []
+
+        def go_on(_: "asyncio.Task[None]") -> None:
+            self._gathered[:0] = self._behind.pop(place)
+            self._wake.set()
+
+        self._fall_back(waiting).add_done_callback(go_on)
+
+    def _fall_back(self, waiting: Waiting, lost_at: int | None = None) -> "asyncio.Task[None]":
         """Take the slow path. `lost_at`: a commit at that offset may have happened, its answer was lost."""
 
         async def append_slowly() -> None:
@@ -183,7 +198,7 @@ class Appender:
             if not waiting.done.done():
                 waiting.done.set_result(result.base_offsets[0])
 
-        background.start(self._tasks, append_slowly())
+        return background.start(self._tasks, append_slowly())
 
     # The slow path
 
