@@ -95,6 +95,7 @@ class LockTimers:
         self._node_id = node_id
         self._due_set = due_set(node_id)
         self._timeout_s = timeout_ms / 1000
+        self._load_timeout_s = max(LOAD_TIMEOUT_S, self._timeout_s)
         self._gathered: list[_Waiting] = []
         self._wake = asyncio.Event()
         self._while_writing_back: list[LockWrite] | None = None
@@ -134,9 +135,9 @@ class LockTimers:
     async def _adopt(self, live: Collection[str], leads: Callable[[SharePartitionKey], bool]) -> None:
         """`degraded` tells whether that went well."""
         kept = {due_set(node_id) for node_id in (self._node_id, *live)}
-        named: set[bytes] = await self._guard(self._redis.smembers(DUE_SETS), LOAD_TIMEOUT_S) or set()
+        named: set[bytes] = await self._guard(self._redis.smembers(DUE_SETS), self._load_timeout_s) or set()
         for left in {name.decode() for name in named} - kept:
-            await self._guard(self._take_due(left, leads), LOAD_TIMEOUT_S)
+            await self._guard(self._take_due(left, leads), self._load_timeout_s)
 
     async def _take_due(self, left: str, leads: Callable[[SharePartitionKey], bool]) -> None:
         """Move to the own due set what is led here of another; others may do the same, and each is moved once."""
@@ -156,7 +157,7 @@ class LockTimers:
         if self.degraded or not keys:
             return []
         commands = [["ZSCORE", self._due_set, _encode(key)] for key in keys]
-        scores = await self._guard(self._execute(commands), LOAD_TIMEOUT_S) or [None] * len(keys)
+        scores = await self._guard(self._execute(commands), self._load_timeout_s) or [None] * len(keys)
         return [key for key, score in zip(keys, scores, strict=True) if score is not None]
 
     async def forget_due(self, key: SharePartitionKey) -> None:
@@ -238,7 +239,7 @@ class LockTimers:
         commands = [
             ["EVALSHA", sha1(lock_scripts.LOAD), 1, lock_hash(key), epoch, HASH_TTL_MS] for key, epoch, _ in epochs
         ]
-        answers = await self._guard(self._execute(commands), LOAD_TIMEOUT_S)
+        answers = await self._guard(self._execute(commands), self._load_timeout_s)
         if answers is None:
             return [[] for _ in epochs]
         return [

@@ -8,7 +8,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 MAX_CONNECTIONS: Final = 8
-CONNECT_TIMEOUT_S: Final = 1
+CONNECT_TIMEOUT_S: Final = 5  # whoever asks waits as long as it likes to
 
 
 def redis_client(url: str) -> Redis:
