@@ -6,6 +6,7 @@ than one that is gone. Only this module touches signals.
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import signal
@@ -134,6 +135,8 @@ def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) -> int:
 async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) -> None:
     listener = socket.create_server((host, port), backlog=4096)
     service = await prepare()
+    gc.freeze()  # what is there by now stays: no collection need look at it, not even the one at the end
+    gc.enable()
     log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
     try:
         await _serve(service, listener)

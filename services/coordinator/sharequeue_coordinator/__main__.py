@@ -1,6 +1,11 @@
 """Starts the group coordinator: `python -m sharequeue_coordinator`, settings from the environment."""
 
+# ruff: noqa: E402
+import gc
 import sys
+
+gc.disable()  # nothing that is imported is ever garbage; `run` enables it
+
 from typing import Any
 
 import asyncpg

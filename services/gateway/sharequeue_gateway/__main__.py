@@ -1,6 +1,10 @@
 """Starts the gateway: `python -m sharequeue_gateway`, settings from the environment."""
 
+# ruff: noqa: E402
+import gc
 import sys
+
+gc.disable()  # nothing that is imported is ever garbage; `run` enables it
 
 from sharequeue import log
 from sharequeue.service import Service, check_address, run
