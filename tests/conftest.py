@@ -20,6 +20,7 @@ from sharequeue.migrate import upgrade
 from sharequeue.stack import Stack, temporary_stack
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of each stack compiles all its modules again
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # and looks for plugins in all that is installed
 os.environ["SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS"] = "2500"  # a machine under load is no dead Redis
 hypothesis.settings.register_profile(
     "tests",
