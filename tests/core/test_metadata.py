@@ -3,7 +3,6 @@ applying them fails half-way.
 """
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,11 +18,8 @@ from sharequeue.protocol.internal import (
     DescribeTopicsResponse,
     InitializeSharePartitionsResponse,
     MetadataChangesResponse,
-    ShardOwner,
-    ShardsResponse,
 )
-from sharequeue.protocol.shards import CLUSTER_SHARD
-from sharequeue.wire import encode
+from tests.core.coordinator_wire import CoordinatorWire
 
 LIMIT = "share.delivery.count.limit"
 
@@ -85,65 +81,15 @@ def test_changes_that_fail_half_way_are_applied_again() -> None:
 # Answers that are awaited while the feed tells of a change
 
 
-class Question:
-    """What the group coordinator is asked; the test answers when it wants to."""
-
-    def __init__(self, call: str) -> None:
-        self.call = call
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-
-class Coordinator:
-    """The wire's other end: metadata that heard of version 5 asks here."""
-
-    def __init__(self) -> None:
-        self._url = ""
-        self._questions: asyncio.Queue[Question] = asyncio.Queue()
-
-    async def asked(self, api: apis.Api) -> asyncio.Future[Any]:
-        """Wait for the next question, which is to be this call. Returns: where its answer goes."""
-        question = await asyncio.wait_for(self._questions.get(), 5)
-        assert question.call == f"{api.method} {api.path.format(topic='orders', group='g')}"
-        return question.answer
-
-    async def told(self, api: apis.Api, answer: Any) -> None:
-        """Answer the next question, which is to be this call."""
-        (await self.asked(api)).set_result(answer)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                line, *headers = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                lengths = [header[16:] for header in headers if header.startswith("Content-Length: ")]
-                await reader.readexactly(int(lengths[0]) if lengths else 0)
-                body = encode(await self._answer(line.rpartition(" ")[0]))
-                head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-                writer.write(head + body)
-        writer.close()
-
-    async def _answer(self, call: str) -> Any:
-        if call == f"{apis.SHARDS.method} {apis.SHARDS.path}":
-            owners = [ShardOwner(shard=n, node_id="a", url=self._url, owner_epoch=1) for n in (CLUSTER_SHARD, 0)]
-            return ShardsResponse(shards=owners, count=1)
-        question = Question(call)
-        self._questions.put_nowait(question)
-        return await question.answer
-
-
-def run(work: Callable[[Coordinator, Metadata], Awaitable[None]], version: int = 5) -> None:
+def run(work: Callable[[CoordinatorWire, Metadata], Awaitable[None]], version: int = 5) -> None:
     async def main() -> None:
-        coordinator = Coordinator()
-        listening = await asyncio.start_server(coordinator._serve, "127.0.0.1", 0)
-        coordinator._url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        client = CoordinatorClient(coordinator._url, "group")
-        metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
-        if version >= 0:
-            await metadata._apply(changes_of(version))
-        try:
+        async with CoordinatorWire().listening() as coordinator:
+            client = CoordinatorClient(coordinator.url, "group")
+            metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
+            if version >= 0:
+                await metadata._apply(changes_of(version))
             await work(coordinator, metadata)
-        finally:
             await client.close()
-            listening.close()
 
     asyncio.run(main())
 
@@ -167,7 +113,7 @@ MADE_ANEW = DescribeTopicsResponse(topics=[described("orders", "id-3", 3)])
 def test_a_topic_that_changes_while_it_is_asked_for_is_asked_for_again(
     told: dict[str, Any], now: DescribeTopicsResponse, by_id: bool
 ) -> None:
-    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.topics_by_id(["id-1", "id-2"]) if by_id else metadata.refresh("orders"))
         answer = await coordinator.asked(apis.DESCRIBE_TOPICS)
         await metadata._apply(changes_of(6, **told))
@@ -186,7 +132,7 @@ def test_a_topic_that_changes_while_it_is_asked_for_is_asked_for_again(
 
 
 def test_a_topic_that_is_deleted_while_it_is_asked_for_is_not_there() -> None:
-    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.topic("orders"))
         answer = await coordinator.asked(apis.DESCRIBE_TOPICS)
         await metadata._apply(changes_of(6, deleted_topic_ids=["id-1"]))
@@ -200,7 +146,7 @@ def test_a_topic_that_is_deleted_while_it_is_asked_for_is_not_there() -> None:
 
 @pytest.mark.parametrize("api", [apis.CREATE_TOPIC, apis.UPDATE_TOPIC], ids=["made", "altered"])
 def test_a_topic_that_is_deleted_before_its_making_or_change_is_answered_is_not_known(api: apis.Api) -> None:
-    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         path = {"topic": "orders"} if api is apis.UPDATE_TOPIC else {}
         changing = asyncio.create_task(metadata.change_topic(api, b"{}", **path))
         answer = await coordinator.asked(api)
@@ -219,7 +165,7 @@ def test_settings_that_change_while_they_are_asked_for_are_asked_for_again(
 ) -> None:
     """And once more if they change again meanwhile."""
 
-    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking: asyncio.Task[Any]
         if initialize:
             asking = asyncio.create_task(metadata.initialize("g", {"id-1": [0]}))
@@ -244,7 +190,7 @@ def test_settings_that_change_while_they_are_asked_for_are_asked_for_again(
 
 
 def test_what_others_ask_for_meanwhile_is_kept() -> None:
-    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.learn_config("g"))
         answer = await coordinator.asked(apis.GET_SHARE_GROUP_CONFIG)
         await metadata._apply(changes_of(6, group_ids=["h"], deleted_topic_ids=["id-1"]))
@@ -257,7 +203,7 @@ def test_what_others_ask_for_meanwhile_is_kept() -> None:
 def test_what_was_asked_for_before_the_feed_is_asked_for_again_when_it_begins() -> None:
     """Its first answer says only from which version on it tells."""
 
-    async def work(coordinator: Coordinator, metadata: Metadata) -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.topic("orders"))
         await coordinator.told(apis.DESCRIBE_TOPICS, OLD)
         await asking

@@ -12,6 +12,7 @@ import pytest
 from sharequeue_coordinator import share_states
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.gateways import Gateways
+from sharequeue_coordinator.share_group_data import Heartbeat
 from sharequeue_coordinator.writing import Database
 
 from sharequeue.ownership import Ownership
@@ -256,6 +257,25 @@ async def test_what_one_instance_made_the_other_knows_when_it_is_asked(
         await first.delete_topic("u")
         assert second.known([], [topic.topic_id]), "it has not heard"
         assert await codes(0) == [3]
+
+
+async def test_who_asked_before_a_group_was_deleted_does_not_begin_it_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic has to be heard of first; by then the group is deleted."""
+    monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
+    async with AsyncExitStack() as stack:
+        (first, _), (second, ownership) = await two(stack, database_url)
+        group = group_of(ownership)
+        await second.groups.heartbeat(group, Heartbeat("m", 0, None, frozenset({"no topic yet"}), "", ""))
+        topic = await first.create_topic("t", 1, {})
+        async with second._catching_up:
+            asking = asyncio.create_task(second.groups.initialize(group, {topic.topic_id: [0]}))
+            await second.group_admin.delete(group, force=True)
+            assert not second.known([], [topic.topic_id]), "it is being heard of"
+        (answer,) = await asking
+        assert [partition.error_code for partition in answer.partitions] == [15]
+        assert not (await second.groups.find(group)).machine.exists
 
 
 async def test_changes_have_one_order_at_every_instance(database_url: str) -> None:

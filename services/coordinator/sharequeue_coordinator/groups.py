@@ -294,6 +294,8 @@ class Groups:
         """Make sure that share-partitions are initialised; the group comes to be with the first."""
         faults: dict[tuple[str, int], ApiError] = {}
         valid: dict[str, list[int]] = {}
+        machine = (await self.find(group_id)).machine
+        existed, stood = machine.exists, machine.stands(asked)
         await self.hear_of(asked)
         for topic_id, partitions in asked.items():
             for partition in partitions:
@@ -305,7 +307,7 @@ class Groups:
         machine = (await self.find(group_id)).machine
         if valid and share_group.missing(machine.topics, valid):
             try:
-                failure = await self._initialize(group_id, valid, existed=machine.exists, stood=machine.stands(valid))
+                failure = await self._initialize(group_id, valid, existed=existed, stood=stood & valid.keys())
             except UnknownTopicOrPartition as error:
                 failure = error
             if failure is not None:

@@ -54,7 +54,7 @@ class GroupUse:
         if request.end:
             self._sessions.end(group_id)
             self._fetcher.end(group_id)
-        self._leader.unload_group(group_id, request.topic_ids)
+        self._leader.unload_group(group_id, request.topic_ids, end=request.end)
         return Empty()
 
     async def release_member(self, call: Call) -> ReleaseMemberResponse:

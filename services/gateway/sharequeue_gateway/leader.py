@@ -162,10 +162,12 @@ class Leader:
         if self._lock_timers.degraded:
             await self.loads.until_told()
 
-    def unload_group(self, group_id: str, topic_ids: Collection[str] | None = None) -> None:
+    def unload_group(self, group_id: str, topic_ids: Collection[str] | None, *, end: bool) -> None:
         """The state of a group's share-partitions was set anew: lead nothing that was loaded before.
 
-        `topic_ids`: only of these topics; None: of all.
+        Args:
+            topic_ids: only of these topics; None: of all.
+            end: nobody who asked before may begin it again.
         """
 
         def concerned(key: SharePartitionKey) -> bool:
@@ -174,7 +176,10 @@ class Leader:
         for led in [led for led in self._led.of_group(group_id) if concerned(led.key)]:
             self.unload(led)
         self.loads.forget_given_up(concerned)
-        self.loads.outdate(concerned)
+        if end:
+            self.loads.abandon(concerned)
+        else:
+            self.loads.outdate(concerned)
 
     def check_may_acquire(self) -> None:
         """Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records."""

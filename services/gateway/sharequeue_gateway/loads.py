@@ -9,9 +9,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sharequeue import background
 from sharequeue.log import fields
-from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, Throttled, error_of
+from sharequeue.protocol.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    InvalidRecordState,
+    NotLeaderOrFollower,
+    Throttled,
+    error_of,
+)
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
@@ -74,7 +80,8 @@ class Loads:
         """
         self._ending: dict[SharePartitionKey, LedSharePartition] = {}
         """Unloaded while writes were on their way, which under the same epoch may come after what a load reads."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Sequence[SharePartitionKey]] = {}
+        """Loads under way, with what they bring; nothing once they were abandoned."""
 
     async def get(
         self,
@@ -109,7 +116,7 @@ class Loads:
                 answers[index] = refused[key]
             elif not futures[key].done():
                 answers[index] = error_of(14, "the share-partition is still being loaded; try again in a moment")
-            elif key in joined and isinstance(futures[key].result(), ApiError):
+            elif key in joined and isinstance(futures[key].result(), InvalidRecordState):  # it is not initialised
                 (answers[index],) = await self.get(group_id, [partitions[index]], deadline_ms=deadline_ms)
             else:
                 answers[index] = futures[key].result()
@@ -139,7 +146,9 @@ class Loads:
             self._loading[key] = loop.create_future()
             if not initialize:
                 self._known_only.add(key)
-        background.start(self._tasks, self._load(group_id, wanted, initialize))
+        task = loop.create_task(self._load(group_id, wanted, initialize))
+        self._tasks[task] = [key for key, _ in wanted]
+        task.add_done_callback(self._tasks.pop)
 
     async def _load(self, group_id: str, wanted: Sequence[Wanted], initialize: bool) -> None:
         started_ms = self._clock.now_ms()
@@ -178,13 +187,25 @@ class Loads:
                 else:
                     self._led.add(answer)
                     self._on_loaded(answer, dead_letters)
-            self._known_only.discard(key)
-            self._outdated.discard(key)
-            self._loading.pop(key).set_result(answer)
+            self._end(key, answer)
+
+    def _end(self, key: SharePartitionKey, answer: Loaded) -> None:
+        self._known_only.discard(key)
+        self._outdated.discard(key)
+        self._loading.pop(key).set_result(answer)
 
     def outdate(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
         """What is being loaded of these is not to be led."""
         self._outdated.update(filter(concerned, self._loading))
+
+    def abandon(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
+        """These are not to be loaded: what a load still asks for, time and again, might begin anew what is deleted."""
+        for task, keys in list(self._tasks.items()):
+            if any(map(concerned, keys)):
+                task.cancel()
+                self._tasks[task] = ()
+                for key in keys:
+                    self._end(key, CoordinatorNotAvailable("the group is set anew just now; try again"))
 
     # What was unloaded
 
