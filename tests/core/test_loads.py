@@ -1,4 +1,4 @@
-"""Loads under way that are not to go on."""
+"""Loads under way when what they load is deleted, or led by others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,51 +6,73 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.leader_epochs import LeaderEpochs
-from sharequeue_gateway.led_index import LedIndex
+from sharequeue_gateway.leadership import Generation, Node
+from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.loading import Loader
-from sharequeue_gateway.loads import Loads
+from sharequeue_gateway.lock_timers import LockTimers
 from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.persister import Persister
+from sharequeue_gateway.redis_client import redis_client
+from sharequeue_gateway.routing import Routing
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import CoordinatorNotAvailable
+from sharequeue.protocol.internal import (
+    InitializeSharePartitionsResponse,
+    PartitionStateResult,
+    ShareStateResponse,
+    TopicStateResult,
+)
 from sharequeue.protocol.messages import Topic as Described
 from sharequeue.service import Clock
+from sharequeue.share_state_client import ShareStateClient
 from tests.core.coordinator_wire import CoordinatorWire
 
 ORDERS = Topic(Described(name="orders", topic_id="id-1", partitions=2, config={"max.message.bytes": "1000"}))
+STATE = PartitionStateResult(partition=0, error_code=0, error_message=None, state_epoch=1, start_offset=0)
+READ = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[STATE])])
 
 
-def run(work: Callable[[CoordinatorWire, Loads], Awaitable[None]]) -> None:
-    """With a gateway that is alone; neither Redis nor the log nor a share coordinator is asked here."""
+def run(work: Callable[[CoordinatorWire, Leader], Awaitable[None]]) -> None:
+    """With a gateway that is alone, and has neither Redis nor a log. Both coordinators are the one."""
 
     async def main() -> None:
         async with CoordinatorWire().listening() as coordinator:
-            client = CoordinatorClient(coordinator.url, "group")
+            client, share_coordinator = CoordinatorClient(coordinator.url, "group"), ShareStateClient(coordinator.url)
+            metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
             cluster = Cluster(client, "gateway-0", "http://127.0.0.1:1", cluster_token="")
             epochs = LeaderEpochs(cluster.next_leader_epoch)
-            elsewhere: Any = None
+            redis = redis_client("redis://127.0.0.1:1/0")
+            lock_timers = LockTimers(redis, Clock(), "gateway-0", 50)
+            nowhere: Any = None
             loader = Loader(
                 clock=Clock(),
-                metadata=Metadata(client, kafka_defaults=False, auto_create_topics=True),
-                share_coordinator=elsewhere,
-                record_log=elsewhere,
-                lock_timers=elsewhere,
-                take_from_former=elsewhere,
+                metadata=metadata,
+                share_coordinator=share_coordinator,
+                record_log=nowhere,
+                lock_timers=lock_timers,
+                take_from_former=Routing(cluster).take_from_former,
                 epochs=epochs,
             )
-            loads = Loads(
-                LedIndex(),
+            leader = Leader(
                 clock=Clock(),
+                metadata=metadata,
                 cluster=cluster,
                 epochs=epochs,
                 loader=loader,
+                persister=Persister(share_coordinator, deadline_ms=100),
+                lock_timers=lock_timers,
+                activity=nowhere,
                 max_share_partitions=10,
-                on_loaded=lambda led, letters: None,
+                idle_ms=60_000,
             )
-            await work(coordinator, loads)
+            await work(coordinator, leader)
+            await redis.aclose()
             await client.close()
+            await share_coordinator.close()
 
     asyncio.run(main())
 
@@ -59,7 +81,8 @@ def run(work: Callable[[CoordinatorWire, Loads], Awaitable[None]]) -> None:
 def test_a_load_of_a_group_that_is_deleted_asks_for_nothing_more(lost: bool) -> None:
     """Its question would be repeated until it is answered, and begin the group again."""
 
-    async def work(coordinator: CoordinatorWire, loads: Loads) -> None:
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        loads = leader.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0), (ORDERS, 1)]))
         answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
         (load,) = loads._tasks
@@ -75,7 +98,8 @@ def test_a_load_of_a_group_that_is_deleted_asks_for_nothing_more(lost: bool) -> 
 
 
 def test_what_is_abandoned_before_it_begins_is_told_too() -> None:
-    async def work(coordinator: CoordinatorWire, loads: Loads) -> None:
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        loads = leader.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
         while not loads._tasks:  # noqa: ASYNC110 - the load is a task that has not begun
             await asyncio.sleep(0)
@@ -87,7 +111,8 @@ def test_what_is_abandoned_before_it_begins_is_told_too() -> None:
 
 
 def test_other_groups_go_on() -> None:
-    async def work(coordinator: CoordinatorWire, loads: Loads) -> None:
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        loads = leader.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
         await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
         (load,) = loads._tasks
@@ -102,7 +127,8 @@ def test_other_groups_go_on() -> None:
 
 
 def test_what_is_asked_for_after_it_was_abandoned_is_loaded() -> None:
-    async def work(coordinator: CoordinatorWire, loads: Loads) -> None:
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        loads = leader.loads
         first = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
         await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
         loads.abandon(lambda key: key.group_id == "g")
@@ -113,5 +139,38 @@ def test_what_is_asked_for_after_it_was_abandoned_is_loaded() -> None:
         (load,) = (load for load, keys in loads._tasks.items() if keys)
         load.cancel()
         second.cancel()
+
+    run(work)
+
+
+def test_a_load_while_another_gateway_led_is_done_again() -> None:
+    """This one leads again when it has loaded: what it read may be what was before the other one."""
+
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        cluster = leader._cluster
+        asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
+        answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
+        for number, node in ((1, Node("gateway-1", "http://127.0.0.1:1")), (2, cluster.me)):
+            cluster.generation = Generation(number, (node,))
+            await leader.hand_over(missed=False)
+        answer.set_result(InitializeSharePartitionsResponse(config={}, topics=[]))
+        await coordinator.told(apis.READ_STATE, READ)
+        (led,) = await asking
+        assert isinstance(led, LedSharePartition)
+        assert led.fenced
+        assert list(leader.all()) == []
+
+    run(work)
+
+
+def test_a_load_while_others_joined_is_led() -> None:
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
+        answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
+        leader._cluster.generation = Generation(1, (leader._cluster.me,))
+        await leader.hand_over(missed=False)
+        answer.set_result(InitializeSharePartitionsResponse(config={}, topics=[]))
+        await coordinator.told(apis.READ_STATE, READ)
+        assert await asking == list(leader.all())
 
     run(work)

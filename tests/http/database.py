@@ -23,9 +23,9 @@ def sql(database_url: str, statement: str, *arguments: Any) -> list[tuple[Any, .
 
 @contextmanager
 def locked(database_url: str, table: str) -> Iterator[Callable[[], bool]]:
-    """While this lasts nobody reads or writes a table; yields whether a gateway waits for it, but to purge it."""
-    waits = """SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND
-               wait_event_type = 'Lock' AND application_name LIKE 'sharequeue-gateway%' AND query NOT LIKE '%DELETE%')"""
+    """While this lasts nobody reads or writes a table; yields whether anybody waits for it, but to purge it."""
+    waits = """SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+               AND wait_event_type = 'Lock' AND query NOT LIKE '%DELETE%')"""
     with asyncio.Runner() as runner:
         connection = runner.run(asyncpg.connect(database_url))
         try:

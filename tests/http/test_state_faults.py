@@ -13,7 +13,7 @@ import redis
 
 from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem, ranges, wait_until
-from tests.http.database import refused_state_writes, sql
+from tests.http.database import locked, refused_state_writes, sql
 
 NEWER = 1_000_000
 """An epoch that no gateway and no group of these tests comes to."""
@@ -72,7 +72,55 @@ def initialised(gateway: Gateway, name: str, partitions: int = 1) -> None:
     wait_until(lambda: gateway.offsets(name) == {(name, number): (-1, -1) for number in range(partitions)})
 
 
+@pytest.fixture
+def all_told(stack: Stack, gateway: Gateway, name: str) -> Callable[[], None]:
+    """Waits until the gateway has heard of all that changed before: of a change of another group's settings that comes
+    after it, made at the group coordinator."""
+    other = f"{name}-marker"
+    gateway.create_topic(other)
+    gateway.acquire(other, other)
+    url = f"{stack.service('group coordinator').url}/v1/share-groups/{other}/config"
+
+    def wait() -> None:
+        settings = {"share.record.lock.duration.ms": 12_345}
+        good(httpx.patch(url, json=settings, headers={"Authorization": f"Bearer {TOKEN}"}))
+        wait_until(lambda: good(gateway.try_acknowledge(other, []))["acquisition_lock_timeout_ms"] == 12_345)
+
+    return wait
+
+
 # Loading
+
+
+def test_settings_that_change_during_a_load_are_in_force_after_it(
+    gateway: Gateway, database: str, background: ThreadPoolExecutor, all_told: Callable[[], None], name: str
+) -> None:
+    gateway.produce_batches(name, 3)
+    initialised(gateway, name)
+    with locked(database, "log.record_batches") as waits:  # where it starts is looked for there
+        fetching = background.submit(gateway.acquire, name, name, max_wait_ms=20_000)
+        wait_until(waits)
+        gateway.configure(name, share_delivery_count_limit=1)
+        all_told()
+    assert fetching.result(30) == ["0-2×1"]
+    assert gateway.settle(name, name, 0, 2, "release") == "applied"
+    assert gateway.acquire(name, name) == [], "the only delivery is over"
+
+
+def test_a_topic_that_is_deleted_during_a_load_is_not_led_after_it(
+    gateway: Gateway, database: str, background: ThreadPoolExecutor, all_told: Callable[[], None], name: str
+) -> None:
+    gateway.create_topic(name)
+    gateway.reset(name, "offset", name, offset=0)
+    gone = "SELECT FROM log.partitions WHERE topic_id = $1 AND deleted"
+    topic_id = gateway.describe_topic(name)["topic_id"]
+    with locked(database, "share_state.share_records") as waits:
+        fetching = background.submit(gateway.try_fetch, name, name, max_wait_ms=3000)
+        wait_until(waits)
+        assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
+        wait_until(lambda: sql(database, gone, topic_id))
+        all_told()
+    problem(fetching.result(30), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
 def test_ld_035_a_state_that_cannot_be_read_fails_the_partition(gateway: Gateway, database: str, name: str) -> None:

@@ -130,8 +130,7 @@ class Leader:
         """
         self._epochs.raise_to(self._cluster.generation.number)
         self.adopt()
-        if missed:
-            self.loads.outdate(lambda key: True)
+        self.loads.outdate(lambda key: missed or not self._cluster.leads(key))
         await self.let_go([led.key for led in self._led if missed or not self._cluster.leads(led.key)])
 
     def adopt(self) -> None:
@@ -208,9 +207,13 @@ class Leader:
             led.wake()
 
     def _on_topic_deleted(self, topic_id: str) -> None:
+        def concerned(key: SharePartitionKey) -> bool:
+            return key.topic_id == topic_id
+
         for led in self._led.of_topic(topic_id):
             self.unload(led)
-        self.loads.forget_given_up(lambda key: key.topic_id == topic_id)
+        self.loads.forget_given_up(concerned)
+        self.loads.outdate(concerned)
 
     def _on_group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
         for led in self._led.of_group(group_id):

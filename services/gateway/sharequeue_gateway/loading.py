@@ -108,6 +108,8 @@ class Loader:
                     if states[key].start_offset in (None, UNINITIALIZED_START_OFFSET)
                 }
                 starts = await self._start_offsets.resolve(group_id, unstarted, leader_epoch, config)
+                # what changed meanwhile was told to what is led, and from here on this is
+                config = self._metadata.config(group_id) or config
             outcomes: list[Outcome] = []
             for key, topic in wanted:
                 if key in faults:

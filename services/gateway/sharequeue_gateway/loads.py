@@ -71,7 +71,7 @@ class Loads:
         self._known_only: set[SharePartitionKey] = set()
         """Loads under way that do not initialise."""
         self._outdated: set[SharePartitionKey] = set()
-        """Loads under way whose state was set anew meanwhile: what they bring is not led."""
+        """Loads under way whose state was set anew, or of others, meanwhile: what they bring is not led."""
         self._given_up: dict[SharePartitionKey, GivenUp] = {}
         """Unloaded because a write's outcome is not known, or because another gateway leads now; their locks are taken
         over by the load that follows, here or there.
@@ -181,10 +181,10 @@ class Loads:
                 )
             else:
                 answer, dead_letters = outcome
-                self._given_up.pop(key, None)
                 if key in self._outdated:
                     answer.fenced = True
                 else:
+                    self._given_up.pop(key, None)
                     self._led.add(answer)
                     self._on_loaded(answer, dead_letters)
             self._end(key, answer)
