@@ -259,6 +259,25 @@ async def test_what_one_instance_made_the_other_knows_when_it_is_asked(
         assert await codes(0) == [3]
 
 
+async def test_settings_that_change_while_a_group_is_read_are_in_force(database_url: str) -> None:
+    async with running(database_url) as coordinator, session(database_url) as other, session(database_url) as admin:
+        groups = coordinator.groups
+        await groups.heartbeat("g", Heartbeat("m", 0, None, frozenset({"t"}), "", ""))
+        groups.drop(await groups.find("g"))
+        async with other.transaction():
+            await other.execute("LOCK TABLE groups.share_groups")
+            reading = asyncio.create_task(groups.find("g"))
+            waits = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                       AND wait_event_type = 'Lock' AND application_name NOT LIKE 'sharequeue%'"""
+            while not await admin.fetchval(waits):
+                assert not reading.done()
+            changing = asyncio.create_task(coordinator.update_group_config("g", {"share.heartbeat.interval.ms": 6000}))
+            while not await admin.fetchval("SELECT count(*) FROM groups.share_group_configs"):
+                assert not reading.done()
+        await changing
+        assert (await reading).settings.heartbeat_interval_ms == 6000
+
+
 async def test_who_asked_before_a_group_was_deleted_does_not_begin_it_again(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,8 +400,8 @@ async def test_groups_that_could_not_be_read_leave_nothing_behind(database_url: 
         await admin.execute("ALTER TABLE groups.share_groups RENAME TO elsewhere")
         unread = await asyncio.gather(*(coordinator.groups.find(name) for name in names), return_exceptions=True)
         assert [type(fault) for fault in unread] == [StorageError] * len(names)
-        assert coordinator.groups._loading == {}
+        assert not coordinator.groups._reading
         await admin.execute("ALTER TABLE groups.elsewhere RENAME TO share_groups")
         found = await asyncio.gather(*(coordinator.groups.find(name) for name in names))
         assert [group.machine.exists for group in found] == [False] * len(names)
-        assert coordinator.groups._loading == {}
+        assert not coordinator.groups._reading

@@ -320,6 +320,6 @@ class GroupCoordinator:
             config = group_configs.changed_config(stored, changes, self._kafka_defaults)
             if config != stored:
                 await self.query(store.save_group_config, fence, group_id, config)
-                self.groups.configure(group_id, config)
+                await self.groups.configure(group_id, config)
                 await self.catch_up()
         return group_config_values(group_id, config, self._kafka_defaults)

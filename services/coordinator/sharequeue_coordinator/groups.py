@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 from sharequeue import background
 from sharequeue.log import fields
@@ -92,7 +93,7 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._with_members: dict[str, Group] = {}
         """Those that may have members."""
-        self._loading: dict[str, asyncio.Lock] = {}
+        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Which groups there are
@@ -106,17 +107,14 @@ class Groups:
         known = self._groups.get(group_id)
         if known is not None:
             return known
-        try:
-            async with self._loading.setdefault(group_id, asyncio.Lock()):
-                known = self._groups.get(group_id)
-                if known is None:
-                    known = await self._read(group_id, fence)
-                    if self._database.fence(group_id) == fence and known.machine.exists:
-                        self._groups[group_id] = known
-                        self._note_members(known)
-        finally:
-            self._loading.pop(group_id, None)
-        return known
+        async with self._reading.setdefault(group_id, asyncio.Lock()):
+            known = self._groups.get(group_id)
+            if known is None:
+                known = await self._read(group_id, fence)
+                if self._database.fence(group_id) == fence and known.machine.exists:
+                    self._groups[group_id] = known
+                    self._note_members(known)
+            return known
 
     async def _read(self, group_id: str, fence: Fence) -> Group:
         settings = self._settings(group_id, await self._query(store.group_config, group_id))
@@ -148,11 +146,11 @@ class Groups:
             initialize_retry_interval_ms=self._initialize_retry_interval_ms,
         )
 
-    def configure(self, group_id: str, config: Mapping[str, str]) -> None:
-        """A group's stored settings changed."""
-        group = self._groups.get(group_id)
-        if group is not None:
-            group.settings = self._settings(group_id, config)
+    async def configure(self, group_id: str, config: Mapping[str, str]) -> None:
+        """A group's stored settings changed. A read that is under way may have read them before."""
+        async with self._reading.setdefault(group_id, asyncio.Lock()):
+            if (group := self._groups.get(group_id)) is not None:
+                group.settings = self._settings(group_id, config)
 
     def _note_members(self, group: Group) -> None:
         if group.machine.members and self._current(group):
