@@ -27,7 +27,9 @@ def stack(tmp_path: Path, new_database: Callable[[], str]) -> Iterator[Stack]:
 
 @pytest.fixture
 def topic_id(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> str:
-    """A topic of which the last gateway leads something."""
+    """A topic of which the last gateway leads something, for a group whose locks outlast the test."""
+    settings = {"share.record.lock.duration.ms": 60_000}
+    assert clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
     topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
     while not led_by_last(cluster, name, topic_id):
         assert clients[0].delete(f"/v1/topics/{name}").status_code == 204

@@ -28,7 +28,7 @@ HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
 PROBE_PAUSE_S: Final = 0.5
 DUE_PAUSE_S: Final = 0.1
 DUE_BATCH: Final = 256
-LOAD_TIMEOUT_S: Final = 2.0  # a load waits longer than a fetch: what it misses is lost
+LOAD_TIMEOUT_S: Final = 2.0  # a load waits longer than a fetch: what it misses may be lost
 TURNS: Final = 10
 
 DUE_SETS: Final = "sharequeue:due"
