@@ -1,10 +1,11 @@
-"""Loads under way when what they load is deleted, or led by others."""
+"""Loads under way when what they load is deleted, or led by others; and what is not known yet."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.leader_epochs import LeaderEpochs
@@ -19,20 +20,29 @@ from sharequeue_gateway.routing import Routing
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import CoordinatorNotAvailable
+from sharequeue.protocol.errors import CoordinatorNotAvailable, InvalidRecordState
 from sharequeue.protocol.internal import (
+    DescribeTopicsResponse,
     InitializeSharePartitionsResponse,
     PartitionStateResult,
     ShareStateResponse,
     TopicStateResult,
 )
+from sharequeue.protocol.messages import Acknowledgement
 from sharequeue.protocol.messages import Topic as Described
 from sharequeue.service import Clock
 from sharequeue.share_state_client import ShareStateClient
 from tests.core.coordinator_wire import CoordinatorWire
 
-ORDERS = Topic(Described(name="orders", topic_id="id-1", partitions=2, config={"max.message.bytes": "1000"}))
+
+def described(partitions: int) -> Described:
+    return Described(name="orders", topic_id="id-1", partitions=partitions, config={"max.message.bytes": "1000"})
+
+
+ORDERS = Topic(described(2))
 STATE = PartitionStateResult(partition=0, error_code=0, error_message=None, state_epoch=1, start_offset=0)
+NEVER = PartitionStateResult(partition=1, error_code=42, error_message="not initialised")
+NEVER_FETCHED = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[NEVER])])
 READ = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[STATE])])
 
 
@@ -172,5 +182,23 @@ def test_a_load_while_others_joined_is_led() -> None:
         answer.set_result(InitializeSharePartitionsResponse(config={}, topics=[]))
         await coordinator.told(apis.READ_STATE, READ)
         assert await asking == list(leader.all())
+
+    run(work)
+
+
+def test_a_partition_that_somebody_acknowledges_is_asked_for_before_it_is_denied() -> None:
+    """Another gateway, which has heard of it, handed its records out."""
+
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        metadata = leader._metadata
+        metadata._learn(described(1))
+        acknowledgement = Acknowledgement(topic="orders", partition=1, first_offset=0, last_offset=0, type="accept")
+        acknowledging = asyncio.create_task(
+            Acknowledger(leader, metadata, Clock()).acknowledge("g", "m", [acknowledgement], atomic=False)
+        )
+        await coordinator.told(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[described(2)]))
+        await coordinator.told(apis.READ_STATE, NEVER_FETCHED)
+        (result,) = await acknowledging
+        assert result.kafka_code == InvalidRecordState.error.kafka_code
 
     run(work)

@@ -189,6 +189,25 @@ def test_settings_that_change_while_they_are_asked_for_are_asked_for_again(
     run(work)
 
 
+def test_a_partition_that_is_not_known_is_asked_for() -> None:
+    """Another gateway has heard of it; the feed tells this one a moment later."""
+
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+        metadata._learn(described("orders", "id-1"))
+        assert (await metadata.topic_with("orders", 0)).partitions == 1
+        asking = asyncio.create_task(metadata.topic_with("orders", 2))
+        await coordinator.told(apis.DESCRIBE_TOPICS, GROWN)
+        assert (await asking).partitions == 3
+        asking = asyncio.create_task(metadata.topic_with("orders", 3))
+        await coordinator.told(apis.DESCRIBE_TOPICS, GROWN)
+        with pytest.raises(UnknownTopicOrPartition, match="no partition 3; it has 3"):
+            await asking
+        with pytest.raises(UnknownTopicOrPartition, match="no partition -1"):
+            await metadata.topic_with("orders", -1)
+
+    run(work)
+
+
 def test_what_others_ask_for_meanwhile_is_kept() -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.learn_config("g"))

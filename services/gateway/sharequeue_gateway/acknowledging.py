@@ -13,7 +13,6 @@ from sharequeue.protocol.errors import (
     InvalidRecordState,
     InvalidRequest,
     NotLeaderOrFollower,
-    UnknownTopicOrPartition,
 )
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
@@ -155,11 +154,7 @@ class Acknowledger:
         batch = check(acknowledgement)
         if AcknowledgeType.RENEW in batch.types and not renew:
             raise InvalidRequest("renew in a fetch needs is_renew_ack; or send it to acknowledge")
-        topic = await self._metadata.topic(acknowledgement.topic)
-        if acknowledgement.partition < 0 or acknowledgement.partition >= topic.partitions:
-            raise UnknownTopicOrPartition(
-                f"topic {topic.name!r} has no partition {acknowledgement.partition}; it has {topic.partitions}"
-            )
+        topic = await self._metadata.topic_with(acknowledgement.topic, acknowledgement.partition)
         return Checked(topic, acknowledgement.partition, batch)
 
     async def _load(

@@ -26,10 +26,8 @@ class CompactionApi:
 
     async def list_batches(self, call: Call) -> ListRecordBatchesResponse:
         query: ListRecordBatchesQuery = call.request
-        topic = await self._metadata.topic(call.path["topic"])
-        found, bounds = await self._compaction.batches(
-            topic.topic_id, partition_of(call, topic), query.offset, query.max_batches
-        )
+        topic, partition = await partition_of(call, self._metadata)
+        found, bounds = await self._compaction.batches(topic.topic_id, partition, query.offset, query.max_batches)
         return ListRecordBatchesResponse(
             batches=[RecordBatchListing(**batch._asdict()) for batch in found],
             next_offset=found[-1].last_offset + 1 if found else query.offset,
@@ -40,8 +38,7 @@ class CompactionApi:
 
     async def replace_batches(self, call: Call) -> ReplaceRecordBatchesResponse:
         request: ReplaceRecordBatchesRequest = call.request
-        topic = await self._metadata.topic(call.path["topic"])
-        partition = partition_of(call, topic)
+        topic, partition = await partition_of(call, self._metadata)
         if topic.config["cleanup.policy"] != "compact":
             raise InvalidRequest(f"topic {topic.name!r} is not compacted: its cleanup.policy is not compact")
         if any(left.base_offset >= right.base_offset for left, right in pairwise(request.batches)):

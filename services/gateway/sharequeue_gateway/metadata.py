@@ -113,6 +113,16 @@ class Metadata:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}; make it with POST /v1/topics or produce to it")
         return known
 
+    async def topic_with(self, name: str, partition: int) -> Topic:
+        """As `topic`. Raises: UnknownTopicOrPartition: it has no such partition, also when it is asked for again."""
+        topic = await self.topic(name)
+        if partition >= topic.partitions:
+            await self.refresh(name)
+            topic = await self.topic(name)
+        if not 0 <= partition < topic.partitions:
+            raise UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}; it has {topic.partitions}")
+        return topic
+
     async def topic_to_produce(self, name: str) -> Topic:
         """As `topic`, but a missing topic is made when topics are made on first produce."""
         try:

@@ -147,12 +147,7 @@ class Producer:
         """The partition of each record, or the one of all: as given, else by the key, else the next in turn."""
         highest = max((record.partition for record in records if record.partition is not None), default=-1)
         if highest >= topic.partitions:
-            await self._metadata.refresh(topic.name)
-            topic = await self._metadata.topic(topic.name)
-            if highest >= topic.partitions:
-                raise UnknownTopicOrPartition(
-                    f"topic {topic.name!r} has no partition {highest}; it has {topic.partitions}"
-                )
+            topic = await self._metadata.topic_with(topic.name, highest)
         if topic.partitions == 1:
             return 0
         turn = next(self._turns) % topic.partitions

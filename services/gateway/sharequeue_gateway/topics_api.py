@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.protocol import apis, messages
-from sharequeue.protocol.errors import InvalidRequest, UnknownTopicOrPartition
+from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.internal import DeleteTopicRecordsRequest, GroupSummaryResponse
 from sharequeue.protocol.messages import (
     DeadLetterStatus,
@@ -79,9 +79,10 @@ class TopicsApi:
         wanted = {partition.partition: partition.before_offset for partition in request.partitions}
         if len(wanted) != len(request.partitions):
             raise InvalidRequest("a partition is named twice")
+        for partition in wanted:
+            topic = await self._metadata.topic_with(topic.name, partition)
         offsets = await self._record_log.offsets(topic.topic_id, range(topic.partitions))
         for partition, before_offset in wanted.items():
-            _check_partition(topic, partition)
             end = offsets[partition].log_end_offset
             if before_offset > end:
                 raise OffsetOutOfRange(f"before_offset {before_offset} is behind the log end {end}", 0)
@@ -97,8 +98,7 @@ class TopicsApi:
 
     async def read_records(self, call: Call) -> Answer:
         query: messages.ReadRecordsQuery = call.request
-        topic = await self._metadata.topic(call.path["topic"])
-        partition = partition_of(call, topic)
+        topic, partition = await partition_of(call, self._metadata)
         if query.isolation_level not in ISOLATION_LEVELS:
             raise InvalidRequest(f"isolation_level must be one of {', '.join(ISOLATION_LEVELS)}")
         as_arrow = arrow_wanted(call.header("accept"))
@@ -139,18 +139,12 @@ class TopicsApi:
         return Empty()
 
 
-def partition_of(call: Call, topic: Topic) -> int:
-    """The partition that a path names. Raises: InvalidRequest: no number; UnknownTopicOrPartition."""
+async def partition_of(call: Call, metadata: Metadata) -> tuple[Topic, int]:
+    """The topic and partition that a path names. Raises: InvalidRequest: no number; UnknownTopicOrPartition."""
     text = call.path["partition"]
     if not (text.isascii() and text.isdigit()):
         raise InvalidRequest(f"a partition is a number, not {text!r}")
-    _check_partition(topic, int(text))
-    return int(text)
-
-
-def _check_partition(topic: Topic, partition: int) -> None:
-    if not 0 <= partition < topic.partitions:
-        raise UnknownTopicOrPartition(f"topic {topic.name!r} has no partition {partition}; it has {topic.partitions}")
+    return await metadata.topic_with(call.path["topic"], int(text)), int(text)
 
 
 class GroupsApi:
@@ -224,7 +218,7 @@ class GroupsApi:
         """The group's initialised share-partitions that a query names."""
         summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, group=group_id))
         if query.topic is not None:
-            _check_partition(await self._metadata.topic(query.topic), query.partition or 0)
+            await self._metadata.topic_with(query.topic, query.partition or 0)
         elif query.partition is not None:
             raise InvalidRequest("partition goes with topic")
         return [
