@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.metadata import Metadata
+from sharequeue_gateway.topics_api import GroupsApi
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis, messages
@@ -19,6 +20,7 @@ from sharequeue.protocol.internal import (
     InitializeSharePartitionsResponse,
     MetadataChangesResponse,
 )
+from sharequeue.serving import Call
 from tests.core.coordinator_wire import CoordinatorWire
 
 LIMIT = "share.delivery.count.limit"
@@ -204,6 +206,26 @@ def test_a_partition_that_is_not_known_is_asked_for() -> None:
             await asking
         with pytest.raises(UnknownTopicOrPartition, match="no partition -1"):
             await metadata.topic_with("orders", -1)
+
+    run(work)
+
+
+def test_settings_that_were_changed_are_not_told_as_refused() -> None:
+    """They are changed, and the group coordinator is away when it is asked what is in force now: the feed will tell."""
+
+    async def hang_up(coordinator: CoordinatorWire) -> None:
+        while True:
+            await coordinator.told(apis.GET_SHARE_GROUP_CONFIG, None)
+
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+        nowhere: Any = None
+        metadata._configs["g"] = ShareGroupConfig()
+        call = Call({"headers": []}, nowhere, {"group": "g"}, b"{}", None, "request-1")
+        updating = asyncio.create_task(GroupsApi(metadata, nowhere, nowhere, nowhere, nowhere).update_config(call))
+        await coordinator.told(apis.UPDATE_SHARE_GROUP_CONFIG, {LIMIT: "3"})
+        going_away = asyncio.create_task(hang_up(coordinator))
+        assert (await updating).body == b'{"share.delivery.count.limit":"3"}'
+        going_away.cancel()
 
     run(work)
 

@@ -1,13 +1,14 @@
 """The calls about topics and groups: forwarded to the group coordinator, completed with what the log knows."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from sharequeue.protocol import apis, messages
-from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.errors import ApiError, InvalidRequest
 from sharequeue.protocol.internal import DeleteTopicRecordsRequest, GroupSummaryResponse
 from sharequeue.protocol.messages import (
     DeadLetterStatus,
@@ -171,7 +172,8 @@ class GroupsApi:
         group_id = group_of(call)
         body = await self._metadata.forward(apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, group=group_id)
         if self._metadata.config(group_id) is not None:
-            self._metadata.on_group_changed(group_id, await self._metadata.learn_config(group_id))
+            with contextlib.suppress(ApiError):  # they are changed, and the feed tells of it too
+                self._metadata.on_group_changed(group_id, await self._metadata.learn_config(group_id))
         return Answer(body)
 
     async def offsets(self, call: Call) -> messages.ListShareGroupOffsetsResponse:
