@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.cluster import Cluster
+from sharequeue_gateway.fetch import Fetcher
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.leader_epochs import LeaderEpochs
 from sharequeue_gateway.leadership import Generation, Node
@@ -17,6 +18,7 @@ from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.persister import Persister
 from sharequeue_gateway.redis_client import redis_client
 from sharequeue_gateway.routing import Routing
+from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
@@ -30,6 +32,7 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.messages import Acknowledgement
 from sharequeue.protocol.messages import Topic as Described
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue.share_state_client import ShareStateClient
 from tests.core.coordinator_wire import CoordinatorWire
@@ -40,6 +43,9 @@ def described(partitions: int) -> Described:
 
 
 ORDERS = Topic(described(2))
+KEY = SharePartitionKey("g", "id-1", 0)
+ELSEWHERE = Node("gateway-1", "http://127.0.0.1:1")
+INITIALIZED = InitializeSharePartitionsResponse(config={}, topics=[])
 STATE = PartitionStateResult(partition=0, error_code=0, error_message=None, state_epoch=1, start_offset=0)
 NEVER = PartitionStateResult(partition=1, error_code=42, error_message="not initialised")
 NEVER_FETCHED = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[NEVER])])
@@ -153,6 +159,69 @@ def test_what_is_asked_for_after_it_was_abandoned_is_loaded() -> None:
     run(work)
 
 
+def test_a_load_that_has_just_ended_is_not_abandoned() -> None:
+    """It is done, but the event loop has not told of that yet."""
+
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        faults: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
+        await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
+        answer = await coordinator.asked(apis.READ_STATE)
+        loading = leader.loads._loading[KEY]
+        loading.add_done_callback(lambda _: leader.unload_group("g", None, end=True))
+        answer.set_result(READ)
+        (led,) = await asking
+        assert faults == []
+        assert isinstance(led, LedSharePartition)
+        assert led.fenced
+
+    run(work)
+
+
+def test_a_load_of_what_another_gateway_takes_is_done_again() -> None:
+    """That one has heard first that it leads; what was read here may be what was before it led."""
+
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
+        await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
+        answer = await coordinator.asked(apis.READ_STATE)
+        await leader.let_go([KEY])
+        answer.set_result(READ)
+        (led,) = await asking
+        assert isinstance(led, LedSharePartition)
+        assert led.fenced
+        assert list(leader.all()) == []
+
+    run(work)
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["taken", "led elsewhere"])
+def test_nobody_waits_where_leadership_moves_during_the_load(heard: bool) -> None:
+    """Nothing there would ever wake it."""
+
+    async def gone() -> None:
+        await asyncio.Event().wait()
+
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        nowhere: Any = None
+        waiting = WaitingFetch(gone, lambda: False)
+        fetcher = Fetcher(leader, nowhere, Clock())
+        asking = asyncio.create_task(fetcher.wait(waiting, "g", [(ORDERS, 0)], 60))
+        await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
+        answer = await coordinator.asked(apis.READ_STATE)
+        if heard:
+            leader._cluster.generation = Generation(1, (ELSEWHERE,))
+            await leader.hand_over(missed=False)
+        else:
+            await leader.let_go([KEY])
+        answer.set_result(READ)
+        await asyncio.wait_for(asking, 10)
+        waiting.close()
+
+    run(work)
+
+
 def test_a_load_while_another_gateway_led_is_done_again() -> None:
     """This one leads again when it has loaded: what it read may be what was before the other one."""
 
@@ -160,10 +229,10 @@ def test_a_load_while_another_gateway_led_is_done_again() -> None:
         cluster = leader._cluster
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
-        for number, node in ((1, Node("gateway-1", "http://127.0.0.1:1")), (2, cluster.me)):
+        for number, node in ((1, ELSEWHERE), (2, cluster.me)):
             cluster.generation = Generation(number, (node,))
             await leader.hand_over(missed=False)
-        answer.set_result(InitializeSharePartitionsResponse(config={}, topics=[]))
+        answer.set_result(INITIALIZED)
         await coordinator.told(apis.READ_STATE, READ)
         (led,) = await asking
         assert isinstance(led, LedSharePartition)
@@ -179,7 +248,7 @@ def test_a_load_while_others_joined_is_led() -> None:
         answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
         leader._cluster.generation = Generation(1, (leader._cluster.me,))
         await leader.hand_over(missed=False)
-        answer.set_result(InitializeSharePartitionsResponse(config={}, topics=[]))
+        answer.set_result(INITIALIZED)
         await coordinator.told(apis.READ_STATE, READ)
         assert await asking == list(leader.all())
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.types import AcknowledgeType, AcquireMode
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
 from sharequeue_gateway.fetch_limits import records_within, rotate, split_bytes, whole_batches_within
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquire
+from sharequeue_gateway.loads import Loaded
 from sharequeue_gateway.metadata import Topic
 from sharequeue_gateway.record_log import OffsetOutOfRange, ReadResult, RecordBatch, RecordLog, TopicPartition
 from sharequeue_gateway.share_partition import AcknowledgementBatch, AcquiredRange, OffsetRange
@@ -175,9 +176,10 @@ class Fetcher:
     async def wait(
         self, waiting: WaitingFetch, group_id: str, partitions: Sequence[tuple[Topic, int]], seconds: float
     ) -> Sequence[LedSharePartition]:
-        """Wait until one of the partitions may have something, or the time is over; nothing is acquired.
+        """Wait until one of the partitions may have something or is led elsewhere, or the time is over.
 
-        Returns: the share-partitions waited for; `pass_on_later` hands the wake-up on if nobody fetches.
+        Nothing is acquired. Returns: the share-partitions waited for; `pass_on_later` hands the wake-up on if nobody
+        fetches.
         """
         with self._of_group(waiting, group_id):
             loaded = await self._leader.get(group_id, partitions) if partitions else []
@@ -187,7 +189,8 @@ class Fetcher:
             self._waiting[waiting] = leds
             try:
                 now_ms = self._clock.now_ms()
-                if not any(may_acquire(led, self._record_log, now_ms) for led in leds):
+                moved = any(map(_moved, loaded))  # nothing there would wake it
+                if not moved and not any(may_acquire(led, self._record_log, now_ms) for led in leds):
                     await waiting.wait(seconds)
             finally:
                 del self._waiting[waiting]
@@ -354,6 +357,10 @@ class Fetcher:
                         self._leader.persist(led, write)
                 except ApiError as error:
                     log.info("a client that left keeps its lock until it ends: %s", error.detail)
+
+
+def _moved(loaded: Loaded) -> bool:
+    return loaded.fenced if isinstance(loaded, LedSharePartition) else isinstance(loaded, NotLeaderOrFollower)
 
 
 def absent_ranges(batches: Sequence[RecordBatch], fetch_offset: int, group_id: str) -> list[OffsetRange]:

@@ -142,6 +142,7 @@ class Leader:
 
         Their locks are kept for a while, for who leads next: Redis may have missed them.
         """
+        self.loads.outdate(set(keys).__contains__)
         leds = [led for key in keys if (led := self._led.get(key)) is not None]
         due = {
             led.key: self._cluster.leader_of(led.key).node_id

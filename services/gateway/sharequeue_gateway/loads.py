@@ -81,7 +81,7 @@ class Loads:
         self._ending: dict[SharePartitionKey, LedSharePartition] = {}
         """Unloaded while writes were on their way, which under the same epoch may come after what a load reads."""
         self._tasks: dict[asyncio.Task[None], Sequence[SharePartitionKey]] = {}
-        """Loads under way, with what they bring; nothing once they were abandoned."""
+        """Loads under way, with what they bring; nothing once they were abandoned. What is done leaves a moment later."""
 
     async def get(
         self,
@@ -201,7 +201,7 @@ class Loads:
     def abandon(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
         """These are not to be loaded: what a load still asks for, time and again, might begin anew what is deleted."""
         for task, keys in list(self._tasks.items()):
-            if any(map(concerned, keys)):
+            if any(map(concerned, keys)) and not task.done():
                 task.cancel()
                 self._tasks[task] = ()
                 for key in keys:
