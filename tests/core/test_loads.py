@@ -18,10 +18,12 @@ from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.persister import Persister
 from sharequeue_gateway.redis_client import redis_client
 from sharequeue_gateway.routing import Routing
+from sharequeue_gateway.share_partition import RestoredLock, SharePartition
 from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
+from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import CoordinatorNotAvailable, InvalidRecordState
 from sharequeue.protocol.internal import (
     DescribeTopicsResponse,
@@ -238,6 +240,41 @@ def test_a_load_while_another_gateway_led_is_done_again() -> None:
         assert isinstance(led, LedSharePartition)
         assert led.fenced
         assert list(leader.all()) == []
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "left_ms", "due"),
+    [
+        (False, (20_000, 25_000), False),
+        (False, (-1_000, 25_000), True),
+        (True, (-1_000, 25_000), False),
+        (True, (-1_000, -500), True),
+    ],
+)
+def test_locks_are_kept_for_who_leads_now_until_the_last_one_ends(
+    elsewhere: bool, left_ms: tuple[int, int], due: bool
+) -> None:
+    """Who still leads here loads when the first one ends."""
+
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        now_ms = Clock().now_ms()
+        loaded = SharePartition.load(
+            ShareGroupConfig(),
+            state_epoch=1,
+            leader_epoch=0,
+            start_offset=0,
+            state_batches=[],
+            locks=[RestoredLock(offset, offset, "m", 1, now_ms + left_ms[offset]) for offset in (0, 1)],
+            now_ms=now_ms - 3_000,
+        )
+        led = LedSharePartition(KEY, "orders", loaded.share_partition, now_ms)
+        leader.loads.keep_locks(led)
+        if elsewhere:
+            leader._cluster.generation = Generation(1, (ELSEWHERE,))
+        assert leader.loads.given_up_and_due() == ([KEY] if due else [])
+        assert leader.loads.tell_locks([KEY]) == [led]
 
     run(work)
 

@@ -40,9 +40,13 @@ Loaded = LedSharePartition | ApiError
 
 
 class GivenUp(NamedTuple):
-    """A share-partition that was unloaded with locks. `told`: another gateway has asked for them."""
+    """A share-partition that was unloaded with locks, the last of which ends at `ends_at_ms`.
+
+    `told`: another gateway has asked for them.
+    """
 
     led: LedSharePartition
+    ends_at_ms: int
     told: asyncio.Event
 
 
@@ -241,7 +245,8 @@ class Loads:
     def keep_locks(self, led: LedSharePartition) -> None:
         """It is unloaded: the load that follows, here or elsewhere, takes its locks over."""
         if led.machine.held_count:
-            self._given_up[led.key] = GivenUp(led, asyncio.Event())
+            ends_at_ms = max((lock.deadline_ms for lock in led.machine.locks()), default=0)
+            self._given_up[led.key] = GivenUp(led, ends_at_ms, asyncio.Event())
 
     def tell_locks(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
         """Those of these whose locks the gateway is to take over that asks for them."""
@@ -259,9 +264,13 @@ class Loads:
                         await given_up.told.wait()
 
     def given_up_and_due(self) -> list[SharePartitionKey]:
-        """Share-partitions given up that have a lock which has ended by now."""
+        """Share-partitions given up that have a lock which has ended by now; of those that others lead, all locks."""
         now_ms = self._clock.now_ms()
-        return [key for key, (led, _) in self._given_up.items() if (led.machine.next_deadline_ms() or 0) <= now_ms]
+        return [
+            key
+            for key, (led, ends_at_ms, _) in self._given_up.items()
+            if ((led.machine.next_deadline_ms() or 0) if self._cluster.leads(key) else ends_at_ms) <= now_ms
+        ]
 
     def forget_given_up(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
         """These are not loaded again as they were: others lead them, their state was set anew, or they are gone."""
