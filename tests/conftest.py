@@ -31,6 +31,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("tests")
 TEMPLATE = "migrated"
 SPARK = "tests/pipeline/"
+ORDER = (SPARK, *(f"tests/{folder}/" for folder in ("system", "cluster", "http", "storage", "chaos", "core")), "")
+"""What has modules that take long comes first: else one worker is still at it when the others are done."""
 REDIS_DATABASES = 4096
 _numbers = itertools.count(1)
 
@@ -49,8 +51,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Modules:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What needs Spark takes longest and comes first. Long runs are for `make soak` alone."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+    """Long runs are for `make soak` alone."""
+    items.sort(key=lambda item: next(number for number, begin in enumerate(ORDER) if item.nodeid.startswith(begin)))
     if config.option.markexpr:
         return
     soak = [item for item in items if item.get_closest_marker("soak")]

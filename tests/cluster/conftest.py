@@ -32,7 +32,7 @@ def new_cluster(
     return start
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(new_cluster: NewCluster) -> Iterator[Stack]:
     """One for all modules here that need no settings of their own; tests use topics and groups of their own."""
     with new_cluster() as stack:

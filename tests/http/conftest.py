@@ -11,26 +11,26 @@ from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the shared stack keeps its logs and its cluster token."""
     return tmp_path_factory.mktemp("shared-stack")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_database(new_database: Callable[[], str]) -> str:
     """The shared stack's database, to look behind its back."""
     return new_database()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_stack(data_dir: Path, shared_database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
     """The three services with default settings. Tests use topics and groups of their own and stop nothing."""
     with temporary_stack(data_dir, postgres_url=shared_database, redis_url=new_redis()) as stack:
         yield stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gateway(shared_stack: Stack) -> Iterator[Gateway]:
     """The shared stack's gateway. Connections are dropped before the gateway, which keeps idle ones for 5 s, does so."""
     limits = httpx.Limits(keepalive_expiry=2.5)

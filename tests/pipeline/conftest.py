@@ -1,4 +1,4 @@
-"""One SparkSession and one stack for all modules here; tests use topics, groups and checkpoints of their own."""
+"""One SparkSession and one stack for all modules here; they end after the last. Tests use topics, groups and checkpoints of their own."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tests.pipeline.jobs import Jobs
 SPARK_CONFIG = {**QUICK_SPARK, "spark.sql.streaming.stopTimeout": "60s"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Spark's own home without its archive of PySpark: workers import the installed package, which is compiled."""
     home = tmp_path_factory.mktemp("spark")
@@ -31,7 +31,7 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(spark_home: None) -> Iterator[SparkSession]:
     """Local Spark. Each slot is a Python process."""
     spark = session("sharequeue tests", master="local[2]", config=SPARK_CONFIG)
@@ -39,7 +39,7 @@ def spark(spark_home: None) -> Iterator[SparkSession]:
     spark.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(
     tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> Iterator[Stack]:
@@ -49,7 +49,7 @@ def stack(
         yield stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gateway(stack: Stack) -> Iterator[Gateway]:
     limits = httpx.Limits(keepalive_expiry=2.5)
     with httpx.Client(base_url=stack.url, timeout=40, limits=limits) as http:
