@@ -1,4 +1,4 @@
-"""One SparkSession and one stack for all modules here; they end after the last. Tests use topics, groups and checkpoints of their own."""
+"""One SparkSession and one stack for all modules here; topics, groups and checkpoints are each test's own."""
 
 import time
 from collections.abc import Callable, Iterator
