@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-from sharequeue_gateway.lock_timers import LockTimers, LockWrite
+from sharequeue_gateway.lock_timers import LOAD_TIMEOUT_S, LockTimers, LockWrite
 from sharequeue_gateway.redis_client import redis_client
 
 from sharequeue import embedded
@@ -136,6 +136,22 @@ async def test_a_load_asks_a_redis_that_was_away(own_redis: embedded.Redis) -> N
     assert await locks_of(next_leader, key, leader_epoch=2) == restored(HELD)
     assert next_leader.degraded, "only who has written all locks back uses it again"
     await redis.aclose()
+
+
+async def test_a_load_waits_for_redis_as_long_as_the_setting_says(own_redis: embedded.Redis) -> None:
+    """What it misses is lost: two seconds at least, and longer where every call may take longer."""
+    key = new_key()
+    async with timers(own_redis.url, timeout_ms=20_000) as lock_timers:
+        assert await lock_timers.write(lock_write(key, HELD))
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        try:
+            loading = asyncio.create_task(locks_of(lock_timers, key))
+            await asyncio.sleep(LOAD_TIMEOUT_S + 0.5)
+            assert not loading.done()
+        finally:
+            os.kill(own_redis.pid, signal.SIGCONT)
+        assert await loading == restored(HELD)
+        assert not lock_timers.degraded
 
 
 async def test_locks_outlive_a_restart_of_redis(own_redis: embedded.Redis) -> None:
