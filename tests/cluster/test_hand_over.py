@@ -14,6 +14,7 @@ import httpx
 import pytest
 from sharequeue_gateway.leadership import Generation, Node
 
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack import ServiceProcess
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
@@ -133,6 +134,38 @@ def test_a_poll_goes_on_when_leadership_moves(cluster: GatewayCluster, clients: 
         cluster.wait_until_known(others(cluster, victim))
         produce(clients[0], name, partition, 1)
         assert places(poll.result(20)) == {(partition, 0)}
+
+
+@pytest.mark.parametrize("there", [1, 2], ids=["the one asked leads all", "another one leads all"])
+def test_a_poll_goes_on_when_some_of_what_it_waits_for_moves(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, there: int
+) -> None:
+    """It hears of what is produced to what has moved; the rest stays where it waits."""
+    stay, join = cluster.gateways[:there], cluster.gateways[there:]
+    nodes = [node for node in cluster.nodes.items() if node[1] in stay]
+    before = Generation(1, tuple(Node(node_id, gateway.url) for node_id, gateway in nodes))
+    moved: list[int] = []
+    kept: list[int] = []
+    while not moved or not kept:
+        clients[0].delete(f"/v1/topics/{name}")
+        topic_id = make_topic(clients[0], name, PARTITIONS)
+        led = [
+            p for p in range(PARTITIONS) if before.leader_of(SharePartitionKey(name, topic_id, p)).url == stay[-1].url
+        ]
+        kept = [p for p in led if cluster.leader_of(name, topic_id, p) is stay[-1]]
+        moved = [p for p in led if p not in kept]
+    for gateway in join:
+        gateway.stop()
+    cluster.wait_until_known(stay)
+    wanted = [{"topic": name, "partitions": kept + moved}]
+    with ThreadPoolExecutor(1) as pool:
+        poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, max_wait_ms=30_000)
+        cluster.wait_until_waiting_at(stay[-1])
+        for gateway in join:
+            gateway.start()
+        cluster.wait_until_known(cluster.gateways)
+        produce(clients[0], name, moved[0], 1)
+        assert places(poll.result(60)) == {(moved[0], 0)}
 
 
 def test_a_gateway_that_joins_takes_over_what_is_held(

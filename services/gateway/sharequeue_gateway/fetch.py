@@ -1,7 +1,7 @@
 """The fetch: takes share-partitions in turn, acquires what it may, and waits until there is something.
 
-A fetch is answered when it has acquired records, when reading a partition failed or none is left to wait for, or when
-its time is over. Whoever hung up while it waited acquires nothing. Source: KIP-932, delayed share fetch.
+A fetch is answered when it has acquired records, when reading a partition failed, one is led elsewhere or none is left to
+wait for, or when its time is over. Whoever hung up while it waited acquires nothing. Source: KIP-932, delayed share fetch.
 """
 
 import asyncio
@@ -19,7 +19,6 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.fetch_limits import records_within, rotate, split_bytes, whole_batches_within
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquire
-from sharequeue_gateway.loads import Loaded
 from sharequeue_gateway.metadata import Topic
 from sharequeue_gateway.record_log import OffsetOutOfRange, ReadResult, RecordBatch, RecordLog, TopicPartition
 from sharequeue_gateway.share_partition import AcknowledgementBatch, AcquiredRange, OffsetRange
@@ -54,6 +53,10 @@ class PartitionFault(NamedTuple):
     topic: str
     partition: int
     error: ApiError
+
+    @property
+    def led_elsewhere(self) -> bool:
+        return isinstance(self.error, NotLeaderOrFollower)
 
 
 class Fetcher:
@@ -156,7 +159,7 @@ class Fetcher:
             acquired = await self._attempt(waiting, member_id, leds, limits, faults, last_look)
             if acquired or waiting.over or last_look or waiting.failed_acknowledgement:
                 return acquired, False
-            if len(faults) > not_loaded or (faults and not leds):
+            if len(faults) > not_loaded or (faults and not leds) or any(fault.led_elsewhere for fault in faults):
                 return [], False
             if any(led.fenced for led in leds):
                 return [], True
@@ -189,7 +192,7 @@ class Fetcher:
             self._waiting[waiting] = leds
             try:
                 now_ms = self._clock.now_ms()
-                moved = any(map(_moved, loaded))  # nothing there would wake it
+                moved = any(led.fenced for led in leds) or any(isinstance(each, NotLeaderOrFollower) for each in loaded)
                 if not moved and not any(may_acquire(led, self._record_log, now_ms) for led in leds):
                     await waiting.wait(seconds)
             finally:
@@ -357,10 +360,6 @@ class Fetcher:
                         self._leader.persist(led, write)
                 except ApiError as error:
                     log.info("a client that left keeps its lock until it ends: %s", error.detail)
-
-
-def _moved(loaded: Loaded) -> bool:
-    return loaded.fenced if isinstance(loaded, LedSharePartition) else isinstance(loaded, NotLeaderOrFollower)
 
 
 def absent_ranges(batches: Sequence[RecordBatch], fetch_offset: int, group_id: str) -> list[OffsetRange]:

@@ -84,8 +84,11 @@ class LeaderApi:
             if partitions and request.repeat and request.fetch_id is not None:
                 acquired = await self._local.repeat(group_id, member_id, request.fetch_id, partitions)
             elif partitions:
+                limits = self._limits(request)
+                if any(fault.led_elsewhere for fault in faults):
+                    limits = limits._replace(deadline_ms=0)
                 acquired, more_faults = await self._local.acquire(
-                    waiting, group_id, member_id, partitions, self._limits(request), None, request.fetch_id
+                    waiting, group_id, member_id, partitions, limits, None, request.fetch_id
                 )
                 faults += more_faults
             if acknowledging is not None:

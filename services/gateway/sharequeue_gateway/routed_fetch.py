@@ -135,7 +135,9 @@ class RoutedFetch:
             found.acquired, found.faults = await self._local.acquire(
                 waiting, asked.group_id, asked.member_id, partitions, asked.limits, asked.turn, asked.fetch_id
             )
-            return found
+            joined = not self._routing.cluster.alone and any(fault.led_elsewhere for fault in found.faults)
+            if found.anything or waiting.over or not joined:
+                return found
         if asked.fetch_id is not None:
             found = await self._repeat(waiting, asked, partitions)
             if found.anything or found.faults or waiting.over:
