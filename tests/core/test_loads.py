@@ -308,3 +308,16 @@ def test_a_partition_that_somebody_acknowledges_is_asked_for_before_it_is_denied
         assert result.kafka_code == InvalidRecordState.error.kafka_code
 
     run(work)
+
+
+def test_who_led_at_the_own_address_is_not_asked_to_let_go() -> None:
+    """It is gone, and this gateway, which has another name, would be asked itself in the middle of a load."""
+
+    async def work(_: CoordinatorWire, leader: Leader) -> None:
+        cluster = leader._cluster
+        for url, asked in (cluster.me.url, False), ("http://127.0.0.1:2", True):
+            former = Node("gateway-1", url)
+            cluster._note_former(Generation(1, (former,)))
+            assert (cluster.former_leader_of(KEY) == former) is asked
+
+    run(work)

@@ -96,7 +96,8 @@ class Cluster:
         if self._former is None or time.monotonic() > self._former_until_s:
             return None
         former = self._former.leader_of(key)
-        return None if former == self.me or former in self._silent else former
+        # at the own address it was this one, or one that is gone
+        return None if former.url == self.me.url or former in self._silent else former
 
     def changed_lately(self) -> bool:
         """Whether the gateways changed a moment ago, so that others may not know it yet."""

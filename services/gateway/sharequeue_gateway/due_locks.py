@@ -87,7 +87,8 @@ class DueLocks:
             if topic is not None:
                 (loaded,) = await self._leader.get(key.group_id, [(topic, key.partition)], initialize=False)
             if isinstance(loaded, LedSharePartition):
-                self._end(loaded)
+                if not loaded.fenced:  # else it is still due, and is named again
+                    self._end(loaded)
             elif isinstance(loaded, NotLeaderOrFollower):
                 self._leader.loads.forget_given_up(key.__eq__)
                 if not await self._epochs.above(tried) and self._cluster.leads(key):
