@@ -3,6 +3,7 @@
 import httpx
 import pytest
 from sharequeue_gateway.cross_origin import origins_of
+from sharequeue_gateway.settings import Settings
 
 from tests.http.calls import Gateway
 
@@ -57,6 +58,13 @@ def test_no_page_may_call_unless_it_was_allowed(gateway: Gateway) -> None:
 def test_what_is_no_origin_is_refused(setting: str) -> None:
     with pytest.raises(ValueError, match="is no origin"):
         origins_of(setting)
+
+
+def test_a_gateway_with_a_setting_that_is_no_origin_does_not_start() -> None:
+    needed = dict.fromkeys(("database_url", "redis_url", "coordinator_url", "share_coordinator_url"), "x")
+    settings = Settings(**needed, cluster_token="x", allow_origins="app.example.org")
+    with pytest.raises(ValueError, match=r"SHAREQUEUE_GATEWAY_ALLOW_ORIGINS: 'app\.example\.org' is no origin"):
+        settings.check()
 
 
 def test_all_origins() -> None:
