@@ -1,4 +1,4 @@
-"""One member's fetches in its share session: epochs, fetch ids, and answers that were lost.
+"""One member's fetches, in its share session or, following leaders, without one: epochs, fetch ids, lost answers.
 
 A fetch whose answer was lost stays *unanswered*: the next one repeats its id, so that the service answers with what
 the first one acquired and counts no delivery twice. Source: KIP-932, the consumer's share session handler.
@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sharequeue.client.deliveries import Pending
+from sharequeue.client.following import FollowingClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError, InvalidShareSessionEpoch, ShareSessionNotFound
 from sharequeue.protocol.messages import FetchRequest, FetchResponse, TopicPartitions
@@ -60,10 +61,14 @@ class _Unanswered:
 
 
 class Fetching:
-    """The fetches of one member of a group, one at a time."""
+    """The fetches of one member of a group, one at a time.
+
+    A `FollowingClient` learns from the answers who leads what; its fetches need no session, which has one home.
+    """
 
     def __init__(self, client: Client, group: str, member_id: str, limits: FetchLimits) -> None:
         self._client = client
+        self._following = client if isinstance(client, FollowingClient) else None
         self._path = {"group": group}
         self._member_id = member_id
         self._limits = limits
@@ -95,11 +100,13 @@ class Fetching:
         self._topics = list(partitions)
         self._partitions = partitions
         self._epoch = OPEN
+        if self._following is not None:
+            self._following.forget()
 
     @property
     def opening(self) -> bool:
         """Whether the next fetch opens a session; such a fetch cannot carry acknowledgements."""
-        return self._epoch == OPEN
+        return self._epoch == OPEN and self._following is None
 
     def reopen(self) -> None:
         """The session is lost: the next fetch opens another. An unanswered fetch keeps its id."""
@@ -134,7 +141,7 @@ class Fetching:
         unanswered = self._next()
         unanswered.attempts += 1
         max_wait_ms = min(max_wait_ms, MAX_WAIT_MS)
-        named = self._epoch == OPEN or time.monotonic() >= self._refresh_at
+        named = self._epoch == OPEN or time.monotonic() >= self._refresh_at or self._following is not None
         limits = self._limits
         request = FetchRequest(
             topics=self._topics if named and self._partitions is None else None,
@@ -150,7 +157,7 @@ class Fetching:
             max_wait_ms=max_wait_ms,
             batch_size=limits.batch_size,
             acquire_mode=limits.acquire_mode,
-            share_session_epoch=self._epoch,
+            share_session_epoch=self._epoch if self._following is None else None,
             acknowledgements=[pending.message() for pending in unanswered.acknowledgements],
             fetch_id=unanswered.fetch_id,
         )
@@ -173,6 +180,8 @@ class Fetching:
             self._epoch = 1 if epoch in (OPEN, MAX_INT32) else epoch + 1
         if named:
             self._refresh_at = time.monotonic() + METADATA_REFRESH_S
+        if self._following is not None:
+            await self._following.learn(response)
         return Fetched(response, unanswered.acknowledgements, unanswered.attempts > 1)
 
     def faults(self, response: FetchResponse) -> list[ApiError]:
@@ -196,6 +205,8 @@ class Fetching:
 
         Raises: ApiError: the service cannot be reached, or refused.
         """
+        if self._following is not None:
+            return
         request = FetchRequest(member_id=self._member_id, share_session_epoch=CLOSE, max_wait_ms=0)
         try:
             await self._client.call(CLOSE_SESSION, request, path=self._path, deadline_s=deadline_s)

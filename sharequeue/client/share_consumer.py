@@ -21,6 +21,7 @@ from sharequeue.client.deliveries import (
     releases,
 )
 from sharequeue.client.fetching import SESSION_LOST, Fetched, Fetching, FetchLimits
+from sharequeue.client.following import FollowingClient
 from sharequeue.client.membership import Membership
 from sharequeue.client.renewing import Renewing
 from sharequeue.protocol.errors import ApiError, UnknownTopicId, UnknownTopicOrPartition
@@ -59,6 +60,9 @@ class ShareConsumer:
         max_records, max_bytes, min_bytes, batch_size, acquire_mode: as fetchRecords has them, for each poll.
         renew: keep the locks of held records alive in the background, where the group allows it, for as long as the
             consumer is used at least every `max_poll_interval_ms`.
+        follow_leaders: ask the gateway that leads most of what is fetched, once it is told: a hop less. For consumers
+            that can reach every gateway by its own URL. Without a session then: what an answer that was lost acquired
+            is released by the end of its lock, or with the repeat of its fetch, not by `close`.
         request_timeout_ms: how long the service may be out of reach, or an outcome unknown, before that is an error.
 
     Example:
@@ -81,6 +85,7 @@ class ShareConsumer:
         batch_size: int | None = None,
         acquire_mode: AcquireMode | Literal["record_limit", "batch_optimized"] = AcquireMode.RECORD_LIMIT,
         renew: bool = True,
+        follow_leaders: bool = False,
         request_timeout_ms: float = 30_000,
         max_poll_interval_ms: float = 300_000,
     ) -> None:
@@ -93,7 +98,7 @@ class ShareConsumer:
         self._implicit = acknowledgement == "implicit"
         self._explicit = acknowledgement == "explicit"
         self._request_timeout_s = request_timeout_ms / 1000
-        self._client = Client(url)
+        self._client = FollowingClient(url) if follow_leaders else Client(url)
         limits = FetchLimits(max_records, max_bytes, min_bytes, batch_size, AcquireMode(acquire_mode))
         self._fetching = Fetching(self._client, group, self.member_id, limits)
         self._acknowledging = Acknowledging(self._client, group, self.member_id, self._request_timeout_s)

@@ -1,0 +1,72 @@
+"""Whom a consumer follows: who leads most of what it fetches."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from sharequeue.client.following import FollowingClient
+from sharequeue.protocol.messages import FetchedBatch, FetchResponse, PartitionLeader
+
+HOME, A, B = "http://home:1", "http://a:1", "http://b:1"
+
+
+def answer(led: dict[int, str | None]) -> FetchResponse:
+    """Of one batch from each partition; None: who was asked leads it."""
+    return FetchResponse(
+        member_id="m",
+        acquisition_lock_timeout_ms=30_000,
+        acknowledgement_results=[],
+        failed_count=0,
+        errors=[],
+        batches=[
+            FetchedBatch(
+                topic="t", partition=partition, first_offset=0, last_offset=0, delivery_count=1, lock_expires_at_ms=0
+            )
+            for partition in led
+        ],
+        leaders=[
+            PartitionLeader(topic="t", partition=partition, node_id=url, url=url)
+            for partition, url in led.items()
+            if url is not None
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "follows"),
+    [
+        ([{0: None}], HOME),
+        ([{0: A}], A),
+        ([{0: A}, {0: None}], A),
+        ([{0: A}, {0: HOME}], HOME),
+        ([{0: A}, {0: B}], B),
+        ([{0: None, 1: A}], HOME),
+        ([{0: None, 1: A, 2: A}], A),
+        ([{0: None}, {1: A}, {2: A}], A),
+        ([{0: A}, {1: B}, {2: HOME}, {1: B}], A),
+        ([{}], HOME),
+    ],
+)
+def test_the_leader_of_most_is_followed(answers: Sequence[dict[int, str | None]], follows: str) -> None:
+    async def run() -> str:
+        client = FollowingClient(HOME)
+        for led in answers:
+            await client.learn(answer(led))
+        url = client.url
+        await client.close()
+        return url
+
+    assert asyncio.run(run()) == follows
+
+
+def test_who_fetches_something_else_learns_anew() -> None:
+    async def run() -> None:
+        client = FollowingClient(HOME)
+        await client.learn(answer({0: A, 1: A}))
+        client.forget()
+        await client.learn(answer({2: B}))
+        assert client.url == B
+        await client.close()
+
+    asyncio.run(run())
