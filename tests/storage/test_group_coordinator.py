@@ -3,19 +3,14 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from contextlib import AsyncExitStack
 
-import asyncpg
 import pytest
 from sharequeue_coordinator import share_states
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.gateways import Gateways
 from sharequeue_coordinator.share_group_data import Heartbeat
-from sharequeue_coordinator.writing import Database
 
-from sharequeue.ownership import Ownership
 from sharequeue.protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -25,66 +20,10 @@ from sharequeue.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, Gateway, StartOffset, TopicStartOffsets
-from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service import Clock
-from sharequeue.shard_store import ShardStore
-from sharequeue.share_state_client import ShareStateClient
 from tests.storage.database import session
+from tests.storage.group_coordinators import SHARDS, group_of, instance, running, two, until
 from tests.storage.lossy_proxy import LossyProxy
-
-SHARDS = 4
-
-
-@asynccontextmanager
-async def running(database_url: str) -> AsyncIterator[GroupCoordinator]:
-    """A group coordinator that owns everything. No share coordinator is there to be called."""
-    async with instance(database_url, "test") as (coordinator, _):
-        yield coordinator
-
-
-@asynccontextmanager
-async def instance(database_url: str, node_id: str) -> AsyncIterator[tuple[GroupCoordinator, Ownership]]:
-    """One of several. Of one node id the last one started owns everything at once. Nobody follows the changes."""
-
-    async def connect() -> Any:
-        return await asyncpg.connect(database_url, command_timeout=10)
-
-    ownership = Ownership(
-        connect,
-        ShardStore("groups"),
-        node_id=node_id,
-        url=f"http://{node_id}",
-        shards=(CLUSTER_SHARD, *range(SHARDS)),
-        lease_ms=10**6,
-    )
-    pool = await asyncpg.create_pool(database_url, min_size=1, max_size=8, command_timeout=10)
-    client = ShareStateClient("http://127.0.0.1:1")
-    coordinator = GroupCoordinator(
-        Database(pool, ownership),
-        client,
-        cluster_token="",
-        kafka_defaults=False,
-        max_partitions=100,
-        deletion_retry_ms=10,
-        clock=Clock(),
-        gateway_lease_ms=3000,
-        group_max_size=200,
-        initialize_retry_interval_ms=30_000,
-    )
-    ownership.on_lost = coordinator.forget
-    owning: asyncio.Task[None] | None = None
-    try:
-        await coordinator.load()
-        await ownership.start()
-        owning = asyncio.create_task(ownership.run())
-        yield coordinator, ownership
-    finally:
-        if owning is not None:
-            owning.cancel()
-            await asyncio.gather(owning, return_exceptions=True)
-        await ownership.close()
-        await client.close()
-        pool.terminate()
 
 
 async def test_settings_of_a_group_changed_side_by_side_are_all_kept(module_database: str, name: str) -> None:
@@ -209,24 +148,6 @@ async def test_what_could_not_be_found_out_at_once_is_found_out_when_the_databas
 
 
 # Several
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while True:
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-
-
-async def two(stack: AsyncExitStack, database_url: str) -> list[tuple[GroupCoordinator, Ownership]]:
-    """Two instances; the first owns what belongs to the whole cluster."""
-    both = [await stack.enter_async_context(instance(database_url, node_id)) for node_id in "ab"]
-    await until(lambda: all(len(ownership.owned) in (2, 3) for _, ownership in both))
-    return sorted(both, key=lambda one: CLUSTER_SHARD not in one[1].owned)
-
-
-def group_of(ownership: Ownership) -> str:
-    return next(group for group in map(str, range(100)) if shard_of(group, SHARDS) in ownership.owned)
 
 
 async def test_what_one_instance_made_the_other_knows_when_it_is_asked(

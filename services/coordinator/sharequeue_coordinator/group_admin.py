@@ -80,10 +80,10 @@ class GroupAdmin:
 
                 def begin(machine: ShareGroupMembership) -> Changes:
                     begun.append(share_group_offsets.delete_group(machine, self._topics))
-                    return begun[0].changes
+                    return begun[-1].changes
 
                 await self._groups.decide(group, begin)
-                await self._delete_state(group_id, begun[0].partitions)
+                await self._delete_state(group_id, begun[-1].partitions)
             finally:
                 await self._unload(group_id, UnloadGroupRequest(end=force))
             await self._groups.decide(group, share_group_offsets.group_deleted)
@@ -101,13 +101,13 @@ class GroupAdmin:
 
             def begin(machine: ShareGroupMembership) -> Changes:
                 begun.append(share_group_offsets.delete_offsets(machine, [topic.name], self._topics))
-                for fault in begun[0].faults.values():
+                for fault in begun[-1].faults.values():
                     raise fault
-                return begun[0].changes
+                return begun[-1].changes
 
             await self._groups.decide(group, begin)
             try:
-                await self._delete_state(group_id, begun[0].partitions)
+                await self._delete_state(group_id, begun[-1].partitions)
             finally:
                 await self._unload(group_id, UnloadGroupRequest(topic_ids=[topic.topic_id], end=force))
             await self._groups.decide(group, lambda machine: share_group_offsets.deleted(machine, [topic.topic_id]))

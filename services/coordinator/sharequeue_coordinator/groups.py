@@ -22,10 +22,7 @@ from sharequeue.protocol.errors import (
     StorageError,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.internal import (
-    GroupTopicSummary,
-    InitializedTopic,
-)
+from sharequeue.protocol.internal import GroupTopicSummary, InitializedTopic
 from sharequeue.service import Clock
 from sharequeue.share_state_client import ShareStateClient
 from sharequeue_coordinator import group_metrics, groups_store, share_group, store
@@ -217,19 +214,17 @@ class Groups:
     # Events
 
     async def decide(self, group: Group, event: Callable[[ShareGroupMembership], Changes]) -> Changes:
-        """Have the machine decide, persist what changes, then apply it.
+        """Have the machine decide, persist what changes, then apply it; decide once more where a topic goes just now.
 
         Raises: what `event` does; StorageError, NotCoordinator: it may be stored, and the group is read again;
-            CoordinatorNotAvailable: the group was deleted, or read again, meanwhile; UnknownTopicOrPartition: a topic
-            is being deleted, and nothing is stored.
+            CoordinatorNotAvailable: the group was deleted, or read again, meanwhile.
         """
         async with group.deciding:
             if not self._current(group):
                 raise CoordinatorNotAvailable(f"group {group.group_id!r} changes just now; try again")
             try:
-                changes = event(group.machine)
-                if changes.durable:
-                    await self._persist(group, changes)
+                while (changes := event(group.machine)).durable and not await self._persist(group, changes):
+                    continue
             except (StorageError, NotCoordinator, asyncio.CancelledError):
                 self.drop(group)
                 raise
@@ -246,11 +241,17 @@ class Groups:
             self._note_members(group)
             return changes
 
-    async def _persist(self, group: Group, changes: Changes) -> None:
-        if not await self._query(groups_store.save, group.fence, group.group_id, group.revision, changes):
-            await self._catch_up()
-            raise UnknownTopicOrPartition("a topic was deleted just now")
-        group.revision += 1
+    async def _persist(self, group: Group, changes: Changes) -> bool:
+        """Returns: False, and nothing is stored, if topics go just now: the group has forgotten them."""
+        if await self._query(groups_store.save, group.fence, group.group_id, group.revision, changes):
+            group.revision += 1
+            return True
+        await self._catch_up()
+        gone = [topic_id for topic_id in changes.topics if self._topic(topic_id) is None]
+        if not gone:
+            raise CoordinatorNotAvailable("a topic is deleted just now; try again")
+        group.machine.apply(group.machine.topics_deleted(gone), self._clock.now_ms())
+        return False
 
     async def heartbeat(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
         """A member joins, goes on or leaves. What is not initialised yet of its topics will be, behind the answer.
@@ -290,26 +291,22 @@ class Groups:
 
     async def initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> list[InitializedTopic]:
         """Make sure that share-partitions are initialised; the group comes to be with the first."""
-        faults: dict[tuple[str, int], ApiError] = {}
-        valid: dict[str, list[int]] = {}
         machine = (await self.find(group_id)).machine
         existed, stood = machine.exists, machine.stands(asked)
         await self.hear_of(asked)
+        valid = {id_: there for id_, some in asked.items() if (there := [p for p in some if self.there(id_, p)])}
+        machine = (await self.find(group_id)).machine
+        failure = None
+        if share_group.missing(machine.topics, valid):
+            failure = await self._initialize(group_id, valid, existed=existed, stood=stood & valid.keys())
+        faults: dict[tuple[str, int], ApiError] = {}
         for topic_id, partitions in asked.items():
             for partition in partitions:
-                if self.there(topic_id, partition):
-                    valid.setdefault(topic_id, []).append(partition)
-                else:
+                if not self.there(topic_id, partition):
                     detail = f"there is no partition {partition} of topic id {topic_id}"
                     faults[topic_id, partition] = UnknownTopicOrPartition(detail)
-        machine = (await self.find(group_id)).machine
-        if valid and share_group.missing(machine.topics, valid):
-            try:
-                failure = await self._initialize(group_id, valid, existed=existed, stood=stood & valid.keys())
-            except UnknownTopicOrPartition as error:
-                failure = error
-            if failure is not None:
-                faults.update({(topic_id, p): failure for topic_id, partitions in valid.items() for p in partitions})
+                elif failure is not None:
+                    faults[topic_id, partition] = failure
         return outcomes(asked, faults)
 
     async def hear_of(self, asked: Mapping[str, Sequence[int]]) -> None:
@@ -322,6 +319,9 @@ class Groups:
         topic = self._topic(topic_id)
         return topic is not None and 0 <= partition < topic.partitions
 
+    def _of_topics_there(self, asked: Mapping[str, Sequence[int]]) -> Mapping[str, Sequence[int]]:
+        return {topic_id: partitions for topic_id, partitions in asked.items() if self._topic(topic_id) is not None}
+
     async def _initialize(
         self, group_id: str, asked: Mapping[str, Sequence[int]], *, existed: bool, stood: Collection[str]
     ) -> ApiError | None:
@@ -332,7 +332,7 @@ class Groups:
         async with self.locked(group_id, create=True) as group:
             if (existed and not group.machine.exists) or not group.machine.stands(asked).issuperset(stood):
                 return CoordinatorNotAvailable(f"group {group_id!r}, or what it had there, was just deleted; try again")
-            changes = await self.decide(group, lambda machine: machine.initialize(asked))
+            changes = await self.decide(group, lambda machine: machine.initialize(self._of_topics_there(asked)))
             if not changes.initializations:
                 return None
             return await self._initialize_begun(group, changes)

@@ -1,0 +1,57 @@
+"""Topics that are deleted at one group coordinator while another, which has not heard of it, changes a group."""
+
+from contextlib import AsyncExitStack
+
+import pytest
+from sharequeue_coordinator import share_states
+from sharequeue_coordinator.share_group_data import Heartbeat
+
+from tests.storage.group_coordinators import group_of, two
+
+
+@pytest.fixture(autouse=True)
+def _no_share_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none to be called here, which is soon found out."""
+    monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
+
+
+async def test_who_joins_goes_on_with_the_topics_that_stay(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        (first, _), (second, ownership) = await two(stack, database_url)
+        group = group_of(ownership)
+        stays, goes = [await first.create_topic(name, 1, {}) for name in ("stays", "goes")]
+        await second.catch_up()
+        await first.delete_topic("goes")
+        assert second.known([], [goes.topic_id]), "it has not heard"
+        names = frozenset({"stays", "goes"})
+        answer = await second.groups.heartbeat(group, Heartbeat("m", 0, None, names, "", ""))
+        assert answer.member_epoch == 2
+        assert (await second.groups.find(group)).machine.topics.keys() == {stays.topic_id}
+
+
+async def test_what_stays_is_initialised_although_a_topic_goes_meanwhile(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        (first, _), (second, ownership) = await two(stack, database_url)
+        group_id = group_of(ownership)
+        stays, goes = [await first.create_topic(name, 1, {}) for name in ("stays", "goes")]
+        asked = {topic.topic_id: [0] for topic in (stays, goes)}
+        await second.groups.initialize(group_id, asked)
+        group = await second.groups.find(group_id)
+        begun = await second.groups.decide(group, lambda machine: machine.initialize(asked))
+        await first.delete_topic("goes")
+        await second.groups.decide(group, lambda machine: machine.initialized(begun.initializations))
+        assert {topic_id: topic.initialized for topic_id, topic in group.machine.topics.items()} == {
+            stays.topic_id: {0}
+        }
+
+
+async def test_only_the_topic_that_goes_cannot_be_initialised(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        (first, _), (second, ownership) = await two(stack, database_url)
+        group = group_of(ownership)
+        stays, goes = [await first.create_topic(name, 1, {}) for name in ("stays", "goes")]
+        await second.catch_up()
+        await first.delete_topic("goes")
+        answers = await second.groups.initialize(group, {stays.topic_id: [0], goes.topic_id: [0]})
+        codes = {answer.topic_id: answer.partitions[0].error_code for answer in answers}
+        assert codes == {stays.topic_id: 15, goes.topic_id: 3}, "15: there is no share coordinator to ask"
