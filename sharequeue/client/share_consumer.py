@@ -262,6 +262,7 @@ class ShareConsumer:
             asked_at = time.monotonic()
             max_wait_s = max(0.0, deadline - asked_at)
             fetched = fault = None
+            self._take_assignment()
             try:
                 if renews or self._ready or self._fetching.opening or len(self._pending) > MAX_CARRIED:
                     await self._send(self._take_pending(), self._settled, max(1.0, max_wait_s))
@@ -294,14 +295,19 @@ class ShareConsumer:
             await asyncio.sleep(min(max(pause_s, (fault and fault.retry_after_s) or 0), deadline - now))
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
-    async def _fetch_once(self, max_wait_s: float) -> Fetched | None:
-        """Fetch; None: a member was assigned something else meanwhile, or nothing at all. Raises: ApiError."""
+    def _take_assignment(self) -> None:
+        """Of a member: fetch what it is assigned by now. The session is opened anew, so acknowledgements go before it."""
         membership = self._membership
         if membership is not None:
             membership.go_on()
             if membership.changed.is_set():
                 membership.changed.clear()
                 self._fetching.assign(membership.assignment)
+
+    async def _fetch_once(self, max_wait_s: float) -> Fetched | None:
+        """Fetch; None: a member was assigned something else meanwhile, or nothing at all. Raises: ApiError."""
+        membership = self._membership
+        if membership is not None:
             if membership.failure is not None:
                 raise membership.failure
             if not membership.assignment:

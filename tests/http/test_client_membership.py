@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from sharequeue.client import ApiError, Producer, ShareConsumer, sync
 from sharequeue.stack import Stack
 from tests.http.calls import Json
-from tests.http.client_calls import in_event_loop, until
+from tests.http.client_calls import in_event_loop, seen_by_another, until
 
 
 def make_topic(client: httpx.Client, name: str, partitions: int = 1) -> None:
@@ -40,7 +41,7 @@ def topic(client: httpx.Client, name: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def member(stack: Stack, topic: str, member_id: str, **options: int) -> AsyncIterator[ShareConsumer]:
+async def member(stack: Stack, topic: str, member_id: str, **options: Any) -> AsyncIterator[ShareConsumer]:
     async with ShareConsumer(stack.url, topic, member_id=member_id, **options) as consumer:
         consumer.subscribe([topic])
         yield consumer
@@ -105,6 +106,28 @@ async def test_a_member_stops_fetching_what_it_lost(stack: Stack, client: httpx.
         await until(lambda: shares(one) == [6])
     listed = described(client, topic)
     assert (listed["state"], listed["members"]) == ("Empty", [])
+
+
+@pytest.mark.parametrize("follow_leaders", [False, True])
+@in_event_loop
+async def test_what_was_consumed_is_accepted_when_the_assignment_changes(
+    stack: Stack, topic: str, follow_leaders: bool
+) -> None:
+    """The poll after it fetches other partitions, in another session, and takes the acknowledgements along all the same."""
+    await produce(stack, topic, range(6))
+    async with member(stack, topic, "m1", max_records=6, follow_leaders=follow_leaders) as one:
+        seen = [record.value for record in await one.poll(20_000)]
+        while len(seen) < 6:
+            seen += [record.value for record in await one.poll(20_000)]
+        async with member(stack, topic, "m2") as two:
+            await until(lambda: disjoint(one, two) and shares(one, two) == [3, 3])
+            assert await one.poll(0) == []
+            await produce(stack, topic, range(6, 12))
+            while len(seen) < 9:
+                seen += [record.value for record in await one.poll(20_000)]
+            await one.commit()
+    assert sorted(seen)[:6] == list(range(6))
+    assert [count for _, count in await seen_by_another(stack, topic, topic)] == [1] * 3
 
 
 @in_event_loop
