@@ -14,7 +14,7 @@ from sharequeue_gateway.topics_api import GroupsApi
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis, messages
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError, UnknownTopicOrPartition
+from sharequeue.protocol.errors import ApiError, InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.internal import (
     DescribeTopicsResponse,
     InitializeSharePartitionsResponse,
@@ -116,7 +116,9 @@ def test_a_topic_that_changes_while_it_is_asked_for_is_asked_for_again(
     told: dict[str, Any], now: DescribeTopicsResponse, by_id: bool
 ) -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
-        asking = asyncio.create_task(metadata.topics_by_id(["id-1", "id-2"]) if by_id else metadata.refresh("orders"))
+        asking = asyncio.create_task(
+            metadata.topics_by_id(["id-1", "id-2"]) if by_id else metadata.ask_for({"orders": 0})
+        )
         answer = await coordinator.asked(apis.DESCRIBE_TOPICS)
         await metadata._apply(changes_of(6, **told))
         assert metadata.known_topic("orders") is None
@@ -206,6 +208,23 @@ def test_a_partition_that_is_not_known_is_asked_for() -> None:
             await asking
         with pytest.raises(UnknownTopicOrPartition, match="no partition -1"):
             await metadata.topic_with("orders", -1)
+
+    run(work)
+
+
+def test_all_that_is_not_known_is_asked_for_at_once() -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+        metadata._learn(described("orders", "id-1"))
+        asking = asyncio.create_task(metadata.ask_for({"orders": 2, "other": 0, "missing": 0, "no name": 0}))
+        await coordinator.told(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[*GROWN.topics, OLD.topics[1]]))
+        await asking
+        assert metadata.known_topic_with("orders", 2).topic_id == "id-1"
+        assert metadata.known_topic_with("other", 0).topic_id == "id-2"
+        with pytest.raises(UnknownTopicOrPartition, match="no topic 'missing'"):
+            metadata.known_topic_with("missing", 0)
+        with pytest.raises(InvalidTopic):
+            metadata.known_topic_with("no name", 0)
+        await metadata.ask_for({"orders": 1, "no name": 0})  # nothing to ask
 
     run(work)
 

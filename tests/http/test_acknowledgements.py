@@ -245,3 +245,26 @@ def test_groups_that_do_not_exist_are_not_remembered(gateway: Gateway, shared_st
     for number in range(3):
         assert gateway.settle(f"{held}-{number}", held, 0, 9, "accept") == 121
     assert asked() == before
+
+
+def test_what_does_not_exist_is_asked_for_once(gateway: Gateway, shared_stack: Stack, held: str) -> None:
+    """However many acknowledgements, or topics to fetch from, name it."""
+    coordinator = shared_stack.service("group coordinator").url
+
+    def questions() -> float:
+        text = httpx.get(f"{coordinator}/metrics", timeout=10).text
+        asked = 'sharequeue_http_request_seconds_count{operation="describeTopics",status="200"} '
+        return sum(float(line.removeprefix(asked)) for line in text.splitlines() if line.startswith(asked))
+
+    missing = [f"{held}-{number}" for number in range(20)]
+    named = [acknowledge_range(topic, 0, 0, "accept") for topic in missing]
+    named += [{**acknowledge_range(held, 0, 0, "accept"), "partition": partition} for partition in range(1, 21)]
+    before = questions()
+    answer = good(gateway.try_acknowledge(held, [*named, acknowledge_range(held, 0, 9, "accept")]))
+    assert [result.get("code") for result in answer["results"]] == ["UNKNOWN_TOPIC_OR_PARTITION"] * 40 + [None]
+    assert questions() == before + 1
+    answer = gateway.fetch(held, topics=[held, *missing], max_wait_ms=0)
+    assert {(error["topic"], error["code"]) for error in answer["errors"]} == {
+        (topic, "UNKNOWN_TOPIC_OR_PARTITION") for topic in missing
+    }
+    assert questions() == before + 2

@@ -13,6 +13,7 @@ from sharequeue.protocol.errors import (
     InvalidRecordState,
     InvalidRequest,
     NotLeaderOrFollower,
+    UnknownTopicOrPartition,
 )
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
@@ -99,6 +100,19 @@ def failed_of(results: Iterable[AcknowledgementResult]) -> int:
     return sum(result.status in ("failed", "unknown") for result in results)
 
 
+async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowledgement]) -> ApiError | None:
+    """Have the topics and partitions known that are acknowledged. Returns: why that cannot be asked, if so."""
+    partitions: dict[str, int] = {}
+    for acknowledgement in acknowledgements:
+        topic, partition = acknowledgement.topic, acknowledgement.partition
+        partitions[topic] = max(partitions.get(topic, 0), partition)
+    try:
+        await metadata.ask_for(partitions)
+    except ApiError as away:
+        return away
+    return None
+
+
 class Acknowledger:
     """Applies the acknowledgements of one call."""
 
@@ -124,9 +138,12 @@ class Acknowledger:
         """
         results: list[AcknowledgementResult | None] = [None] * len(acknowledgements)
         checked: dict[int, Checked] = {}
+        away = await ask_for_topics(self._metadata, acknowledgements)
         for index, acknowledgement in enumerate(acknowledgements):
             try:
-                checked[index] = await self._check(acknowledgement, renew)
+                checked[index] = self._check(acknowledgement, renew)
+            except UnknownTopicOrPartition as error:
+                results[index] = failed(away or error)
             except ApiError as error:
                 results[index] = failed(error)
         leds = await self._load(group_id, checked.values())
@@ -150,11 +167,11 @@ class Acknowledger:
         self._count(acknowledgements, answers)
         return answers
 
-    async def _check(self, acknowledgement: Acknowledgement, renew: bool) -> Checked:
+    def _check(self, acknowledgement: Acknowledgement, renew: bool) -> Checked:
         batch = check(acknowledgement)
         if AcknowledgeType.RENEW in batch.types and not renew:
             raise InvalidRequest("renew in a fetch needs is_renew_ack; or send it to acknowledge")
-        topic = await self._metadata.topic_with(acknowledgement.topic, acknowledgement.partition)
+        topic = self._metadata.known_topic_with(acknowledgement.topic, acknowledgement.partition)
         return Checked(topic, acknowledgement.partition, batch)
 
     async def _load(

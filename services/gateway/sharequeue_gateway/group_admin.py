@@ -11,7 +11,6 @@ from sharequeue.protocol.errors import (
     ApiError,
     GroupIdNotFound,
     InvalidRequest,
-    UnknownTopicOrPartition,
     error_of,
 )
 from sharequeue.protocol.group_messages import (
@@ -146,17 +145,14 @@ class GroupAdminApi:
         wanted: dict[str, tuple[Topic, dict[int, int | None]]] = {}
         for entry in request.topics:
             try:
-                topic = await self._metadata.topic(entry.topic)
-                if max(entry.partitions or (), default=-1) >= topic.partitions:
-                    await self._metadata.refresh(entry.topic)
-                    topic = await self._metadata.topic(entry.topic)
+                await self._metadata.ask_for({entry.topic: max(entry.partitions or (), default=0)})
+                topic = self._metadata.known_topic_with(entry.topic, 0)
             except ApiError as error:
                 faults.update(((entry.topic, partition), error) for partition in entry.partitions or [-1])
                 continue
             for partition, given in _partitions(entry, topic, request.offset):
                 if partition >= topic.partitions:
-                    detail = f"topic {topic.name!r} has no partition {partition}; it has {topic.partitions}"
-                    faults[topic.name, partition] = UnknownTopicOrPartition(detail)
+                    faults[topic.name, partition] = self._metadata.missing(topic.name, partition)
                     continue
                 _, partitions = wanted.setdefault(topic.topic_id, (topic, {}))
                 if partition in partitions:

@@ -101,27 +101,40 @@ class Metadata:
 
     async def topic(self, name: str) -> Topic:
         """The topic of that name. Raises: UnknownTopicOrPartition; InvalidTopic: no topic can have that name."""
-        known = self._by_name.get(name)
-        if known is not None:
-            return known
-        fault = topic_name_fault(name)
-        if fault:
-            raise InvalidTopic(fault)
-        await self._ask(DescribeTopicsRequest(names=[name]))
-        known = self._by_name.get(name)
-        if known is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}; make it with POST /v1/topics or produce to it")
-        return known
+        return self._by_name.get(name) or await self.topic_with(name, 0)
 
     async def topic_with(self, name: str, partition: int) -> Topic:
         """As `topic`. Raises: UnknownTopicOrPartition: it has no such partition, also when it is asked for again."""
-        topic = await self.topic(name)
-        if partition >= topic.partitions:
-            await self.refresh(name)
-            topic = await self.topic(name)
-        if not 0 <= partition < topic.partitions:
-            raise UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}; it has {topic.partitions}")
+        await self.ask_for({name: partition})
+        return self.known_topic_with(name, partition)
+
+    async def ask_for(self, partitions: Mapping[str, int]) -> None:
+        """Have topics known with these partitions (by name), as far as they exist: one question for all that are not."""
+        names = [
+            name
+            for name, partition in partitions.items()
+            if ((known := self._by_name.get(name)) is None and not topic_name_fault(name))
+            or (known is not None and partition >= known.partitions)
+        ]
+        if names:
+            await self._ask(DescribeTopicsRequest(names=names))
+
+    def known_topic_with(self, name: str, partition: int) -> Topic:
+        """As `topic_with`, without asking."""
+        topic = self._by_name.get(name)
+        if topic is None or not 0 <= partition < topic.partitions:
+            raise self.missing(name, partition)
         return topic
+
+    def missing(self, name: str, partition: int) -> ApiError:
+        """The error of whoever names a partition that is not known here."""
+        topic = self._by_name.get(name)
+        if topic is not None:
+            return UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}; it has {topic.partitions}")
+        fault = topic_name_fault(name)
+        if fault:
+            return InvalidTopic(fault)
+        return UnknownTopicOrPartition(f"there is no topic {name!r}; make it with POST /v1/topics or produce to it")
 
     async def topic_to_produce(self, name: str) -> Topic:
         """As `topic`, but a missing topic is made when topics are made on first produce."""
@@ -163,10 +176,6 @@ class Metadata:
             if page.next_page_token is None:
                 return
             query = apis.ListTopicsQuery(page_token=page.next_page_token)
-
-    async def refresh(self, name: str) -> None:
-        """Ask again: somebody speaks of a partition that the topic did not have."""
-        await self._ask(DescribeTopicsRequest(names=[name]))
 
     async def _ask(self, request: DescribeTopicsRequest) -> set[str]:
         """Returns: the ids of the topics found, which are known now."""

@@ -23,7 +23,7 @@ from sharequeue.service import Clock
 from sharequeue.serving import JSON, Answer, Call
 from sharequeue.wire import encode
 from sharequeue_gateway import metrics
-from sharequeue_gateway.acknowledging import failed_of
+from sharequeue_gateway.acknowledging import ask_for_topics, failed_of
 from sharequeue_gateway.fetch import Fetcher, FetchLimits, PartitionFault
 from sharequeue_gateway.fetch_answer import fetch_answer
 from sharequeue_gateway.metadata import Metadata, Topic
@@ -137,21 +137,25 @@ class RecordsApi:
         partitions: dict[tuple[str, int], tuple[Topic, int]] = {}
         wanted: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in request.topics or ()]
         wanted += [(entry.topic, entry.partitions) for entry in request.topic_partitions or ()]
+        highest: dict[str, int] = {}
         for name, indexes in wanted:
-            try:
-                topic = self._metadata.known_topic(name) or await self._metadata.topic(name)
-                if indexes is not None and max(indexes, default=-1) >= topic.partitions:
-                    await self._metadata.refresh(name)
-                    topic = await self._metadata.topic(name)
-            except ApiError as error:
-                faults += [PartitionFault(name, index, error) for index in (indexes if indexes is not None else [-1])]
-                continue
-            for index in range(topic.partitions) if indexes is None else indexes:
-                if index < topic.partitions:
+            highest[name] = max(highest.get(name, 0), *(indexes or ()), 0)
+        away = None
+        try:
+            await self._metadata.ask_for(highest)
+        except ApiError as error:
+            away = error
+        for name, indexes in wanted:
+            topic = self._metadata.known_topic(name)
+            everything = [-1] if topic is None else range(topic.partitions)
+            for index in everything if indexes is None else indexes:
+                if topic is not None and index < topic.partitions:
                     partitions[topic.topic_id, index] = (topic, index)
-                else:
-                    detail = f"topic {name!r} has no partition {index}; it has {topic.partitions}"
-                    faults.append(PartitionFault(name, index, UnknownTopicOrPartition(detail)))
+                    continue
+                fault = self._metadata.missing(name, index)
+                if away is not None and isinstance(fault, UnknownTopicOrPartition):
+                    fault = away  # it may exist
+                faults.append(PartitionFault(name, index, fault))
         return list(partitions.values())
 
     async def _session(
@@ -197,10 +201,14 @@ class RecordsApi:
 
     async def _acknowledged(self, acknowledgements: Sequence[Acknowledgement]) -> Partitions | None:
         """The partitions that acknowledgements name; None if one of them is not known."""
-        try:
-            return [(await self._metadata.topic(entry.topic), entry.partition) for entry in acknowledgements]
-        except ApiError:
-            return None
+        await ask_for_topics(self._metadata, acknowledgements)
+        partitions: Partitions = []
+        for entry in acknowledgements:
+            topic = self._metadata.known_topic(entry.topic)
+            if topic is None:
+                return None
+            partitions.append((topic, entry.partition))
+        return partitions
 
     def _acknowledge(
         self, group_id: str, member_id: str, request: FetchRequest

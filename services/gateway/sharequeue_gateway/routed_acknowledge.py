@@ -19,7 +19,7 @@ from sharequeue.protocol.messages import (
 )
 from sharequeue.service import Clock
 from sharequeue.wire import encode
-from sharequeue_gateway.acknowledging import Acknowledger, failed
+from sharequeue_gateway.acknowledging import Acknowledger, ask_for_topics, failed
 from sharequeue_gateway.leadership import Node
 from sharequeue_gateway.metadata import Metadata
 from sharequeue_gateway.routing import MOVED, Routing
@@ -117,14 +117,14 @@ class RoutedAcknowledger:
     ) -> dict[Node, list[int]]:
         """Indexes by leader. What is wrong whoever leads stays here, where the check says why."""
         split: dict[Node, list[int]] = {}
+        await ask_for_topics(self._metadata, (acknowledgements[index] for index in indexes))
         for index in indexes:
             acknowledgement = acknowledgements[index]
             if not renew and "renew" in (acknowledgement.type, *(acknowledgement.types or ())):
                 split.setdefault(self._routing.cluster.me, []).append(index)
                 continue
-            try:
-                topic = await self._metadata.topic(acknowledgement.topic)
-            except ApiError:
+            topic = self._metadata.known_topic(acknowledgement.topic)
+            if topic is None:
                 split.setdefault(self._routing.cluster.me, []).append(index)
                 continue
             leader = self._routing.leader_of(group_id, topic, acknowledgement.partition)

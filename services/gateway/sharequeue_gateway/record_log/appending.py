@@ -103,7 +103,10 @@ class Appender:
         too_late = time.monotonic() + self._deadline_s / 10
         for waiting in gathered:
             if waiting.deadline < too_late:
-                _refuse(waiting, StorageError("too many appends wait for the record log", definite=True))
+                _refuse(
+                    waiting,
+                    StorageError("the record log did not come to this append in time; send it again", definite=True),
+                )
                 continue
             append = waiting.append
             place = (append.topic_id, append.partition)
