@@ -329,7 +329,7 @@ RESET_SHARE_GROUP_OFFSETS = Api(
     group_messages.ResetShareGroupOffsetsRequest,
     group_messages.ResetShareGroupOffsetsResponse,
     tag="Groups",
-    errors=(*_GROUP_ERRORS, "NON_EMPTY_GROUP", *_TOPIC_ERRORS),
+    errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *_TOPIC_ERRORS),
 )
 DELETE_SHARE_GROUP_OFFSETS = Api(
     "deleteShareGroupOffsets",

@@ -126,7 +126,7 @@ class ResetTopic(Request):
 
 
 class ResetShareGroupOffsetsRequest(Request):
-    """`topics` absent: everything the group has offsets of.
+    """`topics` absent: everything the group, which must be there, has offsets of.
 
     `offset` goes with `to: offset` and is kept within the log; `datetime`, ISO 8601, UTC when it names no zone, with
     `to: datetime`: the first record not before it, or the log end. `current` is where the group stands.

@@ -79,6 +79,16 @@ def test_where_a_reset_can_go(gateway: Gateway, name: str, to: str, fields: dict
     assert gateway.offsets(name) == {(name, 0): (expected, 6 - expected)}
 
 
+def test_a_reset_to_a_moment_is_exact(gateway: Gateway, name: str) -> None:
+    """The first of these moments is, as a floating-point number of seconds, a bit too early."""
+    moment_ms = 1_073_741_824_001
+    for ms in range(3):
+        gateway.produce(name, ms, timestamp_ms=moment_ms - 1 + ms)
+    for fraction, expected in (("001", 1), ("000", 0), ("002", 2), ("0005", 1), ("001001", 2)):
+        moment = f"2004-01-10T13:37:04.{fraction}"
+        assert gateway.reset(name, "datetime", name, datetime=moment, dry_run=True) == {(name, 0): expected}, moment
+
+
 def test_gi_015_partitions_fail_on_their_own(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     gateway.produce_batches(name, 9)
@@ -115,6 +125,15 @@ def test_a_reset_without_topics_is_of_all_the_group_has(gateway: Gateway, name: 
     gateway.acquire(name, topics=topics[:2])
     assert gateway.reset(name, "latest", force=True) == {(topics[0], 0): 3, (topics[1], 0): 3}
     assert gateway.acquire(name, topics=topics) == ["0-2×1"]
+
+
+def test_a_reset_of_all_that_a_group_has_needs_the_group(gateway: Gateway, name: str) -> None:
+    """A name that was mistyped does not pass for done."""
+    for dry_run in (False, True):
+        problem(gateway.try_reset(name, "earliest", dry_run=dry_run), 404, "GROUP_ID_NOT_FOUND", 69)
+    gateway.create_topic(name)
+    assert gateway.reset(name, "earliest", name, dry_run=True) == {(name, 0): 0}
+    problem(gateway.http.get(f"/v1/share-groups/{name}"), 404, "GROUP_ID_NOT_FOUND", 69)
 
 
 @pytest.mark.parametrize(

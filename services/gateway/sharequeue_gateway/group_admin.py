@@ -1,7 +1,7 @@
 """The administration of groups: passed on to the group coordinator, with the offsets that only the log knows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -40,6 +40,8 @@ _altered: Final = msgspec.json.Decoder(AlterShareGroupOffsetsResponse)
 ADMIN_DEADLINE_S: Final = 25.0
 """Gateways are asked, state is set anew, gateways are told: each may take its time."""
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 Place = tuple[str, int]
 
 
@@ -74,7 +76,7 @@ class GroupAdminApi:
         request: ResetShareGroupOffsetsRequest = call.request
         group_id = group_of(call)
         since_ms = _check(request)
-        standing = await self._standing(group_id)
+        standing = await self._standing(group_id, may_be_new=request.topics is not None)
         faults: dict[Place, ApiError] = {}
         wanted = await self._wanted(request, standing, faults)
         planned: dict[str, dict[int, int]] = {}
@@ -116,11 +118,13 @@ class GroupAdminApi:
             ],
         )
 
-    async def _standing(self, group_id: str) -> dict[Place, int]:
-        """Where the group stands, by (topic id, partition); −1 where it never began."""
+    async def _standing(self, group_id: str, *, may_be_new: bool) -> dict[Place, int]:
+        """Where the group stands, by (topic id, partition); −1 where it never began. Raises: GroupIdNotFound."""
         try:
             summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, group=group_id))
         except GroupIdNotFound:
+            if not may_be_new:
+                raise
             return {}
         return {
             (topic.topic_id, partition.partition): partition.start_offset
@@ -223,11 +227,13 @@ def _check(request: ResetShareGroupOffsetsRequest) -> int:
 
 
 def _epoch_ms(text: str) -> int:
+    """The first whole millisecond that is not before the moment."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidRequest(f"datetime must be as 2026-11-21T08:30:00.000, not {text!r}") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    since_epoch = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
+    return -(-since_epoch // timedelta(milliseconds=1))
 
 
 def _partitions(entry: ResetTopic, topic: Topic, offset: int | None) -> Iterator[tuple[int, int | None]]:
