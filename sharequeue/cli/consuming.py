@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 import click
 import msgspec
 
+from sharequeue.cli.completing import complete_group, complete_topic
 from sharequeue.cli.output import WRONG_USAGE, check_reachable, json_option, outside, run, say, url_option
 from sharequeue.client import Record, ShareConsumer
 
@@ -204,8 +205,8 @@ class Consumption:
 
 
 @click.command()
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--group", "-g", required=True, help="the share group")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
+@click.option("--group", "-g", required=True, shell_complete=complete_group, help="the share group")
 @click.option("--explicit", is_flag=True, help="ask about each record, on a terminal")
 @click.option("--release", is_flag=True, help="give the records back when all are printed")
 @click.option("--reject", is_flag=True, help="send each record to the dead-letter queue after it is printed")

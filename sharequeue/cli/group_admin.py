@@ -5,7 +5,7 @@ The words and columns are those of kafka-share-groups.sh, where they make sense 
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,18 @@ import click
 import msgspec
 
 from sharequeue.cli.completing import complete_group, complete_topic
-from sharequeue.cli.output import ask, decode, echo_json, explain, json_option, run, say, show_table, url_option
+from sharequeue.cli.output import (
+    ask,
+    decode,
+    echo_json,
+    exit_code,
+    explain,
+    json_option,
+    run,
+    say,
+    show_table,
+    url_option,
+)
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.group_messages import (
@@ -90,22 +101,33 @@ async def list_groups(state: str | None, as_json: bool, url: str) -> None:
 @click.command()
 @groups_argument
 @all_groups_option
-@click.option("--offsets", "what", flag_value="offsets", default=True, help="where it stands (the default)")
-@click.option("--members", "what", flag_value="members", help="who is in it, and what each is assigned")
-@click.option("--state", "what", flag_value="state", help="its state, and how many are in it")
+@click.option("--offsets", is_flag=True, help="where it stands (the default)")
+@click.option("--members", is_flag=True, help="who is in it, and what each is assigned")
+@click.option("--state", is_flag=True, help="its state, and how many are in it")
 @click.option("--verbose", is_flag=True, help="epochs too")
 @json_option
 @url_option
 @run
-async def describe(group: tuple[str, ...], all_groups: bool, what: str, verbose: bool, as_json: bool, url: str) -> None:
+async def describe(
+    group: tuple[str, ...],
+    all_groups: bool,
+    offsets: bool,
+    members: bool,
+    state: bool,
+    verbose: bool,
+    as_json: bool,
+    url: str,
+) -> None:
     """Describe GROUPs: offsets and lag, members, or state."""
+    if [offsets, members, state].count(True) > 1:
+        raise click.UsageError("give one of --offsets, --members, --state")
     failed = 0
     for group_id in await _named(url, group, all_groups):
         try:
-            if what == "offsets":
-                await _describe_offsets(url, group_id, verbose, as_json)
+            if members or state:
+                await _describe_members(url, group_id, verbose, as_json, only_state=state)
             else:
-                await _describe_members(url, group_id, what, verbose, as_json)
+                await _describe_offsets(url, group_id, verbose, as_json)
         except ApiError as error:
             failed = max(failed, explain(error))
     if failed:
@@ -141,20 +163,20 @@ def _known(value: int) -> object:
     return "-" if value < 0 else value
 
 
-async def _describe_members(url: str, group_id: str, what: str, verbose: bool, as_json: bool) -> None:
+async def _describe_members(url: str, group_id: str, verbose: bool, as_json: bool, *, only_state: bool) -> None:
     answer = await ask(url, apis.DESCRIBE_SHARE_GROUP, DescribeShareGroupQuery(), group=group_id)
     if as_json:
         echo_json(answer)
         return
     group: DescribeShareGroupResponse = decode(answer, apis.DESCRIBE_SHARE_GROUP)
-    if what == "state":
+    if only_state:
         epochs = ("#GROUP-EPOCH", "#ASSIGNMENT-EPOCH") if verbose else ()
         values = (group.group_epoch, group.assignment_epoch) if verbose else ()
         show_table(("GROUP", "STATE", "##MEMBERS", *epochs), [(group_id, group.state, group.member_count, *values)])
     if not group.members:
         say(f"Share group '{group_id}' has no active members.")
         return
-    if what == "members":
+    if not only_state:
         epoch = ("#MEMBER-EPOCH",) if verbose else ()
         rows = [
             (
@@ -207,15 +229,17 @@ async def delete(group: tuple[str, ...], all_groups: bool, force: bool, url: str
 async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, url: str) -> None:
     """Forget where GROUP, which is not in use, stands in topics."""
     rows = []
+    failed = 0
     for topic in topics:
         try:
             await ask(url, apis.DELETE_SHARE_GROUP_OFFSETS, InUseQuery(force=force), group=group, topic=topic)
             rows.append((topic, "Successful"))
         except ApiError as error:
             rows.append((topic, f"Error: {error.detail}"))
+            failed = max(failed, exit_code(error))
     show_table(("TOPIC", "STATUS"), rows)
-    if any(status != "Successful" for _, status in rows):
-        sys.exit(1)
+    if failed:
+        sys.exit(failed)
 
 
 @click.command("reset-offsets")
@@ -279,7 +303,7 @@ async def reset_offsets(
     if topics:
         wanted = [_topic(text) for text in topics]
     elif from_file is not None:
-        wanted = list(_from_file(from_file))
+        wanted = _from_file(from_file)
     fields: dict[str, Any] = {
         "to": chosen[0],
         "offset": to_offset,
@@ -296,6 +320,8 @@ async def reset_offsets(
         echo_json(answer)
     elif export:
         _export(rows)
+    elif all_topics and not rows:
+        say(f"Share group '{group}' has no offset information.")
     else:
         show_table(("GROUP", "TOPIC", "#PARTITION", "#NEW-OFFSET"), [(group, *row) for row in rows])
     for error in done.errors:
@@ -319,14 +345,21 @@ def _topic(text: str) -> ResetTopic:
     return ResetTopic(topic=topic, partitions=[_number(number, text) for number in numbers.split(",")])
 
 
-def _from_file(file: Path) -> Iterator[ResetTopic]:
-    with file.open(newline="") as rows:
-        for row in csv.reader(rows):
-            if row:
-                if len(row) != 3:
-                    raise click.UsageError(f"{file}: a row is topic,partition,offset, not {','.join(row)!r}")
-                topic, partition, offset = row
-                yield ResetTopic(topic=topic, partitions=[_number(partition, topic)], offset=_number(offset, topic))
+def _from_file(file: Path) -> list[ResetTopic]:
+    with file.open(newline="", encoding="utf-8") as opened:
+        try:
+            rows = [row for row in csv.reader(opened) if row]
+        except (UnicodeDecodeError, csv.Error) as fault:
+            raise click.UsageError(f"{file} is no CSV: {fault}") from None
+    if not rows:
+        raise click.UsageError(f"{file} has no rows")
+    for row in rows:
+        if len(row) != 3:
+            raise click.UsageError(f"{file}: a row is topic,partition,offset, not {','.join(row)!r}")
+    return [
+        ResetTopic(topic=topic, partitions=[_number(partition, topic)], offset=_number(offset, topic))
+        for topic, partition, offset in rows
+    ]
 
 
 def _number(text: str, where: str) -> int:

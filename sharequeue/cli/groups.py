@@ -5,6 +5,7 @@ from datetime import datetime
 import click
 
 from sharequeue.cli import group_admin
+from sharequeue.cli.completing import complete_topic
 from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import InFlightQuery, ListInFlightResponse, ListShareGroupOffsetsResponse
@@ -27,7 +28,7 @@ for command in (
 
 @groups.command("in-flight")
 @group_admin.group_argument
-@click.option("--topic", help="only of this topic")
+@click.option("--topic", shell_complete=complete_topic, help="only of this topic")
 @click.option("--partition", type=click.IntRange(min=0), help="only of this partition of --topic")
 @json_option
 @url_option

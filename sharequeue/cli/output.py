@@ -86,15 +86,19 @@ def run(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return command
 
 
+def exit_code(error: ApiError) -> int:
+    return UNREACHABLE if unreachable(error) else REFUSED
+
+
 def explain(error: ApiError) -> int:
     """Say what went wrong. Returns: the exit code."""
     if unreachable(error):
         hint = isinstance(error.__cause__, CannotConnect)
         say(f"sharequeue: {error.detail}" + ("; `sharequeue up` runs a stack, --url names another" if hint else ""))
-        return UNREACHABLE
-    request_id = f" (request {error.problem.request_id})" if error.problem is not None else ""
-    say(f"sharequeue: {error.error.code}: {error.detail}{request_id}")
-    return REFUSED
+    else:
+        request_id = f" (request {error.problem.request_id})" if error.problem is not None else ""
+        say(f"sharequeue: {error.error.code}: {error.detail}{request_id}")
+    return exit_code(error)
 
 
 async def outside(call: Callable[..., T], *arguments: Any) -> T:

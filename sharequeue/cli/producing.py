@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from sharequeue.cli.completing import complete_topic
 from sharequeue.cli.output import (
     REFUSED,
     WRONG_USAGE,
@@ -170,7 +171,7 @@ def _open(file: str) -> tuple[int, int | None]:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("file", default="-")
 @click.option("--json-lines", is_flag=True, help="each line is a JSON value; else each line is a string")
 @click.option("--key", help="the key of every record")

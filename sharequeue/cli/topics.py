@@ -7,6 +7,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from sharequeue.cli.completing import complete_topic
 from sharequeue.cli.consuming import Printer
 from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
 from sharequeue.client.deliveries import Delivery
@@ -28,6 +29,9 @@ from sharequeue.protocol.messages import (
 
 LOG_END: Final = -1
 READ_AT_ONCE: Final = 1000
+
+name_argument: Final = click.argument("name", shell_complete=complete_topic)
+"""Of a topic that is there."""
 
 
 @click.group(invoke_without_command=True)
@@ -84,7 +88,7 @@ async def create(name: str, partitions: int, configs: tuple[str, ...], as_json: 
 
 
 @topics.command()
-@click.argument("name")
+@name_argument
 @click.option("--partitions", type=int, help="how many there are to be; only more than there are")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="repeatable")
 @click.option("--reset", multiple=True, metavar="NAME", help="back to the default; repeatable")
@@ -112,7 +116,7 @@ def _tell_topic(answer: bytes, what: str, as_json: bool) -> None:
 
 
 @topics.command()
-@click.argument("name")
+@name_argument
 @json_option
 @url_option
 @run
@@ -141,7 +145,7 @@ async def describe(name: str, as_json: bool, url: str) -> None:
 
 
 @topics.command()
-@click.argument("name")
+@name_argument
 @click.option("--yes", is_flag=True, help="do not ask")
 @url_option
 @run
@@ -153,7 +157,7 @@ async def delete(name: str, yes: bool, url: str) -> None:
 
 
 @topics.command("delete-records")
-@click.argument("name")
+@name_argument
 @click.argument("before", metavar="PARTITION:OFFSET...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="do not ask")
 @json_option
@@ -189,7 +193,7 @@ def _confirm(question: str, yes: bool) -> None:
 
 
 @topics.command()
-@click.argument("name")
+@name_argument
 @click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--offset", type=click.IntRange(min=0), help="where to begin; else at the log start")
 @click.option("--max-records", type=click.IntRange(min=1), help="else up to the log end")

@@ -81,6 +81,7 @@ def test_cl_003_describe_offsets(gateway: Gateway, run: Run, name: str) -> None:
     assert rows(both) == [[group, group, "0", "4", "6"]]
     assert [group, group, "0", "4", "6"] in rows(run("describe", "--all-groups"))
     run("describe", code=WRONG_USAGE)
+    run("describe", group, "--members", "--state", code=WRONG_USAGE)
     run("describe", group, "--all-groups", code=WRONG_USAGE)
 
 
@@ -100,6 +101,7 @@ def test_describe_members_and_state(gateway: Gateway, run: Run, name: str) -> No
         assert f"Share group '{name}' has no active members." in run("describe", name, what)
 
 
+LATEST = ("--to-latest", "--execute")
 SCENARIOS = {
     "--to-earliest": "0",
     "--to-latest": "10",
@@ -152,11 +154,16 @@ def test_cl_009_resets_are_executed_exported_and_taken_back(
     assert gateway.offsets(name) == {(name, 0): (5, 0), (name, 2): (5, 0)}
     run("reset-offsets", name, "--from-file", str(file), "--execute")
     assert gateway.offsets(name) == {(name, 0): (2, 3), (name, 2): (2, 3)}
-    file.write_text("one,two\n")
-    run("reset-offsets", name, "--from-file", str(file), "--execute", code=WRONG_USAGE)
+    for content in (b"one,two\n", b"", b"\xff\xfe\x00", b'"' + 200_000 * b"x"):
+        file.write_bytes(content)
+        assert str(file) in run("reset-offsets", name, "--from-file", str(file), "--execute", code=WRONG_USAGE)
     told = run("reset-offsets", name, "--topic", f"{name}:0,9", "--to-latest", "--execute", code=REFUSED)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in told
     assert rows(told) == [[name, name, "0", "5"]]
+    assert "GROUP_ID_NOT_FOUND" in run("reset-offsets", f"{name}-no", "--all-topics", *LATEST, code=REFUSED)
+    join(gateway, f"{name}-2", "m1", f"{name}-none")
+    gateway.http.delete(f"/v1/share-groups/{name}-2/members/m1")
+    assert "has no offset information" in run("reset-offsets", f"{name}-2", "--all-topics", *LATEST)
 
 
 def test_cl_011_delete_offsets(gateway: Gateway, run: Run, name: str) -> None:
@@ -170,6 +177,8 @@ def test_cl_011_delete_offsets(gateway: Gateway, run: Run, name: str) -> None:
     assert "Error: There is no offset information to delete." in again
     run("delete-offsets", name, code=WRONG_USAGE)
     run("delete-offsets", name, name, "--topic", topics[0], code=WRONG_USAGE)
+    nowhere = run("delete-offsets", name, "--topic", topics[0], "--url", "http://127.0.0.1:1", code=UNREACHABLE)
+    assert "Error: cannot reach http://127.0.0.1:1" in nowhere
 
 
 def test_delete(gateway: Gateway, run: Run, name: str) -> None:
@@ -195,7 +204,16 @@ def test_shells_complete_commands_groups_and_topics(
 
     assert completed("groups", incomplete="de") == ["delete", "delete-offsets", "describe"]
     assert completed("groups", "describe", incomplete=name) == [name]
-    assert completed("groups", "delete-offsets", "g", "--topic", incomplete=name) == [name]
+    for command in (
+        ("groups", "delete-offsets", "g", "--topic"),
+        ("groups", "in-flight", "g", "--topic"),
+        ("topics", "describe"),
+        ("produce",),
+        ("consume",),
+        ("consume", name, "--group"),
+    ):
+        assert completed(*command, incomplete=name) == [name], command
+    assert completed("topics", "create", incomplete=name) == []
     monkeypatch.setenv("SHAREQUEUE_URL", "http://127.0.0.1:1")
     assert completed("groups", "describe", incomplete=name) == []
     for shell in ("bash", "zsh", "fish"):
