@@ -55,7 +55,8 @@ class Renewing:
         self._enabled = enabled
         self._allowed: bool | None = None
         self._used_at = time.monotonic()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = NEVER
         self._task: asyncio.Task[None] | None = None
 
     def used(self) -> None:
@@ -79,13 +80,12 @@ class Renewing:
     def _arm(self, renew_at: float) -> None:
         if not self._enabled or renew_at == NEVER or self._task is not None:
             return  # a task that runs arms again when it ends
-        loop = asyncio.get_running_loop()
-        when = loop.time() + max(0.0, renew_at - time.monotonic())
         if self._timer is not None:
-            if self._timer.when() <= when:
+            if self._timer_at <= renew_at:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(when, self._start)
+        self._timer_at = renew_at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, renew_at - time.monotonic()), self._start)
 
     def _start(self) -> None:
         self._timer = None

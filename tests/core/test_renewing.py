@@ -1,0 +1,44 @@
+"""When the client renews locks, on both event loops: uvloop's timers that are due at once are no timers."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from sharequeue.client.deliveries import Delivery
+from sharequeue.client.renewing import Renewing
+from sharequeue.protocol.messages import FetchedBatch
+from sharequeue.wire import Client
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def delivery(offset: int) -> Delivery:
+    batch = FetchedBatch(
+        topic="t",
+        partition=0,
+        first_offset=offset,
+        last_offset=offset,
+        delivery_count=1,
+        lock_expires_at_ms=0,
+        records=[],
+    )
+    return Delivery(batch)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_what_is_due_at_once_may_be_followed_by_more(run: Run) -> None:
+    async def work() -> None:
+        client = Client("http://127.0.0.1:9")
+        renewing = Renewing(client, "g", "m", {}, 300.0, enabled=True)
+        now = time.monotonic()
+        renewing.held(delivery(0), now, 30_000, urgent=True)
+        renewing.held(delivery(1), now, 30_000, urgent=False)
+        renewing.held(delivery(2), now, 30_000, urgent=True)
+        await renewing.close()
+        await client.close()
+
+    run(work())
