@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, ClassVar, Final, NamedTuple
 
 from sharequeue.embedded import EmbeddedError, Postgres, Redis, die_with_parent, free_port
 
@@ -34,6 +34,9 @@ class StackError(Exception):
 
 class ServiceProcess:
     """One service as a process; its log is a file. It inherits the open files `inherited`."""
+
+    popen: ClassVar[Callable[..., "subprocess.Popen[bytes]"]] = subprocess.Popen
+    """What starts it, here and in all other stacks of this program."""
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class ServiceProcess:
 
     def start(self) -> None:
         with self._log_file.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = ServiceProcess.popen(
                 [sys.executable, "-P", "-m", self._module],  # -P: nothing is imported from the current directory
                 env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,
@@ -62,7 +65,7 @@ class ServiceProcess:
                 stderr=log,
                 start_new_session=True,
                 pass_fds=self._inherited,
-                preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - before any thread starts
+                preexec_fn=die_with_parent(signal.SIGTERM),  # before any thread starts
             )
 
     @property

@@ -6,6 +6,7 @@
 import asyncio
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,11 +18,14 @@ from xdist.scheduler import LoadFileScheduling
 
 from sharequeue.embedded import Postgres, Redis
 from sharequeue.migrate import upgrade
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack import ServiceProcess, Stack, temporary_stack
+from tests.warm_start import WarmStart
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of each stack compiles all its modules again
 os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # and looks for plugins in all that is installed
 os.environ["SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS"] = "2500"  # a machine under load is no dead Redis
+if sys.platform == "linux":
+    ServiceProcess.popen = WarmStart
 hypothesis.settings.register_profile(
     "tests",
     deadline=None,  # nor is what takes long on it wrong

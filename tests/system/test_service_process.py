@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ while True:
 """
 
 
-def test_a_paused_one_hears_that_it_should_stop(tmp_path: Path) -> None:
+def test_a_paused_one_hears_that_it_should_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServiceProcess, "popen", subprocess.Popen)
     (tmp_path / "waiting.py").write_text(WAITING)
     service = ServiceProcess("waiting", "waiting", 0, {"PYTHONPATH": str(tmp_path)}, tmp_path / "log")
     service.start()
