@@ -16,7 +16,7 @@ INTERNAL = [api for api in ALL if api.internal]
 PARAMETERS = {"topic": "t", "partition": 0, "group": "g", "member_id": "m1"}
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/topic", "/v1/topics/", "/v1/share-groups/a%2Fb/config", "/docs"])
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/topic", "/v1/topics/", "/v1%2Ftopics", "/docs"])
 def test_unknown_paths_are_404_problems(gateway: Gateway, path: str) -> None:
     document = problem(gateway.http.get(path), 404, "INVALID_REQUEST", 42)
     assert "/openapi.json" in document["detail"]
@@ -43,6 +43,32 @@ def test_a_group_id_that_is_not_utf8_is_refused(gateway: Gateway) -> None:
     """Otherwise all ids with a bad byte in one place would be one group."""
     for group in ("a%ffb", "a%c3"):
         problem(gateway.http.get(f"/v1/share-groups/{group}/config"), 400, "INVALID_GROUP_ID", 24)
+
+
+def test_an_encoded_slash_is_part_of_a_name(gateway: Gateway, name: str) -> None:
+    """Otherwise to delete the group `a/offsets/t` would be to make the group `a` forget the topic `t`."""
+    gateway.produce(name, 1)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 0, "accept") == "applied"
+    for path in (f"{name}%2Foffsets%2F{name}", f"{name}%2fx/offsets/{name}", f"{name}%2Fmembers%2Fm1"):
+        problem(gateway.http.delete(f"/v1/share-groups/{path}"), 400, "INVALID_GROUP_ID", 24)
+    assert gateway.offsets(name) == {(name, 0): (1, 0)}
+    problem(gateway.http.get("/v1/share-groups/a%2Fb/config"), 400, "INVALID_GROUP_ID", 24)
+    for method, path in (("GET", "%2Fpartitions%2F0%2Frecords"), ("POST", "%2Frecords/records/raw")):
+        problem(gateway.http.request(method, f"/v1/topics/{name}{path}"), 400, "INVALID_TOPIC_EXCEPTION", 17)
+    problem(
+        gateway.http.post(f"/v1/topics/{name}%2Frecords", json={"records": [{"value": 2}]}), 405, "INVALID_REQUEST", 42
+    )
+    assert gateway.log_ends(name) == [1]
+
+
+def test_a_member_id_may_hold_a_slash(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    joining = {"member_id": "host/1%", "member_epoch": 0, "subscribed_topic_names": [name]}
+    good(gateway.http.post(f"/v1/share-groups/{name}/heartbeat", json=joining))
+    left = gateway.http.delete(path_of(apis.LEAVE_SHARE_GROUP, group=name, member_id="host/1%"))
+    assert left.status_code == 204, left.text
+    assert good(gateway.http.get(f"/v1/share-groups/{name}"))["members"] == []
 
 
 @pytest.mark.parametrize("group", ["orders:eu", "größe", "a b", "100%", "a?b", "😀", "[x]", "..."])
