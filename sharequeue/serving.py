@@ -164,6 +164,8 @@ class Endpoint:
 
     async def _read(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
         limit = self._max_request_bytes
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            raise InvalidRequest("send the body as it is: no Content-Encoding is understood here", status=415)
         length = headers.get(b"content-length")
         if length is not None and int(length) > limit:
             raise _request_too_large(limit)

@@ -3,13 +3,14 @@
 Whatever comes, the answer is a problem document or a closed connection, nothing is appended, and the service goes on.
 """
 
+import gzip
 import socket
 from collections.abc import Iterator
 
 import pytest
 
 from sharequeue.stack import Stack
-from tests.http.calls import Gateway, problem
+from tests.http.calls import Gateway, good, problem
 
 INVALID_REQUEST = ("INVALID_REQUEST", 42)
 JSON = {"Content-Type": "application/json"}
@@ -85,6 +86,19 @@ def test_another_media_type_is_415(gateway: Gateway, topic: str, media_type: str
     headers = {"Content-Type": media_type} if media_type else {}
     response = gateway.http.post(f"/v1/topics/{topic}/records", content=record_of(b"1"), headers=headers)
     problem(response, 415, *INVALID_REQUEST)
+
+
+@pytest.mark.parametrize("path", ["records", "records/raw"])
+def test_a_body_with_a_content_encoding_is_415(gateway: Gateway, name: str, path: str) -> None:
+    """Otherwise a packed value would be stored without a word of how it was packed."""
+    gateway.create_topic(name)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    packed = gzip.compress(b'{"records":[{"value":1}]}')
+    response = gateway.http.post(f"/v1/topics/{name}/{path}", content=packed, headers=headers)
+    assert "Content-Encoding" in problem(response, 415, "INVALID_REQUEST", 42)["detail"]
+    assert gateway.log_ends(name) == [0]
+    plain = {"Content-Type": "application/json", "Content-Encoding": "identity"}
+    good(gateway.http.post(f"/v1/topics/{name}/{path}", content=b'{"records":[{"value":1}]}', headers=plain))
 
 
 @pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "Application/JSON", "application/x+json"])
