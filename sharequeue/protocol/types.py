@@ -88,6 +88,14 @@ _TOPIC_NAME: Final = re.compile(TOPIC_NAME)
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+def whole_number(text: str, most: int) -> int | None:
+    """The number from 0 to `most` that `text` is in decimal digits; None if it is none, however long it is."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0") or "0"
+    return number if len(digits) <= len(str(most)) and (number := int(digits)) <= most else None
+
+
 def topic_name_fault(name: str) -> str | None:
     """Say why `name` cannot name a topic a client makes, or None if it can."""
     if not _TOPIC_NAME.fullmatch(name):

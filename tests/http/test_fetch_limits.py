@@ -141,6 +141,7 @@ def test_read_records_refuses_what_it_does_not_know(gateway: Gateway, name: str)
     problem(gateway.http.get(path, params={"isolation_level": "committed"}), 400, "INVALID_REQUEST", 42)
     for level in ("read_committed", "read_uncommitted"):
         assert len(good(gateway.http.get(path, params={"isolation_level": level}))["records"]) == 1
-    problem(gateway.http.get(f"/v1/topics/{name}/partitions/x/records"), 400, "INVALID_REQUEST", 42)
+    for partition in ("x", "1" * 5000):
+        problem(gateway.http.get(f"/v1/topics/{name}/partitions/{partition}/records"), 400, "INVALID_REQUEST", 42)
     problem(gateway.http.get(f"/v1/topics/{name}/partitions/1/records"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     problem(gateway.http.get("/v1/topics/nothing/partitions/0/records"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)

@@ -17,7 +17,7 @@ from sharequeue.protocol.audit_messages import (
 )
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, whole_number
 from sharequeue.serving import Call
 from sharequeue.share_state_client import ShareStateClient
 from sharequeue_gateway.metadata import Metadata
@@ -91,11 +91,11 @@ class AuditApi:
 
     async def log(self, call: Call) -> AuditLogResponse:
         query: AuditLogQuery = call.request
-        topic_id, partition = call.path["topic_id"], call.path["partition"]
-        if not partition.isdigit() or not _is_uuid(topic_id):
+        topic_id, partition = call.path["topic_id"], whole_number(call.path["partition"], MAX_INT32)
+        if partition is None or not _is_uuid(topic_id):
             raise InvalidRequest("the path names a topic id, which is a UUID, and a partition's number")
         answer: AuditLogResponse = await self._record_log.query(
-            audit_store.batches, topic_id, int(partition), query.offset, query.page_size
+            audit_store.batches, topic_id, partition, query.offset, query.page_size
         )
         return answer
 

@@ -6,7 +6,7 @@ import msgspec
 
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages import ProduceRequest
-from sharequeue.protocol.types import MAX_INT32
+from sharequeue.protocol.types import MAX_INT32, whole_number
 from sharequeue.serving import Answer, Call
 from sharequeue_gateway.producing import Producer, raw_record
 
@@ -40,11 +40,12 @@ class ProduceApi:
         if content_type:
             headers["content-type"] = content_type
         partition = call.header("record-partition")
-        if partition is not None and not (partition.isascii() and partition.isdigit() and int(partition) <= MAX_INT32):
+        number = None if partition is None else whole_number(partition, MAX_INT32)
+        if number is None and partition is not None:
             raise InvalidRequest(f"Record-Partition must be a partition's number, not {partition!r}")
         key = call.header("record-key")
         key = None if key is None else _utf8("record-key", key.encode("latin-1"))
-        record = raw_record(call.raw, key, None if partition is None else int(partition), headers)
+        record = raw_record(call.raw, key, number, headers)
         return await self._producer.produce(
             call.path["topic"],
             [record],

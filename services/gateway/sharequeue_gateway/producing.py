@@ -12,6 +12,7 @@ import msgspec
 
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages import ProduceRecord
+from sharequeue.protocol.types import whole_number
 from sharequeue.serving import Answer
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.partitioner import key_hash
@@ -159,11 +160,12 @@ def _lasting(retention: str | None) -> bool:
     """Whether a key must be known for more than a day. Raises: InvalidRequest."""
     if retention is None:
         return False
-    if not (retention.isascii() and retention.isdigit() and 1 <= int(retention[:19]) <= MAX_RETENTION_MS):
+    retention_ms = whole_number(retention, MAX_RETENTION_MS)
+    if not retention_ms:
         raise InvalidRequest(
             f"Idempotency-Retention-Ms must be a whole number from 1 to {MAX_RETENTION_MS}, not {retention!r}"
         )
-    return int(retention) > DAY_MS
+    return retention_ms > DAY_MS
 
 
 def _partition(record: ProduceRecord, partitions: int, turn: int) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 from sharequeue.protocol.messages import NonNegative, PartitionIndex
-from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
 from sharequeue.serving import Call
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.page_tokens import page_token, place_of
@@ -88,8 +88,8 @@ class Found(NamedTuple):
         return self.letter.headers.get(f"__dlq.errors.{name}", "")
 
     def number(self, name: str) -> int:
-        text = self.header(name)
-        return int(text) if text.isascii() and text.isdigit() else -1
+        number = whole_number(self.header(name), MAX_INT64)
+        return -1 if number is None else number
 
 
 class Redriving:

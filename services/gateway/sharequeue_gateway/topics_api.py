@@ -18,7 +18,7 @@ from sharequeue.protocol.messages import (
     InFlightBatch,
     InFlightPartition,
 )
-from sharequeue.protocol.types import DeliveryState
+from sharequeue.protocol.types import MAX_INT32, DeliveryState, whole_number
 from sharequeue.serving import Answer, Call
 from sharequeue_gateway.arrow_answer import CONTENT_TYPE, arrow_stream, arrow_wanted
 from sharequeue_gateway.dead_letters import DeadLetterQueue
@@ -143,9 +143,10 @@ class TopicsApi:
 async def partition_of(call: Call, metadata: Metadata) -> tuple[Topic, int]:
     """The topic and partition that a path names. Raises: InvalidRequest: no number; UnknownTopicOrPartition."""
     text = call.path["partition"]
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidRequest(f"a partition is a number, not {text!r}")
-    return await metadata.topic_with(call.path["topic"], int(text)), int(text)
+    partition = whole_number(text, MAX_INT32)
+    if partition is None:
+        raise InvalidRequest(f"a partition is a number from 0 to {MAX_INT32}, not {text!r}")
+    return await metadata.topic_with(call.path["topic"], partition), partition
 
 
 class GroupsApi:
