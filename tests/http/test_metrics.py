@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -131,6 +132,31 @@ def test_topics_that_do_not_exist_make_no_series(gateway: Gateway, name: str) ->
     gateway.settle(name, f"{name}-nothing", 0, 0, "accept")
     gateway.http.get(f"/v1/topics/{name}-nothing")
     assert not [sample for sample in gateway.metrics() if f"{name}-nothing" in sample]
+
+
+def test_what_is_deleted_leaves_no_series(gateway: Gateway, background: ThreadPoolExecutor, name: str) -> None:
+    """Otherwise each group that was ever there would cost memory and scrapes for ever; also with a fetch that waits."""
+    topic, group, dead = f"{name}-topic", f"{name}-group", f"{name}-dead"
+
+    def of(what: str) -> list[str]:
+        return [sample for sample in gateway.metrics() if f'"{what}"' in sample]
+
+    gateway.configure(group, errors_deadletterqueue_topic_name=dead)
+    gateway.produce(topic, 1)
+    gateway.acquire(group, topic)
+    gateway.acquire(group, topic, topic_partitions=[{"topic": topic, "partitions": [7]}])
+    assert gateway.settle(group, topic, 0, 0, "reject") == "applied"
+    assert gateway.settle(group, topic, 0, 9, "accept") != "applied"
+    wait_until(lambda: f'sharequeue_dead_letter_records_total{{group="{group}"}}' in gateway.metrics())
+    waiting = background.submit(gateway.acquire, group, topic, max_wait_ms=20_000)
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+    assert len(of(group)) > 50
+    assert len(of(topic)) >= 8
+    assert gateway.try_delete_group(group, force=True).status_code == 204
+    assert waiting.result(12) == []
+    wait_until(lambda: not of(group))
+    assert gateway.http.delete(f"/v1/topics/{topic}").status_code == 204
+    wait_until(lambda: not of(topic))
 
 
 def test_mt_003_in_flight_counts_the_span_and_the_batches(gateway: Gateway, changes: Changes, name: str) -> None:

@@ -14,6 +14,7 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import Empty
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.serving import Call
+from sharequeue_gateway import metrics
 from sharequeue_gateway.fetch import Fetcher
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition
@@ -55,6 +56,8 @@ class GroupUse:
             self._sessions.end(group_id)
             self._fetcher.end(group_id)
         self._leader.unload_group(group_id, request.topic_ids, end=request.end)
+        if request.topic_ids is None:  # the group is deleted
+            metrics.forget_group(group_id)
         return Empty()
 
     async def release_member(self, call: Call) -> ReleaseMemberResponse:

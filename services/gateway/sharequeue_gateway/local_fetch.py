@@ -85,9 +85,10 @@ class LocalFetch:
             if waiting.gone() and fetch_name is None:  # under a name it stays held: a repeat gets it, or has got it
                 self._fetcher.give_back(member_id, acquired)
                 acquired = []
-        seconds = (self._clock.now_ms() - started_ms) / 1000
-        metrics.ACQUIRE_SECONDS.labels(group_id).observe(seconds)
-        metrics.FETCH_RATIO.labels(group_id).observe(100 * len(acquired) / len(partitions))
+        if not waiting.ended:  # else the group may be deleted by now
+            seconds = (self._clock.now_ms() - started_ms) / 1000
+            metrics.ACQUIRE_SECONDS.labels(group_id).observe(seconds)
+            metrics.FETCH_RATIO.labels(group_id).observe(100 * len(acquired) / len(partitions))
         return acquired, faults
 
     def _record_locks(self, member_id: str, acquired: Acquisition, fetch_name: str | None) -> Awaitable[bool]:

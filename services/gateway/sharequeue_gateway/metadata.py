@@ -29,6 +29,7 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
+from sharequeue_gateway import metrics
 
 log = logging.getLogger(__name__)
 
@@ -200,6 +201,7 @@ class Metadata:
         topic = self._by_id.pop(topic_id, None)
         if topic is not None and self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
+            metrics.forget_topic(topic.name)
         self.on_topic_deleted(topic_id)
 
     # Groups

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
@@ -108,6 +109,19 @@ PARKED_DEAD_LETTERS = Counter(
 DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
 LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer.")
 
+OF_GROUP = (
+    FETCH_RATIO,
+    ACQUIRE_SECONDS,
+    IN_FLIGHT_BATCH_RECORDS,
+    FETCH_LOCK_SECONDS,
+    FETCH_LOCK_RATIO,
+    DEAD_LETTERS,
+    DEAD_LETTER_WRITES,
+    FAILED_DEAD_LETTER_WRITES,
+    PARKED_DEAD_LETTERS,
+)
+OF_TOPIC = (SHARE_FETCHES, FAILED_SHARE_FETCHES, SHARE_ACKNOWLEDGES, FAILED_SHARE_ACKNOWLEDGES)
+
 
 class InFlightCollector(Collector):
     """InFlightMessageCount (the span) and InFlightBatchCount of share-partitions with a window, made at the scrape."""
@@ -153,7 +167,20 @@ def observe_fetch_lock(led: "LedSharePartition", since_s: float) -> None:
 
 def forget_share_partition(led: "LedSharePartition") -> None:
     """Drop the series of a share-partition that is no longer led, so that series do not pile up."""
-    try:
-        LOCK_TIMEOUTS.remove(led.key.group_id, led.topic_name, str(led.key.partition))
-    except KeyError:
-        return
+    _forget((LOCK_TIMEOUTS,), led.key.group_id, led.topic_name, str(led.key.partition))
+
+
+def forget_group(group_id: str) -> None:
+    """Drop the series of a group that is deleted."""
+    _forget(OF_GROUP, group_id)
+
+
+def forget_topic(name: str) -> None:
+    """Drop the series of a topic that is deleted."""
+    _forget(OF_TOPIC, name)
+
+
+def _forget(families: Iterable[Counter | Histogram], *labels: str) -> None:
+    for family in families:
+        with suppress(KeyError):
+            family.remove(*labels)

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -232,15 +232,10 @@ class RecordsApi:
     def _fetch_answer(self, asked: Asked, request: FetchRequest, found: Found, partitions: Partitions) -> Answer:
         faults = found.faults
         if found.whole is not None and not faults and (asked.acknowledgements or not request.acknowledgements):
-            for topic_name in {topic.name for topic, _ in partitions}:
-                metrics.SHARE_FETCHES.labels(topic_name).inc()
+            self._count(topic.name for topic, _ in partitions)
             return Answer(found.whole[1])
         found.open()
-        failed_topics = {fault.topic for fault in faults if self._metadata.known_topic(fault.topic) is not None}
-        for topic_name in {topic.name for topic, _ in partitions} | failed_topics:
-            metrics.SHARE_FETCHES.labels(topic_name).inc()
-        for topic_name in failed_topics:
-            metrics.FAILED_SHARE_FETCHES.labels(topic_name).inc()
+        self._count((topic.name for topic, _ in partitions), [fault.topic for fault in faults])
         failed_partitions = {(fault.topic, fault.partition) for fault in faults}
         working = any((topic.name, partition) not in failed_partitions for topic, partition in partitions)
         results = found.results or []
@@ -259,6 +254,14 @@ class RecordsApi:
             leaders=found.leaders,
         )
         return Answer(body, headers=_headers(failed_count))
+
+    def _count(self, topics: Iterable[str], failed: Sequence[str] = ()) -> None:
+        """Count a fetch for each of its topics. Names of none get no series: those would be there for ever."""
+        known = {name for name in {*topics, *failed} if self._metadata.known_topic(name) is not None}
+        for name in known:
+            metrics.SHARE_FETCHES.labels(name).inc()
+        for name in known.intersection(failed):
+            metrics.FAILED_SHARE_FETCHES.labels(name).inc()
 
     # Acknowledge
 
