@@ -64,7 +64,10 @@ async def in_flight(group: str, topic: str | None, partition: int | None, as_jso
             offsets = f"{letter.first_offset} to {letter.last_offset}"
             say(f"{entry.topic}-{entry.partition}: no dead letter of {offsets} could be written: {letter.last_error}")
         if entry.parked_dead_letters:
-            say(f"{entry.topic}-{entry.partition}: {entry.parked_dead_letters} dead letters are parked")
+            parked = f"dead letters parked: {entry.parked_dead_letters}, the last because {entry.parked_cause}"
+            say(f"{entry.topic}-{entry.partition}: {parked}")
+    for fault in listed.errors:
+        say(f"{fault.topic}-{fault.partition}: {fault.code}: {fault.detail}")
 
 
 def _time(epoch_ms: int | None) -> str | None:

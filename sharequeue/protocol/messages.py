@@ -382,10 +382,15 @@ class InFlightPartition(Response):
     batches: list[InFlightBatch]
     dead_letters: list[DeadLetterStatus] = []
     parked_dead_letters: int = 0
+    parked_cause: str | None = None
+    """Why the last of the parked dead letters was refused."""
 
 
 class ListInFlightResponse(Response):
+    """`errors`: partitions that the group has and of which nobody can tell just now."""
+
     partitions: list[InFlightPartition]
+    errors: list[PartitionError] = []
 
 
 class Readiness(Response):

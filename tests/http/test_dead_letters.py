@@ -167,6 +167,8 @@ def test_dq_009_what_is_refused_for_good_is_parked(gateway: Gateway, name: str) 
         return int(gateway.in_flight(name)[0].get("parked_dead_letters", 0))
 
     assert wait_until(parked) == 3
+    cause = f"topic '{destination}' takes no dead letters: its errors.deadletterqueue.group.enable is not true"
+    assert gateway.in_flight(name)[0]["parked_cause"] == cause
     wait_until(lambda: gateway.window(name, name) == (3, ["3-3 ACQUIRED×1"]))
     assert gateway.acquire(name, name, member="m2") == []
     assert gateway.metrics()[f'sharequeue_parked_dead_letter_records_total{{group="{name}"}}'] == 3

@@ -136,6 +136,18 @@ def test_ld_035_a_state_that_cannot_be_read_fails_the_partition(gateway: Gateway
     assert gateway.acquire(name, name) == ["0-2×1"]
 
 
+def test_in_flight_names_what_cannot_be_read(gateway: Gateway, database: str, name: str) -> None:
+    """Otherwise a partition that nobody can be served from looks like one of which nothing is in flight."""
+    gateway.produce_batches(name, 3)
+    initialised(gateway, name)
+    with refused_state_writes(database, name):  # reading a state raises its leader epoch
+        answer = good(gateway.http.get(f"/v1/share-groups/{name}/in-flight"))
+    (error,) = answer["errors"]
+    assert (error["topic"], error["partition"], error["kafka_code"]) == (name, 0, 15)
+    assert answer["partitions"] == []
+    assert "errors" not in good(gateway.http.get(f"/v1/share-groups/{name}/in-flight"))
+
+
 def test_ld_037_a_load_that_takes_long_is_waited_for(
     gateway: Gateway, database: str, background: ThreadPoolExecutor, name: str
 ) -> None:

@@ -265,5 +265,6 @@ async def test_parked_dead_letters_are_kept_once_and_counted(module_database: st
             await log.park_dead_letters(rows, 1)
         await log.park_dead_letters([dead_letter(two, 0, group_id=group)], 1)
         await log.park_dead_letters([dead_letter(one, 9, group_id="other")], 1)
-        assert await log.parked_counts(group) == {(one, 0): 3, (two, 0): 1}
+        await log.park_dead_letters([dead_letter(one, 3, group_id=group)._replace(cause="too large")], 1)
+        assert await log.parked_counts(group) == {(one, 0): (4, "too large"), (two, 0): (1, "rejected by client")}
         assert await log.parked_counts("nobody") == {}

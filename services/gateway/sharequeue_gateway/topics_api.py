@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.protocol import apis, messages
-from sharequeue.protocol.errors import ApiError, InvalidRequest
+from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
 from sharequeue.protocol.internal import DeleteTopicRecordsRequest, GroupSummaryResponse
 from sharequeue.protocol.messages import (
     DeadLetterStatus,
@@ -22,11 +22,13 @@ from sharequeue.protocol.types import MAX_INT32, DeliveryState, whole_number
 from sharequeue.serving import Answer, Call
 from sharequeue_gateway.arrow_answer import CONTENT_TYPE, arrow_stream, arrow_wanted
 from sharequeue_gateway.dead_letters import DeadLetterQueue
+from sharequeue_gateway.fetch import PartitionFault
+from sharequeue_gateway.fetch_answer import partition_error
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.loads import Loaded
 from sharequeue_gateway.metadata import Metadata, Topic
-from sharequeue_gateway.record_log import OffsetOutOfRange, RecordLog, TopicPartition
+from sharequeue_gateway.record_log import OffsetOutOfRange, Parked, RecordLog, TopicPartition
 from sharequeue_gateway.records_api import group_of
 from sharequeue_gateway.routing import Partitions, Routing
 
@@ -206,16 +208,19 @@ class GroupsApi:
         wanted = await self._wanted(group_id, query)
         mine, others = self._routing.split(group_id, wanted)
         answers = await asyncio.gather(*(self._routing.in_flight(node, group_id, query) for node in others))
-        listed = [*await self._list(group_id, mine), *(entry for answer in answers for entry in answer.partitions)]
+        listed = await self._list(group_id, mine)
         order = {(topic.name, partition): index for index, (topic, partition) in enumerate(wanted)}
-        listed.sort(key=lambda entry: order.get((entry.topic, entry.partition), len(order)))
-        return messages.ListInFlightResponse(partitions=listed)
+        for answer in answers:
+            listed.partitions += answer.partitions
+            listed.errors += answer.errors
+        listed.partitions.sort(key=lambda entry: order.get((entry.topic, entry.partition), len(order)))
+        return listed
 
     async def in_flight_here(self, call: Call) -> messages.ListInFlightResponse:
         """What is in flight in the share-partitions that this gateway leads; for another gateway."""
         group_id = call.path["group"]
         mine, _ = self._routing.split(group_id, await self._wanted(group_id, call.request))
-        return messages.ListInFlightResponse(partitions=await self._list(group_id, mine))
+        return await self._list(group_id, mine)
 
     async def _wanted(self, group_id: str, query: messages.InFlightQuery) -> list[tuple[Topic, int]]:
         """The group's initialised share-partitions that a query names."""
@@ -233,22 +238,28 @@ class GroupsApi:
             if query.partition in (None, state.partition)
         ]
 
-    async def _list(self, group_id: str, partitions: Partitions) -> list[InFlightPartition]:
+    async def _list(self, group_id: str, partitions: Partitions) -> messages.ListInFlightResponse:
         parked = await self._record_log.parked_counts(group_id)
         leds = await self._leader.get(group_id, partitions, initialize=False) if partitions else []
-        return self._listed(partitions, leds, parked)
+        errors = [
+            partition_error(PartitionFault(topic.name, partition, led))
+            for (topic, partition), led in zip(partitions, leds, strict=True)
+            if isinstance(led, ApiError) and not isinstance(led, InvalidRecordState)  # that: nothing was ever fetched
+        ]
+        return messages.ListInFlightResponse(partitions=self._listed(partitions, leds, parked), errors=errors)
 
     def _listed(
         self,
         wanted: Partitions,
         leds: Sequence[Loaded],
-        parked: Mapping[TopicPartition, int],
+        parked: Mapping[TopicPartition, Parked],
     ) -> list[InFlightPartition]:
         listed = []
         for (topic, partition), led in zip(wanted, leds, strict=True):
             if not isinstance(led, LedSharePartition):
                 continue
             machine = led.machine
+            parked_here = parked.get((topic.topic_id, partition))
             listed.append(
                 InFlightPartition(
                     topic=topic.name,
@@ -278,7 +289,8 @@ class GroupsApi:
                         )
                         for pending in self._dead_letters.pending_of(led)
                     ],
-                    parked_dead_letters=parked.get((topic.topic_id, partition), 0),
+                    parked_dead_letters=parked_here.records if parked_here else 0,
+                    parked_cause=parked_here.cause if parked_here else None,
                 )
             )
         return listed

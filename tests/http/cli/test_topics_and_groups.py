@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from sharequeue.stack import Stack
+from tests.http.calls import wait_until
 from tests.http.cli.conftest import REFUSED, UNREACHABLE, WRONG_USAGE, Run, ask, fill
 
 
@@ -74,6 +75,16 @@ def test_what_a_group_is_doing(run: Run, client: httpx.Client, name: str) -> Non
     (row,) = [line for line in run("groups", "offsets", name).stdout.decode().splitlines() if name in line]
     assert [cell.strip() for cell in row.split("│")[1:-1]] == [name, "0", "0", "4", "4"]
     assert b"GROUP_ID_NOT_FOUND" in run("groups", "offsets", f"{name}-none", code=REFUSED).stderr
+
+
+def test_why_dead_letters_are_parked_is_said(run: Run, client: httpx.Client, name: str) -> None:
+    fill(client, name, 0)
+    ask(client, "POST", "/v1/topics", {"name": f"dlq.{name}"})
+    ask(client, "POST", f"/v1/share-groups/{name}/fetch", {"topics": [name], "member_id": "m"})
+    reject = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 0, "type": "reject"}
+    ask(client, "POST", f"/v1/share-groups/{name}/acknowledge", {"member_id": "m", "acknowledgements": [reject]})
+    said = f"{name}-0: dead letters parked: 1, the last because topic 'dlq.{name}' takes no dead letters"
+    wait_until(lambda: said in run("groups", "in-flight", name).stderr.decode())
 
 
 def test_the_settings_of_a_group(run: Run, name: str) -> None:

@@ -104,6 +104,13 @@ def nobody(topic_id: str, partition: int, log_end_offset: int) -> None:
     """There is no other gateway to tell of an append."""
 
 
+class Parked(NamedTuple):
+    """How many dead letters are parked, and why the last of them was."""
+
+    records: int
+    cause: str
+
+
 class ParkedDeadLetter(NamedTuple):
     """A dead letter that its topic refused; `tail` as in DeadLetterRow."""
 
@@ -176,7 +183,8 @@ class RecordLog(Protocol):
     async def park_dead_letters(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
         """Keep dead letters of one share-partition whose topic refuses them, each once. Raises: NotLeaderOrFollower."""
 
-    async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]: ...
+    async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, Parked]:
+        """How many dead letters of a group are parked, by where they come from."""
 
     async def parked_dead_letters(
         self, group_id: str, limit: int, after: ParkedDeadLetter | None

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log import DeadLetterKey, DeadLetterRow, ParkedDeadLetter
+from sharequeue_gateway.record_log import DeadLetterKey, DeadLetterRow, Parked, ParkedDeadLetter
 from sharequeue_gateway.record_log.store import Connection
 
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
@@ -98,13 +98,16 @@ async def park(connection: Connection, rows: Sequence[DeadLetterRow], leader_epo
         )
 
 
-async def parked_counts(connection: Connection, group_id: str) -> dict[tuple[str, int], int]:
+async def parked_counts(connection: Connection, group_id: str) -> dict[tuple[str, int], Parked]:
     rows = await connection.fetch(
-        """SELECT topic_id, partition, count(*) FROM log.parked_dead_letters
-           WHERE group_id = $1 GROUP BY topic_id, partition""",
+        """SELECT topic_id, partition, count(*),
+                  (SELECT cause FROM log.parked_dead_letters
+                   WHERE (group_id, topic_id, partition) = ($1, p.topic_id, p.partition)
+                   ORDER BY parked_at DESC, record_offset DESC LIMIT 1)
+           FROM log.parked_dead_letters p WHERE group_id = $1 GROUP BY topic_id, partition""",
         group_id,
     )
-    return {(str(row[0]), row[1]): row[2] for row in rows}
+    return {(str(row[0]), row[1]): Parked(row[2], row[3]) for row in rows}
 
 
 async def parked(

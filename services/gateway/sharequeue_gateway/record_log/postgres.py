@@ -18,6 +18,7 @@ from sharequeue_gateway.record_log import (
     IdempotencyKey,
     OffsetOutOfRange,
     Offsets,
+    Parked,
     ParkedDeadLetter,
     PartitionAppend,
     ReadResult,
@@ -153,8 +154,8 @@ class PostgresRecordLog:
     async def park_dead_letters(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
         await self._query(dead_letter_store.park, rows, leader_epoch)
 
-    async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, int]:
-        counts: dict[TopicPartition, int] = await self._query(dead_letter_store.parked_counts, group_id)
+    async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, Parked]:
+        counts: dict[TopicPartition, Parked] = await self._query(dead_letter_store.parked_counts, group_id)
         return counts
 
     # Read
