@@ -1,15 +1,15 @@
 """Setting a group's state anew: delete it, have it start elsewhere, forget where it stands in a topic.
 
 Only a group that nobody uses: it has no members, and no gateway knows of open share sessions, waiting fetches or live
-locks. `force` ends these first. The new state epoch fences whatever an earlier leader still writes; before the answer
+locks. `force` ends these first; nobody joins while it lasts. The new state epoch fences whatever an earlier leader still writes; before the answer
 every gateway has unloaded what it led, so that none hands out records by the old state either. Only then is a deletion
 complete: fetches that asked before are ended by then, and what they still ask for is refused. Source: KIP-932.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from sharequeue.protocol import apis
@@ -31,7 +31,8 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.wire import Client
 from sharequeue_coordinator import share_group_offsets
-from sharequeue_coordinator.groups import Group, Groups
+from sharequeue_coordinator.group import Group
+from sharequeue_coordinator.groups import Groups
 from sharequeue_coordinator.share_group import Initialization
 from sharequeue_coordinator.share_group_data import Changes
 from sharequeue_coordinator.share_group_membership import ShareGroupMembership
@@ -73,8 +74,7 @@ class GroupAdmin:
 
         Raises: GroupIdNotFound, NonEmptyGroup; the error of state that could not be deleted.
         """
-        async with self._groups.locked(group_id) as group:
-            await self._end_use(group, force=force)
+        async with self._groups.locked(group_id) as group, self._unused(group, force=force):
             try:
                 begun: list[Deletion] = []
 
@@ -86,17 +86,15 @@ class GroupAdmin:
                 await self._delete_state(group_id, begun[-1].partitions)
             finally:
                 await self._unload(group_id, UnloadGroupRequest(end=force))
-            await self._groups.decide(group, share_group_offsets.group_deleted)
+            with _begun():
+                await self._groups.decide(group, share_group_offsets.group_deleted)
 
     async def delete_offsets(self, group_id: str, topic: TopicRow, *, force: bool) -> None:
         """Forget where a group stands in a topic.
 
         Raises: GroupIdNotFound, NonEmptyGroup; UnknownTopicOrPartition: it stands nowhere in it.
         """
-        async with self._groups.locked(group_id) as group:
-            known = group.machine.topics.get(topic.topic_id)
-            if force or topic.topic_id in group.machine.deleting or (known is not None and known.initialized):
-                await self._end_use(group, force=force)
+        async with self._groups.locked(group_id) as group, self._unused(group, force=force):
             begun: list[Deletion] = []
 
             def begin(machine: ShareGroupMembership) -> Changes:
@@ -110,7 +108,8 @@ class GroupAdmin:
                 await self._delete_state(group_id, begun[-1].partitions)
             finally:
                 await self._unload(group_id, UnloadGroupRequest(topic_ids=[topic.topic_id], end=force))
-            await self._groups.decide(group, lambda machine: share_group_offsets.deleted(machine, [topic.topic_id]))
+            with _begun():
+                await self._groups.decide(group, lambda machine: share_group_offsets.deleted(machine, [topic.topic_id]))
 
     async def alter_offsets(self, group_id: str, request: AlterShareGroupOffsetsRequest) -> list[InitializedTopic]:
         """Have a group start at these offsets; a group that is not there comes to be.
@@ -129,8 +128,10 @@ class GroupAdmin:
                 else:
                     detail = f"there is no partition {entry.partition} of topic id {topic.topic_id}"
                     faults[topic.topic_id, entry.partition] = UnknownTopicOrPartition(detail)
-        async with self._groups.locked(group_id, create=True) as group:
-            await self._end_use(group, force=request.force)
+        async with (
+            self._groups.locked(group_id, create=True) as group,
+            self._unused(group, force=request.force),
+        ):
             if wanted:
                 try:
                     faults.update(await self._start_elsewhere(group, wanted))
@@ -151,11 +152,11 @@ class GroupAdmin:
         )
         with _begun():
             faults = await self._groups.states.initialize(group.group_id, begun.state_epoch, wanted)
-        done = [
-            Initialization(topic_id, frozenset(p for p in partitions if (topic_id, p) not in faults), -1)
-            for topic_id, partitions in wanted.items()
-        ]
-        await self._groups.decide(group, lambda machine: machine.initialized(done))
+            done = [
+                Initialization(topic_id, frozenset(p for p in partitions if (topic_id, p) not in faults), -1)
+                for topic_id, partitions in wanted.items()
+            ]
+            await self._groups.decide(group, lambda machine: machine.initialized(done))
         return faults
 
     async def _delete_state(self, group_id: str, partitions: Mapping[str, Collection[int]]) -> None:
@@ -169,15 +170,29 @@ class GroupAdmin:
 
     # Use
 
-    async def _end_use(self, group: Group, *, force: bool) -> None:
-        """Make sure that nobody uses a group. Raises: NonEmptyGroup: somebody does, and `force` is not given."""
-        if not group.machine.exists:
-            return
-        if force:
-            if group.machine.members:
-                await self._groups.decide(group, lambda machine: machine.remove(list(machine.members), self._topics))
-            await self._unload(group.group_id, UnloadGroupRequest(topic_ids=[], end=True))
-            return
+    @asynccontextmanager
+    async def _unused(self, group: Group, *, force: bool) -> AsyncIterator[None]:
+        """Make sure that nobody uses a group, and that nobody joins it meanwhile.
+
+        Raises: NonEmptyGroup: somebody does, and `force` is not given.
+        """
+        if group.machine.exists and not force:
+            await self._check_unused(group)
+        group.closed = True
+        try:
+            if group.machine.exists and force:
+                await self._end_use(group)
+            yield
+        finally:
+            group.closed = False
+
+    async def _end_use(self, group: Group) -> None:
+        if group.machine.members:
+            await self._groups.decide(group, lambda machine: machine.remove(list(machine.members), self._topics))
+        await self._unload(group.group_id, UnloadGroupRequest(topic_ids=[], end=True))
+
+    async def _check_unused(self, group: Group) -> None:
+        """Raises: NonEmptyGroup."""
         counts = {"members": len(group.machine.members)}
         if not group.machine.members:
             has = await self._groups.has(group.group_id)

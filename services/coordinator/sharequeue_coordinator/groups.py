@@ -26,7 +26,8 @@ from sharequeue.protocol.internal import GroupTopicSummary, InitializedTopic
 from sharequeue.service import Clock
 from sharequeue.share_state_client import ShareStateClient
 from sharequeue_coordinator import group_metrics, groups_store, share_group, store
-from sharequeue_coordinator.share_group_data import Changes, GroupSettings, Heartbeat, HeartbeatAnswer
+from sharequeue_coordinator.group import Group
+from sharequeue_coordinator.share_group_data import JOIN_EPOCH, Changes, GroupSettings, Heartbeat, HeartbeatAnswer
 from sharequeue_coordinator.share_group_membership import ShareGroupMembership
 from sharequeue_coordinator.share_states import ShareStates, outcomes
 from sharequeue_coordinator.store import Fence, TopicRow
@@ -34,26 +35,6 @@ from sharequeue_coordinator.subscribed_topics import Topics
 from sharequeue_coordinator.writing import Database
 
 log = logging.getLogger(__name__)
-
-
-class Group:
-    """One group. `fence`: what it was read under. `revision`: of what the machine holds, as it is stored.
-
-    `lock`: one initialisation or administration at a time; `deciding`: one event of the machine at a time, taken last.
-    """
-
-    __slots__ = ("deciding", "fence", "group_id", "lock", "machine", "revision", "settings")
-
-    def __init__(
-        self, group_id: str, fence: Fence, revision: int, machine: ShareGroupMembership, settings: GroupSettings
-    ) -> None:
-        self.group_id = group_id
-        self.fence = fence
-        self.revision = revision
-        self.machine = machine
-        self.settings = settings
-        self.lock = asyncio.Lock()
-        self.deciding = asyncio.Lock()
 
 
 class Groups:
@@ -256,13 +237,15 @@ class Groups:
     async def heartbeat(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
         """A member joins, goes on or leaves. What is not initialised yet of its topics will be, behind the answer.
 
-        Raises: as ShareGroupMembership.heartbeat.
+        Raises: as ShareGroupMembership.heartbeat; CoordinatorNotAvailable: nobody may join just now.
         """
         if not all(name in self._topics for name in request.subscribed_topic_names or ()):
             await self._catch_up()
         answers: list[HeartbeatAnswer] = []
 
         def event(machine: ShareGroupMembership) -> Changes:
+            if group.closed and request.member_epoch == JOIN_EPOCH:
+                raise CoordinatorNotAvailable(f"group {group_id!r} is set anew just now; join in a moment")
             decision = machine.heartbeat(request, self._topics, group.settings, self._clock.now_ms())
             answers.append(decision.answer)
             return decision.changes

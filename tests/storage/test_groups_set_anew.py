@@ -1,0 +1,63 @@
+"""Groups that are set anew: nobody joins meanwhile, and what has begun is not told as refused."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sharequeue_coordinator import share_states
+from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.share_group import Initialization
+from sharequeue_coordinator.share_group_data import Heartbeat
+
+from sharequeue.protocol.errors import CoordinatorNotAvailable, UnknownMemberId
+from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, StartOffset, TopicStartOffsets
+from tests.storage.group_coordinators import running, until
+
+SetAnew = Callable[[GroupCoordinator, str], Awaitable[None]]
+DEADLINE_S = 2.0
+"""How long the share coordinator, which is not there, is waited for."""
+
+
+async def delete(coordinator: GroupCoordinator, topic_id: str) -> None:
+    await coordinator.group_admin.delete("g", force=True)
+
+
+async def forget(coordinator: GroupCoordinator, topic_id: str) -> None:
+    await coordinator.group_admin.delete_offsets("g", coordinator.topic("t"), force=True)
+
+
+async def reset(coordinator: GroupCoordinator, topic_id: str) -> None:
+    offsets = [TopicStartOffsets(topic_id=topic_id, partitions=[StartOffset(partition=0, start_offset=0)])]
+    await coordinator.group_admin.alter_offsets("g", AlterShareGroupOffsetsRequest(topics=offsets, force=True))
+
+
+def joining(member_id: str) -> Heartbeat:
+    return Heartbeat(member_id, 0, None, frozenset({"t"}), "", "")
+
+
+@pytest.mark.parametrize("set_anew", [delete, forget, reset])
+async def test_nobody_joins_a_group_that_is_set_anew(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, set_anew: SetAnew
+) -> None:
+    """Who was put out comes back at once: a reset by force was refused for that, and a group deleted by half."""
+    monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
+    async with running(database_url) as coordinator:
+        topic = await coordinator.create_topic("t", 1, {})
+        groups = coordinator.groups
+        await groups.heartbeat("g", joining("m1"))
+        group = await groups.find("g")
+        await until(lambda: not group.lock.locked())
+        await groups.decide(
+            group, lambda machine: machine.initialized([Initialization(topic.topic_id, frozenset({0}), -1)])
+        )
+        monkeypatch.setattr(share_states, "DEADLINE_S", DEADLINE_S)
+        setting = asyncio.create_task(set_anew(coordinator, topic.topic_id))
+        await until(lambda: not group.machine.members)
+        with pytest.raises(CoordinatorNotAvailable):
+            await groups.heartbeat("g", joining("m1"))
+        with pytest.raises(UnknownMemberId):
+            await groups.heartbeat("g", Heartbeat("m1", 2, None, None, "", ""))
+        with pytest.raises(CoordinatorNotAvailable) as failed:
+            await setting
+        assert not failed.value.definite
+        await groups.heartbeat("g", joining("m1"))
