@@ -5,9 +5,15 @@ A variable with the service's prefix that names no setting fails the start: a mi
 
 import os
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+"""A duration, a size or a number of things that must not be none."""
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -37,4 +43,12 @@ def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | N
     try:
         return msgspec.convert(values, settings_type, strict=False)
     except msgspec.ValidationError as fault:
-        raise SettingsError(f"settings with the prefix {prefix}: {fault}") from fault
+        detail, _, place = str(fault).partition(" - at `$.")
+        what = prefix + place.rstrip("`").upper() if place else f"settings with the prefix {prefix}"
+        raise SettingsError(f"{what}: {detail}") from fault
+
+
+def check_log_level(level: str, prefix: str) -> None:
+    """Raises: SettingsError: there is no such level."""
+    if level.lower() not in LOG_LEVELS:
+        raise SettingsError(f"{prefix}LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {level!r}")

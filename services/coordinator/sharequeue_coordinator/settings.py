@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from sharequeue.settings import Port, Positive, check_log_level
+
 PREFIX = "SHAREQUEUE_COORDINATOR_"
 
 
@@ -13,7 +15,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     cluster_token: str
 
     host: str = "127.0.0.1"
-    port: int = 8081
+    port: Port = 8081
     node_id: str = ""
     """Made of the host's name and the port when empty. A process of the same name takes over at once."""
     url: str = ""
@@ -26,19 +28,18 @@ class Settings(Struct, frozen=True, kw_only=True):
     allow_unauthenticated: bool = False
     kafka_defaults: bool = False
     """Kafka's defaults and bounds of group settings instead of ours."""
-    max_partitions_per_topic: int = 10_000
-    deletion_retry_ms: int = 1000
+    max_partitions_per_topic: Positive = 10_000
+    deletion_retry_ms: Positive = 1000
     group_max_size: int = 200
     """Members of a group; Kafka's group.share.max.size."""
-    initialize_retry_interval_ms: int = 30_000
+    initialize_retry_interval_ms: Positive = 30_000
     """When an initialisation that was not answered is asked for again."""
     gateway_lease_ms: int = 3000
     """A gateway that is not heard of for that long leads no more."""
 
     def check(self) -> None:
         """Raises: ValueError: a limit out of bounds, a lease too short to be kept."""
-        if self.max_partitions_per_topic < 1 or self.deletion_retry_ms < 1:
-            raise ValueError("limits must be at least 1")
+        check_log_level(self.log_level, PREFIX)
         if not 1 <= self.group_max_size <= 1000:
             raise ValueError("group_max_size must be in the range 1 to 1000")
         if self.gateway_lease_ms < 300 or self.lease_ms < 300:

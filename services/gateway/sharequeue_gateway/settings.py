@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from sharequeue.settings import Port, Positive, check_log_level
 from sharequeue_gateway.cross_origin import origins_of
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
@@ -17,7 +18,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     cluster_token: str
 
     host: str = "127.0.0.1"
-    port: int = 8080
+    port: Port = 8080
     node_id: str = ""
     """This gateway's name; made of the host's name and the port when empty."""
     url: str = ""
@@ -32,28 +33,27 @@ class Settings(Struct, frozen=True, kw_only=True):
     auto_create_topics: bool = True
     auto_create_dead_letter_topics: bool = True
 
-    max_request_bytes: int = 10 * 1024 * 1024
-    max_waiting_fetches: int = 10_000
-    max_share_sessions: int = 2000
-    share_session_idle_ms: int = 60_000
-    share_partition_idle_ms: int = 60_000
-    max_share_partitions: int = 200_000
-    record_cache_bytes: int = 64 * 1024 * 1024
-    state_write_deadline_ms: int = 10_000
-    redis_timeout_ms: int = 50
-    dead_letter_retry_max_ms: int = 30_000
+    max_request_bytes: Positive = 10 * 1024 * 1024
+    max_waiting_fetches: Positive = 10_000
+    max_share_sessions: Positive = 2000
+    share_session_idle_ms: Positive = 60_000
+    share_partition_idle_ms: Positive = 60_000
+    max_share_partitions: Positive = 200_000
+    record_cache_bytes: Positive = 64 * 1024 * 1024
+    state_write_deadline_ms: Positive = 10_000
+    redis_timeout_ms: Positive = 50
+    dead_letter_retry_max_ms: Positive = 30_000
     activity_flush_ms: int = 5000
     """How often what went through the queue is written down; a crash loses what was counted since."""
-    activity_retention_ms: int = 2_592_000_000
-    retention_interval_ms: int = 60_000
+    activity_retention_ms: Positive = 2_592_000_000
+    retention_interval_ms: Positive = 60_000
     """How often log starts are moved up as retention.ms and retention.bytes ask."""
 
     def check(self) -> None:
         """Raises: ValueError: settings that contradict each other."""
+        check_log_level(self.log_level, PREFIX)
         if self.redis_timeout_ms >= self.state_write_deadline_ms:
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
-        if self.max_share_sessions < 1 or self.max_waiting_fetches < 1 or self.max_share_partitions < 1:
-            raise ValueError("limits must be at least 1")
         try:
             origins_of(self.allow_origins)
         except ValueError as fault:

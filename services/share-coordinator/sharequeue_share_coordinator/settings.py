@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from sharequeue.settings import Port, Positive, check_log_level
+
 PREFIX = "SHAREQUEUE_SHARE_COORDINATOR_"
 
 
@@ -13,7 +15,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     cluster_token: str
 
     host: str = "127.0.0.1"
-    port: int = 8082
+    port: Port = 8082
     node_id: str = ""
     """Made of the host's name and the port when empty. A process of the same name takes over at once."""
     url: str = ""
@@ -25,16 +27,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     allow_unauthenticated: bool = False
     snapshot_update_records_per_snapshot: int = 500
-    cold_partition_snapshot_interval_ms: int = 300_000
-    prune_interval_ms: int = 30_000
-    max_cached_share_partitions: int = 200_000
+    cold_partition_snapshot_interval_ms: Positive = 300_000
+    prune_interval_ms: Positive = 30_000
+    max_cached_share_partitions: Positive = 200_000
 
     def check(self) -> None:
         """Raises: ValueError: a value out of Kafka's bounds."""
+        check_log_level(self.log_level, PREFIX)
         if not 0 <= self.snapshot_update_records_per_snapshot <= 500:
             raise ValueError("snapshot_update_records_per_snapshot must be in the range 0 to 500 inclusive")
-        if self.max_cached_share_partitions < 1:
-            raise ValueError("max_cached_share_partitions must be at least 1")
         if not 1 <= self.shards <= 1024:
             raise ValueError("shards must be in the range 1 to 1024")
         if self.lease_ms < 300:

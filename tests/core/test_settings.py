@@ -1,0 +1,66 @@
+"""Settings of the services: what cannot be meant stops the start, and the variable at fault is named."""
+
+from typing import Any
+
+import pytest
+import sharequeue_coordinator.settings as coordinator
+import sharequeue_gateway.settings as gateway
+import sharequeue_share_coordinator.settings as share_coordinator
+
+from sharequeue.settings import SettingsError, load
+
+SERVICES = {"gateway": gateway, "group coordinator": coordinator, "share coordinator": share_coordinator}
+
+
+def started(service: Any, **variables: str) -> Any:
+    """The settings that a service starts with."""
+    needed = [name for name in service.Settings.__struct_fields__ if name.endswith("_url")]
+    environment = {service.PREFIX + name.upper(): "x" for name in (*needed, "cluster_token")}
+    given = {service.PREFIX + name.upper(): value for name, value in variables.items()}
+    settings = load(service.Settings, service.PREFIX, {**environment, **given})
+    settings.check()
+    return settings
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
+def test_settings_are_read_from_the_environment(service: Any) -> None:
+    settings = started(service, port="0", log_level="WARNING")
+    assert (settings.port, settings.log_level, settings.host) == (0, "WARNING", "127.0.0.1")
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("log_level", "trace"), ("log_level", ""), ("port", "65536"), ("port", "-1"), ("allow_unauthenticated", "maybe")],
+)
+def test_a_value_that_cannot_be_is_refused_by_name(service: Any, name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{service.PREFIX}{name.upper()}[: ]"):
+        started(service, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("service", "name"),
+    [
+        (gateway, "max_request_bytes"),
+        (gateway, "retention_interval_ms"),
+        (gateway, "dead_letter_retry_max_ms"),
+        (gateway, "share_session_idle_ms"),
+        (gateway, "max_waiting_fetches"),
+        (coordinator, "deletion_retry_ms"),
+        (coordinator, "initialize_retry_interval_ms"),
+        (share_coordinator, "prune_interval_ms"),
+        (share_coordinator, "cold_partition_snapshot_interval_ms"),
+    ],
+)
+def test_pauses_and_limits_are_positive(service: Any, name: str) -> None:
+    """A pause of nothing would keep a processor busy, a limit below one would refuse everything."""
+    assert getattr(started(service, **{name: "1"}), name) == 1
+    for value in ("0", "-5", "1.5", "many"):
+        with pytest.raises(SettingsError, match=f"^{service.PREFIX}{name.upper()}: "):
+            started(service, **{name: value})
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
+def test_a_variable_that_names_no_setting_is_refused(service: Any) -> None:
+    with pytest.raises(SettingsError, match=f"unknown setting {service.PREFIX}LOGLEVEL"):
+        started(service, loglevel="info")
