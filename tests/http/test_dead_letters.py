@@ -154,6 +154,19 @@ def test_dq_007_many_in_the_order_of_their_offsets(gateway: Gateway, name: str) 
         )
 
 
+def test_single_records_that_die_together_share_an_append(gateway: Gateway, name: str) -> None:
+    """Each by itself they would take the longer the more workers reject, and hold the window full meanwhile."""
+    gateway.produce_batches(name, 600)
+    gateway.acquire(name, name, max_records=600)
+    assert gateway.settle(name, name, 0, 599, " ".join(["reject accept"] * 300)) == "applied"
+    found = letters(gateway, f"dlq.{name}", 300)
+    assert sources(found) == list(range(0, 600, 2))
+    assert [letter["value"] for letter in found] == list(range(0, 600, 2))
+    batches = good(gateway.http.get(f"/v1/topics/dlq.{name}/partitions/0/batches"))["batches"]
+    assert [batch["record_count"] for batch in batches] == [300]
+    wait_until(lambda: gateway.window(name, name) == (600, []))
+
+
 def test_dq_009_what_is_refused_for_good_is_parked(gateway: Gateway, name: str) -> None:
     """By a topic that takes no dead letters of groups."""
     destination = f"{name}-dead"

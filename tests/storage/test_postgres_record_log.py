@@ -6,6 +6,7 @@ import time
 import uuid
 
 import pytest
+from sharequeue_gateway.in_flight import OffsetRange
 from sharequeue_gateway.record_log import dead_letter_store, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -203,7 +204,7 @@ async def test_a_dead_letter_that_is_forgotten_can_be_written_again(module_datab
     async with PostgresRecordLogs(module_database).open() as log:
         rows = [dead_letter(source, offset) for offset in range(3)]
         await log.append_dead_letters(target, 0, rows)
-        await log.forget_dead_letters(key, 0, 1, 1)
+        await log.forget_dead_letters(key, 0, [OffsetRange(1, 1)])
         await log.append_dead_letters(target, 0, rows)
         assert await read_all(log, target) == [["g", offset, 5] for offset in (0, 1, 2, 1)]
         await log.append_dead_letters(target, 0, [row._replace(state_epoch=1) for row in rows[:1]])
@@ -217,7 +218,7 @@ async def test_an_earlier_leader_writes_no_dead_letters_once_a_later_one_has(mod
     async with PostgresRecordLogs(module_database).open() as log:
         await log.append_dead_letters(target, 0, rows[:1], leader_epoch=7)
         await log.append_dead_letters(target, 0, rows, leader_epoch=9)
-        await log.forget_dead_letters(rows[0].source, 0, 0, 1)
+        await log.forget_dead_letters(rows[0].source, 0, [OffsetRange(0, 1)])
         with pytest.raises(NotLeaderOrFollower) as refused:
             await log.append_dead_letters(target, 0, rows, leader_epoch=8)
         assert refused.value.definite

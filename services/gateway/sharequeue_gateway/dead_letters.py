@@ -22,7 +22,7 @@ from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.record_log import DeadLetterRow, OffsetOutOfRange, RecordBatch, RecordLog
-from sharequeue_gateway.share_partition import DeadLetter
+from sharequeue_gateway.share_partition import DeadLetter, OffsetRange
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,8 @@ class DeadLetterQueue:
             await self._write_share_partition(ranges)
 
     async def _write_share_partition(self, ranges: Sequence[PendingLetters]) -> None:
-        """Write what is due of one share-partition: each range on its own, so that none stops the others."""
+        """Write what is due of one share-partition: many ranges at a time, but each on its own once it failed, so that
+        none stops the others."""
         led = ranges[0].led
         metrics.DEAD_LETTER_WRITES.labels(led.key.group_id).inc(len(ranges))
         try:
@@ -139,15 +140,15 @@ class DeadLetterQueue:
         except Exception as fault:
             self._try_again(ranges, fault)
             return
-        for pending in ranges:
+        for together in _portions(ranges):
             try:
-                await self._write_range(pending, destination)
+                await self._write_ranges(led, together, destination)
             except NotLeaderOrFollower as replaced:
                 log.warning("dead letters left to another gateway", extra=_where(led, replaced.detail))
                 self._leader.unload(led)
                 return
             except Exception as fault:
-                self._try_again([pending], fault)
+                self._try_again(together, fault)
 
     def _try_again(self, ranges: Sequence[PendingLetters], fault: Exception) -> None:
         led = ranges[0].led
@@ -185,19 +186,24 @@ class DeadLetterQueue:
             return Refused(f"topic {name!r} takes no dead letters: its {GROUP_ENABLE} is not true")
         return topic
 
-    async def _write_range(self, pending: PendingLetters, destination: Topic | Refused) -> None:
-        led, letter = pending.led, pending.letter
+    async def _write_ranges(
+        self, led: LedSharePartition, ranges: Sequence[PendingLetters], destination: Topic | Refused
+    ) -> None:
         parked: str | None = None
-        async for rows in self._rows(led, letter, destination):
+        async for rows in self._rows(led, [pending.letter for pending in ranges], destination):
             parked = await self._store(led, rows, destination) or parked
         if parked is not None:
             log.warning(
                 "dead letters parked", extra=fields(group_id=led.key.group_id, topic=led.topic_name, cause=parked)
             )
-        del self._pending[pending]
-        self._leader.activity.dead(led, letter)
-        if led.fenced:
-            return
+        for pending in ranges:
+            del self._pending[pending]
+            self._leader.activity.dead(led, pending.letter)
+            if not led.fenced:
+                self._archive(led, pending.letter)
+
+    def _archive(self, led: LedSharePartition, letter: DeadLetter) -> None:
+        """The dead letters of a range are written: it ends."""
         state_epoch = led.machine.state_epoch
         write = led.machine.complete_dead_letter(letter.first_offset, letter.last_offset, self._clock.now_ms())
         if write is None:
@@ -238,26 +244,31 @@ class DeadLetterQueue:
 
     async def _forget_archived(self) -> None:
         archived, self._archived = self._archived, []
+        by_source: dict[tuple[SharePartitionKey, int], list[OffsetRange]] = {}
         for source, state_epoch, letter in archived:
+            ranges = by_source.setdefault((source, state_epoch), [])
+            ranges.append(OffsetRange(letter.first_offset, letter.last_offset))
+        for (source, state_epoch), ranges in by_source.items():
             try:
-                await self._record_log.forget_dead_letters(source, state_epoch, letter.first_offset, letter.last_offset)
+                await self._record_log.forget_dead_letters(source, state_epoch, ranges)
             except ApiError as error:
                 log.info("keys of dead letters stay behind", extra=fields(group_id=source.group_id, cause=error.detail))
 
     async def _rows(
-        self, led: LedSharePartition, letter: DeadLetter, destination: Topic | Refused
+        self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: Topic | Refused
     ) -> AsyncIterator[list[DeadLetterRow]]:
-        """The dead letters of a range, as many at a time as one append should hold."""
+        """The dead letters of ranges, as many at a time as one append should hold."""
         limit = None if isinstance(destination, Refused) else destination.max_message_bytes
         rows: list[DeadLetterRow] = []
         size = 0
-        async for offset, source in self._sources(led, letter.first_offset, letter.last_offset):
-            row = self._row(led, letter, offset, source, limit)
-            if rows and (len(rows) == RECORDS_AT_ONCE or size + len(row.tail) > BYTES_AT_ONCE):
-                yield rows
-                rows, size = [], 0
-            rows.append(row)
-            size += len(row.tail)
+        for letter in letters:
+            async for offset, source in self._sources(led, letter.first_offset, letter.last_offset):
+                row = self._row(led, letter, offset, source, limit)
+                if rows and (len(rows) == RECORDS_AT_ONCE or size + len(row.tail) > BYTES_AT_ONCE):
+                    yield rows
+                    rows, size = [], 0
+                rows.append(row)
+                size += len(row.tail)
         yield rows
 
     async def _sources(
@@ -267,9 +278,8 @@ class DeadLetterQueue:
         offset = first_offset
         while led.config.dead_letter_copy_record and offset <= last_offset:
             try:
-                read = await self._record_log.read(
-                    led.key.topic_id, led.key.partition, offset, BYTES_AT_ONCE, last_offset - offset + 1
-                )
+                what = (led.key.topic_id, led.key.partition, offset, BYTES_AT_ONCE, last_offset - offset + 1)
+                read = self._record_log.read_cached(*what) or await self._record_log.read(*what)
             except OffsetOutOfRange as out_of_range:
                 begin = min(out_of_range.log_start_offset, last_offset + 1)
                 for gone in range(offset, begin):
@@ -308,6 +318,21 @@ class DeadLetterQueue:
             tail = bare if len(bare) <= limit else tail
         state_epoch = led.machine.state_epoch
         return DeadLetterRow(led.key, state_epoch, offset, letter.delivery_count, tail, now_ms, letter.cause)
+
+
+def _portions(ranges: Sequence[PendingLetters]) -> list[list[PendingLetters]]:
+    """Cut ranges into what goes together: as many as one append holds; alone what failed before."""
+    portions: list[list[PendingLetters]] = []
+    size = RECORDS_AT_ONCE
+    for pending in ranges:
+        letter = pending.letter
+        records = letter.last_offset - letter.first_offset + 1
+        if pending.attempts or size + records > RECORDS_AT_ONCE:
+            portions.append([])
+            size = 0
+        portions[-1].append(pending)
+        size = RECORDS_AT_ONCE if pending.attempts else size + records
+    return portions
 
 
 def _tail(now_ms: int, source: SourceRecord | None, headers: dict[str, str]) -> bytes:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.in_flight import OffsetRange
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 TopicPartition = tuple[str, int]
@@ -176,9 +177,9 @@ class RecordLog(Protocol):
         """Those that were appended before."""
 
     async def forget_dead_letters(
-        self, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
+        self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]
     ) -> None:
-        """Records of this range are ARCHIVED for good: the keys that keep their dead letters single may go."""
+        """Records of these ranges are ARCHIVED for good: the keys that keep their dead letters single may go."""
 
     async def park_dead_letters(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
         """Keep dead letters of one share-partition whose topic refuses them, each once. Raises: NotLeaderOrFollower."""

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.in_flight import OffsetRange
 from sharequeue_gateway.record_log import DeadLetterKey, DeadLetterRow, Parked, ParkedDeadLetter
 from sharequeue_gateway.record_log.store import Connection
 
@@ -72,17 +73,17 @@ def _key_columns(keys: Sequence[DeadLetterKey]) -> list[list[Any]]:
 
 
 async def forget_keys(
-    connection: Connection, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
+    connection: Connection, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]
 ) -> None:
-    """Remove the keys of a range, those of earlier state epochs too."""
+    """Remove the keys of ranges, those of earlier state epochs too."""
     await connection.execute(
-        """DELETE FROM log.dead_letter_keys
+        """DELETE FROM log.dead_letter_keys USING unnest($5::bigint[], $6::bigint[]) AS r(first_offset, last_offset)
            WHERE group_id = $1 AND topic_id = $2 AND partition = $3 AND state_epoch <= $4
-             AND record_offset BETWEEN $5 AND $6""",
+             AND record_offset BETWEEN r.first_offset AND r.last_offset""",
         *source,
         state_epoch,
-        first_offset,
-        last_offset,
+        [first_offset for first_offset, _ in ranges],
+        [last_offset for _, last_offset in ranges],
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from sharequeue.log import fields
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.in_flight import OffsetRange
 from sharequeue_gateway.record_log import (
     AppendResult,
     DeadLetterKey,
@@ -147,9 +148,9 @@ class PostgresRecordLog:
         await self._query(dead_letter_store.unpark, keys)
 
     async def forget_dead_letters(
-        self, source: SharePartitionKey, state_epoch: int, first_offset: int, last_offset: int
+        self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]
     ) -> None:
-        await self._query(dead_letter_store.forget_keys, source, state_epoch, first_offset, last_offset)
+        await self._query(dead_letter_store.forget_keys, source, state_epoch, ranges)
 
     async def park_dead_letters(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
         await self._query(dead_letter_store.park, rows, leader_epoch)
