@@ -29,6 +29,8 @@ from sharequeue.client import ApiError, NewRecord, Pending, Producer
 
 READ_BYTES: Final = 256 * 1024
 LONG_INPUT_BYTES: Final = 1024 * 1024
+LONGEST_LINE_BYTES: Final = 52_428_800
+"""The most that max.message.bytes can be."""
 IN_FLIGHT_RECORDS: Final = 5000
 """Records whose place is not known yet; more are not read before some are durable."""
 
@@ -132,14 +134,21 @@ class Where:
 
 
 async def _read_lines(file: int) -> AsyncIterator[tuple[bytes, int]]:
-    """The lines of a file descriptor as they come, without their ends, and how many bytes each took."""
-    rest = b""
+    """The lines of a file descriptor as they come, without their ends, and how many bytes each took. Raises: BadLine."""
+    number, size = 1, 0
+    begun: list[bytes] = []  # of the line whose end has not come yet
     while data := await outside(os.read, file, READ_BYTES):
-        *lines, rest = (rest + data).split(b"\n") if b"\n" in data else (rest + data,)
-        for line in lines:
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            line = b"".join((*begun, end))
             yield line.removesuffix(b"\r"), len(line) + 1
-    if rest:
-        yield rest, len(rest)
+            number, begun, size = number + 1, [], 0
+        begun.append(rest)
+        size += len(rest)
+        if size > LONGEST_LINE_BYTES:
+            raise BadLine(number, f"it has more than {LONGEST_LINE_BYTES} bytes, which no topic takes")
+    if size:
+        yield b"".join(begun), size
 
 
 @contextmanager

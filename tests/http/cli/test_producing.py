@@ -64,6 +64,7 @@ def test_what_producing_refuses(run: Run, process: Run, client: httpx.Client, na
     assert done.stdout == b""
     assert b"no '|' behind a key" in run("produce", name, str(file), "--key-separator", "|", code=REFUSED).stderr
     run("produce", name, str(tmp_path / "missing"), code=WRONG_USAGE)
+    assert b"line 1: it has more than 52428800 bytes" in process("produce", name, "/dev/zero", code=REFUSED).stderr
     run("produce", name, str(tmp_path), code=REFUSED)
     run("produce", name, "--key", "k", "--key-separator", "|", code=WRONG_USAGE)
     run("produce", name, "--header", "none", code=WRONG_USAGE)
