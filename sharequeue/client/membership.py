@@ -42,6 +42,8 @@ class Membership:
         self._member_id = member_id
         self._max_idle_s = max_idle_s
         self._epoch = JOIN
+        self._known = False
+        """Whether the service may know this member: it was asked to join, be it answered or not."""
         self._untold = False
         """Whether the service has still to be told of the topics."""
         self._used_at = time.monotonic()
@@ -84,8 +86,9 @@ class Membership:
         await self._leave(deadline_s)
 
     async def _leave(self, deadline_s: float) -> None:
-        if self.joined:
+        if self._known:
             self._epoch = JOIN
+            self._known = False
             self._assign({})
             try:
                 await self._send(ShareGroupHeartbeatRequest(member_id=self._member_id, member_epoch=LEAVE), deadline_s)
@@ -122,9 +125,11 @@ class Membership:
             member_epoch=self._epoch,
             subscribed_topic_names=self.topics if telling else None,
         )
+        known, self._known = self._known, True
         try:
             answer = await self._send(request, HEARTBEAT_DEADLINE_S)
         except ApiError as error:
+            self._known = known or not error.definite
             self._untold = telling
             return self._not_answered(error)
         self._epoch = answer.member_epoch

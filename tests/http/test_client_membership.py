@@ -12,7 +12,7 @@ import pytest
 from sharequeue.client import ApiError, Producer, ShareConsumer, sync
 from sharequeue.stack import Stack
 from tests.http.calls import Json
-from tests.http.client_calls import in_event_loop, seen_by_another, until
+from tests.http.client_calls import Network, in_event_loop, port_of, seen_by_another, until
 
 
 def make_topic(client: httpx.Client, name: str, partitions: int = 1) -> None:
@@ -151,6 +151,19 @@ async def test_a_member_that_is_not_used_leaves_and_comes_back(stack: Stack, cli
         assert consumer.assignment == {}
         await produce(stack, topic, range(1))
         assert [record.value for record in await consumer.poll(20_000)] == [0]
+
+
+@in_event_loop
+async def test_who_leaves_without_an_answer_to_its_join_is_out(stack: Stack, client: httpx.Client, name: str) -> None:
+    """Or its partitions would be nobody's until the session timeout."""
+    make_topic(client, name)
+    async with Network(port_of(stack)) as network:
+        network.lose_answer_of(f"/v1/share-groups/{name}/heartbeat")
+        async with ShareConsumer(network.url, name) as consumer:
+            consumer.subscribe([name])
+            await asyncio.wait_for(network.lost.wait(), 30)
+        listed = described(client, name)
+        assert (listed["state"], listed["members"]) == ("Empty", [])
 
 
 @in_event_loop
