@@ -1,0 +1,183 @@
+"""The Python client while every service is killed or stopped now and then: what `commit` or `close` says stands.
+
+Consumers come and go, as members or not, in each way of acknowledging, following leaders or not; a poll may tell of
+words that were not applied, and nothing else may ever be raised.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+import uvloop
+
+from sharequeue.client import AcknowledgementError, Producer, Record, ShareConsumer
+from sharequeue.stack import Stack, temporary_stack
+
+PARTITIONS = 6
+PRODUCERS, CONSUMERS = 2, 5
+WORDS = {"implicit": 1.0, "explicit": 0.9, "deferred": 0.8}
+"""How many of the records each kind of consumer accepts; the others it releases, or never says a word of."""
+LOCK_MS = 2000
+QUIET_MS = 3000
+"""Nobody holds anything any more when nothing came for so long."""
+SETTINGS = {
+    "share.assignment.interval.ms": 0,
+    "share.heartbeat.interval.ms": 500,
+    "share.session.timeout.ms": 5000,
+    "share.record.lock.duration.ms": LOCK_MS,
+    "share.delivery.count.limit": 100,
+}
+
+
+class Use:
+    """One consumer's life, and what it was promised: `said` is accepted once a commit or close says nothing against it."""
+
+    def __init__(self, url: str, group: str, chance: random.Random, accepted: Counter[str]) -> None:
+        self.kind = chance.choice(list(WORDS))
+        member = chance.random() < 0.7
+        self.consumer = ShareConsumer(
+            url,
+            group,
+            () if member else [group],
+            acknowledgement=self.kind,
+            max_records=chance.choice([1, 10, 500]),
+            follow_leaders=chance.random() < 0.4,
+        )
+        if member:
+            self.consumer.subscribe([group])
+        self._chance = chance
+        self._accepted = accepted
+        self._said: list[Record] = []
+        self._returned: list[Record] = []
+
+    async def run(self, polls: int, stop: asyncio.Event) -> None:
+        for _ in range(polls):
+            if stop.is_set():
+                break
+            try:
+                records = await self.consumer.poll(self._chance.choice([0, 100, 500]))
+            except AcknowledgementError as error:
+                self._take_back(error)
+                continue
+            self._say(records)
+            if self._chance.random() < 0.3:
+                self._said += self._returned
+                self._returned = []
+                await self._settle(self.consumer.commit)
+        await self._settle(self.consumer.close)
+
+    def _say(self, records: list[Record]) -> None:
+        if self.kind == "implicit":
+            self._said += self._returned
+            self._returned = records
+            return
+        for record in records:
+            if self._chance.random() < WORDS[self.kind]:
+                self.consumer.acknowledge(record)
+                self._said.append(record)
+            elif self.kind == "explicit":
+                self.consumer.acknowledge(record, "release")
+
+    async def _settle(self, how: Callable) -> None:
+        try:
+            await how()
+        except AcknowledgementError as error:
+            self._take_back(error)
+        self._accepted.update(record.value for record in self._said)
+        self._said.clear()
+
+    def _take_back(self, error: AcknowledgementError) -> None:
+        ranges = [(f.topic, f.partition, range(f.first_offset, f.last_offset + 1)) for f in error.failures]
+        self._said = [
+            record
+            for record in self._said
+            if not any((record.topic, record.partition) == at[:2] and record.offset in at[2] for at in ranges)
+        ]
+
+
+class Clients:
+    """Producers and consumers of one topic and one group, through any gateway, until `stop` is set."""
+
+    def __init__(self, urls: list[str], name: str, seed: int) -> None:
+        self._urls = urls
+        self._name = name
+        self._seed = seed
+        self.stop = asyncio.Event()
+        self.produced: list[str] = []
+        self.accepted: Counter[str] = Counter()
+
+    async def produce(self, number: int) -> None:
+        chance = random.Random(self._seed * 100 + number)
+        async with Producer(chance.choice(self._urls)) as producer:
+            while not self.stop.is_set():
+                values = [f"{number}-{len(self.produced)}-{index}" for index in range(chance.randint(1, 20))]
+                await producer.send_many(self._name, values)
+                self.produced += values
+                await asyncio.sleep(chance.uniform(0, 0.05))
+
+    async def consume(self, number: int) -> None:
+        chance = random.Random(self._seed * 1000 + number)
+        while not self.stop.is_set():
+            use = Use(chance.choice(self._urls), self._name, chance, self.accepted)
+            await use.run(chance.randint(1, 100), self.stop)
+
+    async def drain(self) -> None:
+        """Accept what is left; locks of consumers that were closed while nobody answered end by then."""
+        async with ShareConsumer(self._urls[0], self._name, [self._name]) as consumer:
+            while records := await consumer.poll(QUIET_MS):
+                await consumer.commit()
+                self.accepted.update(record.value for record in records)
+
+
+async def break_now_and_then(stack: Stack, seed: int, crashes: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(crashes):
+        await asyncio.sleep(chance.uniform(0.3, 1.5))
+        victim = chance.choice(stack.services)
+        if chance.random() < 0.5:
+            victim.kill()
+        else:
+            await asyncio.to_thread(victim.stop)
+        await asyncio.sleep(chance.uniform(0, 1.5))
+        victim.start()
+
+
+async def through_crashes(stack: Stack, name: str, seed: int, crashes: int) -> None:
+    async with httpx.AsyncClient(base_url=stack.url, timeout=30) as http:
+        made = await http.post("/v1/topics", json={"name": name, "partitions": PARTITIONS})
+        assert made.status_code == 201
+        set_up = await http.patch(f"/v1/share-groups/{name}/config", json=SETTINGS)
+        assert set_up.status_code == 200
+    clients = Clients([service.url for service in stack.services if service.name.startswith("gateway")], name, seed)
+    async with asyncio.timeout(120 + 5 * crashes), asyncio.TaskGroup() as tasks:
+        for number in range(PRODUCERS):
+            tasks.create_task(clients.produce(number))
+        for number in range(CONSUMERS):
+            tasks.create_task(clients.consume(number))
+        await break_now_and_then(stack, seed, crashes)
+        clients.stop.set()
+    async with asyncio.timeout(60):
+        await clients.drain()
+    assert len(clients.produced) > 100
+    assert Counter(clients.produced) == clients.accepted
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory, new_database: Callable, new_redis: Callable) -> Iterator[Stack]:
+    """Two of each service. A test may break what it starts again."""
+    stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+    data_dir = tmp_path_factory.mktemp("stack")
+    with temporary_stack(data_dir, **stores, gateways=2, coordinators=2, share_coordinators=2) as stack:
+        yield stack
+
+
+def test_clients_get_through_crashes(pairs: Stack, name: str, seed: int) -> None:
+    uvloop.run(through_crashes(pairs, name, seed, crashes=3))
+
+
+@pytest.mark.soak
+def test_clients_get_through_many_crashes(pairs: Stack, name: str, seed: int) -> None:
+    uvloop.run(through_crashes(pairs, name, seed, crashes=50))
