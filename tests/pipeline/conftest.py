@@ -17,24 +17,25 @@ from tests.http.calls import Gateway
 from tests.pipeline.driver import QUICK_SPARK
 from tests.pipeline.jobs import Jobs
 
-SPARK_CONFIG = {**QUICK_SPARK, "spark.sql.streaming.stopTimeout": "60s"}
-
 
 @pytest.fixture(scope="package")
-def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Spark's own home without its archive of PySpark: workers import the installed package, which is compiled."""
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Spark's own home with settings for short runs, in `conf`, and without its archive of PySpark: workers import the
+    installed package, which is compiled."""
     home = tmp_path_factory.mktemp("spark")
     for part in ("bin", "jars"):
         (home / part).symlink_to(Path(pyspark.__path__[0]) / part)
+    (home / "conf").mkdir()
+    (home / "conf" / "spark-defaults.conf").write_text("".join(f"{name} {to}\n" for name, to in QUICK_SPARK.items()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_HOME", str(home))
-        yield
+        yield home
 
 
 @pytest.fixture(scope="package")
-def spark(spark_home: None) -> Iterator[SparkSession]:
+def spark(spark_home: Path) -> Iterator[SparkSession]:
     """Local Spark. Each slot is a Python process."""
-    spark = session("sharequeue tests", master="local[2]", config=SPARK_CONFIG)
+    spark = session("sharequeue tests", master="local[2]", config={"spark.sql.streaming.stopTimeout": "60s"})
     yield spark
     spark.stop()
 

@@ -21,7 +21,12 @@ QUICK_SPARK = {
     "spark.driver.memory": "1g",
     "spark.sql.codegen.wholeStage": "false",  # plans of a few rows are run sooner than compiled
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # without Hadoop's native library each file costs a chmod and a readlink, which are processes
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+    "FileSystemBasedCheckpointFileManager",
 }
 
 

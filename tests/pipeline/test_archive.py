@@ -24,7 +24,6 @@ from sharequeue_pipeline.archiving.segments import SCHEMA
 from tests.http.calls import Gateway, good
 from tests.pipeline.archive_run import archived, logged
 from tests.pipeline.conftest import Pipeline, wait_for
-from tests.pipeline.driver import QUICK_JAVA
 from tests.pipeline.jobs import Jobs
 
 DAY_MS = 86_400_000
@@ -210,7 +209,7 @@ def command(url: str, topic: str, root: Path, segment_records: int) -> list[str]
 
 def killed_half_way(url: str, topic: str, root: Path, segment_records: int, count: int) -> int:
     """Run the job as a program of its own and kill it, all at once, when half is archived. Returns: how much was."""
-    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "SPARK_SUBMIT_OPTS": QUICK_JAVA}
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     words = command(url, topic, root, segment_records)
     process = subprocess.Popen(words, start_new_session=True, env=environment, stderr=subprocess.PIPE, text=True)
 

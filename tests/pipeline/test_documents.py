@@ -15,7 +15,6 @@ from sharequeue_pipeline.java import find_java_home
 
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline
-from tests.pipeline.driver import QUICK_JAVA
 from tests.pipeline.test_source import settled
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
@@ -43,8 +42,8 @@ def test_the_example_runs(pipeline: Pipeline, gateway: Gateway, name: str, tmp_p
     assert settled(gateway, name, f"{name}-orders")
 
 
-def environment(url: str) -> dict[str, str]:
-    """With this Python's programs in front, a Java for spark-submit, and Spark where it is installed."""
+def environment(url: str, spark_home: Path) -> dict[str, str]:
+    """With this Python's programs in front, a Java for spark-submit, and Spark where it is installed, run quickly."""
     java_home = find_java_home(os.environ)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {
@@ -52,19 +51,19 @@ def environment(url: str) -> dict[str, str]:
         "PATH": path,
         "SHAREQUEUE_URL": url,
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_SUBMIT_OPTS": QUICK_JAVA,
+        "SPARK_CONF_DIR": str(spark_home / "conf"),
         **({"JAVA_HOME": java_home} if java_home else {}),
     }
 
 
 @pytest.mark.soak
-def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, name: str, tmp_path: Path) -> None:
+def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, spark_home: Path, name: str, tmp_path: Path) -> None:
     """Each line a program of its own; the file and the archive go to a directory of the test's own."""
     (tour,) = re.findall(r"```sh\n(printf .*?)```", DOCUMENT.read_text(), re.DOTALL)
     tour = tour.replace("/tmp/", f"{tmp_path}/").replace(" totals", f" {name}")
     done = subprocess.run(
         ["sh", "-e", "-c", tour],
-        env=environment(pipeline.url),
+        env=environment(pipeline.url, spark_home),
         capture_output=True,
         text=True,
         timeout=400,
@@ -78,13 +77,20 @@ def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, name: str, tmp_path: Path
     assert '{"id":"a","total":3}' in done.stdout
 
 
-def test_a_job_under_spark_submit(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_a_job_under_spark_submit(
+    pipeline: Pipeline, gateway: Gateway, spark_home: Path, name: str, tmp_path: Path
+) -> None:
     (tmp_path / "rows.ndjson").write_text('{"id":1}\n{"id":2}\n')
     submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
     script = Path(sharequeue_pipeline.__path__[0]) / "jobs" / "ingest.py"
     words = ["--master", "local[1]", str(script), name, str(tmp_path / "rows.ndjson"), "--create", "1", "--json"]
     done = subprocess.run(
-        [str(submit), *words], env=environment(pipeline.url), capture_output=True, text=True, timeout=200, check=False
+        [str(submit), *words],
+        env=environment(pipeline.url, spark_home),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["records"] == 2
