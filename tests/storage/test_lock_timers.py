@@ -161,6 +161,53 @@ async def test_what_is_put_off_is_named_later_if_it_is_due_at_all(redis_url: str
         await until(lambda: put_off in named)
 
 
+class StoppedClock(Clock):
+    """Goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+async def test_redis_is_asked_when_something_is_due_or_others_may_have_made_it_so(redis_url: str) -> None:
+    own, of_another = new_key("g1"), new_key("g2")
+    clock = StoppedClock()
+    async with (
+        timers(redis_url, clock=clock) as lock_timers,
+        timers(redis_url, "gateway-1", clock=clock) as other,
+        Redis.from_url(redis_url) as redis,
+    ):
+        named: list[SharePartitionKey] = []
+        lock_timers.on_due = named.append
+        await _looks_once_idle(redis)
+        assert await lock_timers.write(lock_write(own, {}, deadline_ms=clock.ms))
+        await until(lambda: own in named)
+        assert await lock_timers.write(lock_write(own, {}, deadline_ms=None))
+        looks = await _looks_once_idle(redis)
+        await other.hand_over({of_another: "gateway-0"})
+        clock.ms += 490
+        await asyncio.sleep(0.3)  # several turns of both loops
+        assert await _looks(redis) == looks
+        assert of_another not in named
+        clock.ms += 10
+        await until(lambda: of_another in named)
+
+
+async def _looks(redis: Redis) -> int:
+    """How often this server was asked what is due."""
+    return int((await redis.info("commandstats")).get("cmdstat_zrange", {"calls": 0})["calls"])
+
+
+async def _looks_once_idle(redis: Redis) -> int:
+    before, looks = -1, await _looks(redis)
+    while before != looks:
+        await asyncio.sleep(0.3)
+        before, looks = looks, await _looks(redis)
+    return looks
+
+
 async def test_what_is_due_at_gateways_that_nobody_knew_is_taken_over(redis_url: str) -> None:
     """By who leads it; those that live keep what is theirs."""
     forgotten, handed_on, led_elsewhere, live = (new_key(f"g{number}") for number in range(4))

@@ -39,10 +39,12 @@ def restored(entries: Entries) -> list[RestoredLock]:
 
 
 @asynccontextmanager
-async def timers(url: str, node_id: str = "gateway-0", timeout_ms: int = 5000) -> AsyncIterator[LockTimers]:
+async def timers(
+    url: str, node_id: str = "gateway-0", timeout_ms: int = 5000, clock: Clock | None = None
+) -> AsyncIterator[LockTimers]:
     """Lock timers of one gateway, with their loops running."""
     redis = redis_client(url)
-    started = LockTimers(redis, Clock(), node_id, timeout_ms)
+    started = LockTimers(redis, clock or Clock(), node_id, timeout_ms)
     loops = [asyncio.create_task(started.run()), asyncio.create_task(started.remind())]
     try:
         yield started

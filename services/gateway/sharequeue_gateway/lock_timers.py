@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
 PROBE_PAUSE_S: Final = 0.5
 DUE_PAUSE_S: Final = 0.1
+LOOK_PAUSE_MS: Final = 500
+"""How long what others made due here may stay unnoticed. What is written here is named when it is due."""
 DUE_BATCH: Final = 256
 LOAD_TIMEOUT_S: Final = 2.0  # a load waits longer than a fetch: what it misses may be lost
 TURNS: Final = 10
@@ -100,6 +102,8 @@ class LockTimers:
         self._wake = asyncio.Event()
         self._while_writing_back: list[LockWrite] | None = None
         self._to_adopt: tuple[Collection[str], Callable[[SharePartitionKey], bool]] | None = None
+        self._look_ms = 0
+        """When Redis is to be asked what is due."""
         self.degraded = False
         self.all_locks: Callable[[], list[LockWrite]] = list
         """All locks this gateway leads, to write them back when Redis answers again."""
@@ -146,11 +150,13 @@ class LockTimers:
         move = ["EVALSHA", sha1(lock_scripts.MOVE_DUE), 3, self._due_set, left, DUE_SETS, self._clock.now_ms()]
         moved = [led[start : start + DUE_BATCH] for start in range(0, len(led), DUE_BATCH)]
         await self._execute([[*move, *names] for names in moved or [[]]])
+        self._look_ms = 0
 
     async def put_off(self, key: SharePartitionKey, pause_ms: int) -> None:
         """Name a share-partition that is due again, but not before a while."""
         again_ms = self._clock.now_ms() + pause_ms
         await self._guard(self._redis.zadd(self._due_set, {_encode(key): again_ms}, xx=True))
+        self._look_ms = min(self._look_ms, again_ms)
 
     async def timed(self, keys: Sequence[SharePartitionKey]) -> list[SharePartitionKey]:
         """Those that have a lock or a delay, as far as Redis knows."""
@@ -205,6 +211,8 @@ class LockTimers:
                 commands.append(["HSET", f"sharequeue:fetch:{name}", place, value])
                 commands.append(["PEXPIRE", f"sharequeue:fetch:{name}", ttl_ms])
         answers = await self._execute(commands, self._writer)
+        due_ms = (write.next_deadline_ms for write in writes if write.next_deadline_ms is not None)
+        self._look_ms = min((self._look_ms, *due_ms))
         return answers[: len(writes)]
 
     async def _execute(self, commands: Sequence[Sequence[Any]], redis: Redis | None = None) -> list[Any]:
@@ -290,11 +298,15 @@ class LockTimers:
                 await self._adopt(*to_adopt)
                 if self._to_adopt is to_adopt and not self.degraded:
                     self._to_adopt = None
-            await self._guard(self._remind_once())
+            if self._clock.now_ms() >= self._look_ms:
+                await self._guard(self._remind_once())
 
     async def _remind_once(self) -> None:
         now_ms = self._clock.now_ms()
+        self._look_ms = now_ms + LOOK_PAUSE_MS
         due: list[Any] = await self._redis.zrange(self._due_set, 0, now_ms, byscore=True, offset=0, num=DUE_BATCH)
+        if due:
+            self._look_ms = now_ms  # whatever is not seen to by then is named again, and there may be more
         for member in due:
             self.on_due(_decode_key(member))
 
