@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import pytest
 
 from sharequeue.protocol import apis
@@ -203,7 +202,7 @@ def test_lg_007_lag_is_the_same_after_restarts(own_gateway: Gateway, restart: Ca
     assert own_gateway.offsets(name)[name, 0][1] == 5
     for service in ("group coordinator", "share coordinator"):
         restart(service)
-        wait_until(lambda: httpx.get(f"{own_gateway.http.base_url}/v1/share-groups/{name}/offsets").status_code == 200)
+        wait_until(lambda: own_gateway.http.get(f"/v1/share-groups/{name}/offsets").status_code == 200)
         assert own_gateway.offsets(name)[name, 0][1] == 5
 
 

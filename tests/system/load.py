@@ -43,7 +43,7 @@ class Book:
 class Load:
     """Producers and consumers on one topic; `start`, then `finish` once enough has been broken."""
 
-    def __init__(self, url: str, name: str, seed: int, *, partitions: int = 2, pause_s: float = 0.02) -> None:
+    def __init__(self, url: str, name: str, seed: int, *, partitions: int = 2, pause_s: float) -> None:
         """`pause_s`: the longest pause between two requests of a producer."""
         self._http = httpx.AsyncClient(base_url=url, timeout=15)
         self._random = random.Random(seed)

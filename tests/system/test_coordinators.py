@@ -65,7 +65,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + SOON_S
     while not condition():
         assert time.monotonic() < deadline, "it takes too long"
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def owns_all(known: Map, survivor: ServiceProcess, kind: str) -> Callable[[], bool]:

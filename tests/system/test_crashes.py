@@ -40,9 +40,9 @@ async def start(killed: ServiceProcess | Postgres | Redis) -> None:
         await asyncio.to_thread(killed.wait)
 
 
-async def under_load(stack: Stack, name: str, victims: list[str], seed: int) -> Load:
+async def under_load(stack: Stack, name: str, victims: list[str], seed: int, pause_s: float = 0.02) -> Load:
     """Run a load while the victims are killed one after the other, at random moments. Returns: the finished load."""
-    load = Load(stack.url, name, seed)
+    load = Load(stack.url, name, seed, pause_s=pause_s)
     await load.start()
     moments = random.Random(seed)
     try:
@@ -69,7 +69,7 @@ def judge(load: Load) -> None:
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_a_crash_loses_nothing_acknowledged(own_stack: Stack, name: str, victim: str, seed: int) -> None:
-    judge(asyncio.run(under_load(own_stack, name, [victim] * FEW_KILLS, seed)))
+    judge(asyncio.run(under_load(own_stack, name, [victim] * FEW_KILLS, seed, pause_s=0.06)))
 
 
 @pytest.mark.soak
