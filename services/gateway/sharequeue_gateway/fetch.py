@@ -56,7 +56,7 @@ class PartitionFault(NamedTuple):
 
     @property
     def led_elsewhere(self) -> bool:
-        return isinstance(self.error, NotLeaderOrFollower)
+        return self.error.error is NotLeaderOrFollower.error
 
 
 class Fetcher:

@@ -171,6 +171,8 @@ class RoutedFetch:
                 found = Found()
                 found.results = results
                 return found
+            if found.anything:  # the next fetch asks whoever leads what moved meanwhile
+                found.faults = [fault for fault in found.faults if not fault.led_elsewhere]
             if found.anything or last_look or waiting.failed_acknowledgement or failed_of(results or ()):
                 return found
             if not asked.limits.max_records or not asked.limits.max_bytes:
