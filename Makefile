@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEED ?=
-WORKERS ?= 3
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help install up test check format migrate bench soak mutants compose-test example clean
