@@ -2,8 +2,6 @@
 
 from uuid import UUID
 
-from fastapi import FastAPI
-
 from sharequeue.coordinators import CoordinatorClient, location
 from sharequeue.ownership import Ownership
 from sharequeue.protocol import apis
@@ -11,11 +9,11 @@ from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.internal import FindCoordinatorQuery, FindCoordinatorResponse, ShardsResponse
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey, group_id_fault
-from sharequeue.serving import Call, serve
+from sharequeue.serving import App, Call, serve
 
 
 def serve_ownership(
-    app: FastAPI, ownership: Ownership, kind: str, others: CoordinatorClient, *, cluster_token: str
+    app: App, ownership: Ownership, kind: str, others: CoordinatorClient, *, cluster_token: str
 ) -> None:
     """Add `/v1/shards` and `/v1/coordinators` to a coordinator of this kind; `others` calls those of the other kind."""
 

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from fastapi import FastAPI
 
 from sharequeue import __version__
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages import Problem
 from sharequeue.protocol.types import GROUP_ID, MAX_MEMBER_ID_LENGTH, MAX_NAME_LENGTH, PLAIN_TEXT, TOPIC_NAME
-from sharequeue.serving import Answer, Call, Endpoint, serve
+from sharequeue.serving import Answer, App, Call, Endpoint, serve
 from sharequeue.wire import encode
 
 OPENAPI: Final = Api("openapi", "GET", "/openapi.json", "This document.", tag="Operations")
@@ -35,7 +34,7 @@ _NULLABLE: Final = frozenset({("Record", "key")})
 """The one optional field that is null rather than absent; `value` is any JSON anyway."""
 
 
-def serve_openapi(app: FastAPI, description: str) -> None:
+def serve_openapi(app: App, description: str) -> None:
     """Add both documents, of all calls of `app` that clients may make."""
     endpoints = [getattr(route, "app", None) for route in app.router.routes]
     calls = [endpoint.api for endpoint in endpoints if isinstance(endpoint, Endpoint)]

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 import uvicorn
 import uvloop
-from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.types import ASGIApp
 
@@ -25,7 +24,7 @@ from sharequeue.http_protocol import HttpProtocol
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Empty, Readiness
-from sharequeue.serving import Answer, Call, serve
+from sharequeue.serving import Answer, App, Call, serve
 from sharequeue.wire import encode
 
 log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def serve_operations(app: FastAPI, ready: ReadinessCheck) -> None:
+def serve_operations(app: App, ready: ReadinessCheck) -> None:
     """Add `/livez`, `/readyz` and `/metrics`."""
 
     async def livez(_: Call) -> Empty:

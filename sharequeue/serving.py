@@ -8,9 +8,8 @@ import hmac
 import itertools
 import logging
 import os
-import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -21,7 +20,7 @@ from fastapi import FastAPI
 from prometheus_client import Histogram
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from sharequeue.log import REQUEST, RequestContext, fields
@@ -238,10 +237,6 @@ def _request_too_large(limit: int) -> TooLarge:
     return TooLarge(f"the request is larger than {limit} bytes; send less in one request", limit=limit)
 
 
-_ENCODED_SLASH: Final = re.compile("%2F", re.IGNORECASE)
-_SLASH: Final = "\udc2f"
-"""Stands for an encoded slash while a path is looked up; no UTF-8 has it."""
-
 _request_prefix: Final = f"{os.getpid():x}-{time.time_ns():x}"
 _request_numbers: Final = itertools.count(1)
 
@@ -288,7 +283,7 @@ def problem_answer(error: ApiError, request_id: str) -> Answer:
 
 
 def serve(
-    app: FastAPI,
+    app: "App",
     api: Api,
     handler: Handler,
     *,
@@ -305,58 +300,75 @@ def serve(
         protect: ask the token of this call too, although clients may make it elsewhere.
     """
     limit = INTERNAL_MAX_REQUEST_BYTES if api.internal else max_request_bytes
-    app.router.routes.append(
-        Route(
-            api.path,
-            endpoint=Endpoint(api, handler, limit, cluster_token, protect),
-            methods=[api.method],
-            name=api.operation_id,
-        )
-    )
+    endpoint = Endpoint(api, handler, limit, cluster_token, protect)
+    app.router.routes.append(Route(api.path, endpoint=endpoint, methods=[api.method], name=api.operation_id))
+    app.paths.add(endpoint)
 
 
-class _App(FastAPI):
+class _Paths:
+    """Endpoints by method and path: a tree whose branches are segments of paths, None where any will do."""
+
+    END: Final = "/"  # no segment can be that
+
+    def __init__(self) -> None:
+        self._methods: dict[str, dict[str | None, Any]] = {}
+
+    def add(self, endpoint: Endpoint) -> None:
+        branch = self._methods.setdefault(endpoint.api.method, {})
+        names = []
+        for segment in endpoint.api.path.split("/"):
+            parameter = segment.startswith("{")
+            if parameter:
+                names.append(segment[1:-1])
+            branch = branch.setdefault(None if parameter else segment, {})
+        branch[self.END] = (endpoint, names)
+
+    def find(self, method: str, segments: Iterable[str]) -> tuple[Endpoint, dict[str, str]] | None:
+        """Returns: the endpoint and the parameters in its path."""
+        branch = self._methods.get(method)
+        values = []
+        for segment in segments:
+            if branch is None:
+                return None
+            if segment != self.END and segment in branch:
+                branch = branch[segment]
+            else:
+                branch = branch.get(None) if segment else None
+                values.append(segment)
+        if branch is None or self.END not in branch:
+            return None
+        endpoint, names = branch[self.END]
+        return endpoint, dict(zip(names, values, strict=True))
+
+
+class App(FastAPI):
     """FastAPI, but our endpoints are called straight away.
 
     They read, answer and fail by themselves; the layers around a FastAPI route would cost them a tenth of the CPU of a
     call. Everything else, unknown paths and methods first of all, takes the usual way.
     """
 
+    def __init__(self, title: str, description: str) -> None:
+        super().__init__(title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None)
+        self.paths = _Paths()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            encoded_slash = b"%" in scope["raw_path"] and _keep_encoded_slashes(scope)
-            for route in self.router.routes:
-                if isinstance(route, Route) and isinstance(route.app, Endpoint):
-                    match, values = route.matches(scope)
-                    if match is Match.FULL:
-                        if encoded_slash:
-                            values["path_params"] = _with_slashes(values["path_params"])
-                        scope.update(values)
-                        await route.app(scope, receive, send)
-                        return
-            scope["path"] = scope["path"].replace(_SLASH, "%2F")
+            segments = scope["path"].split("/")
+            if b"%" in scope["raw_path"]:  # a slash that is encoded is part of a name, and parts none
+                segments = [unquote(segment) for segment in scope["raw_path"].decode("ascii").split("/")]
+                scope["path"] = "/".join(segment.replace("/", "%2F") for segment in segments)
+            found = self.paths.find(scope["method"], segments)
+            if found is not None:
+                endpoint, scope["path_params"] = found
+                await endpoint(scope, receive, send)
+                return
         await super().__call__(scope, receive, send)
 
 
-def _keep_encoded_slashes(scope: Scope) -> bool:
-    """Undo that the server decoded `%2F` in the path: it is part of a name, and parts no names.
-
-    Else a group called `a/offsets/t` would be taken for offsets of the group `a`. Returns: whether there is any.
-    """
-    parts = _ENCODED_SLASH.split(scope["raw_path"].decode("ascii"))
-    if len(parts) == 1:
-        return False
-    scope["path"] = _SLASH.join(map(unquote, parts))
-    return True
-
-
-def _with_slashes(parameters: Mapping[str, str]) -> dict[str, str]:
-    return {name: value.replace(_SLASH, "/") for name, value in parameters.items()}
-
-
-def create_app(title: str, description: str) -> FastAPI:
+def create_app(title: str, description: str) -> App:
     """A FastAPI application whose unknown paths and methods answer problem documents too."""
-    app = _App(title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None)
+    app = App(title, description)
     app.router.redirect_slashes = False
     app.add_exception_handler(HTTPException, _no_such_route)
     return app

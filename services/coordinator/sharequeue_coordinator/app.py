@@ -1,6 +1,5 @@
 """The group coordinator's calls. Those that clients make too come through a gateway, with the cluster token."""
 
-from fastapi import FastAPI
 from prometheus_client import Gauge
 
 from sharequeue.finding import serve_ownership
@@ -26,7 +25,7 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
 from sharequeue.service import serve_operations
-from sharequeue.serving import Call, create_app, serve
+from sharequeue.serving import App, Call, create_app, serve
 from sharequeue.share_state_client import ShareStateClient
 from sharequeue_coordinator import group_metrics, groups_store, store
 from sharequeue_coordinator.coordinator import GroupCoordinator
@@ -38,7 +37,7 @@ METADATA_VERSION = Gauge("sharequeue_coordinator_metadata_version", "Version of 
 
 def create_group_coordinator_app(
     coordinator: GroupCoordinator, ownership: Ownership, share_coordinators: ShareStateClient, *, cluster_token: str
-) -> FastAPI:
+) -> App:
     """The application of one group coordinator."""
     app = create_app("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")
     TOPICS.set_function(lambda: coordinator.topic_count)

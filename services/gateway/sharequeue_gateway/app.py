@@ -2,13 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 
-from fastapi import FastAPI
-
 from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
-from sharequeue.serving import create_app, serve
+from sharequeue.serving import App, create_app, serve
 from sharequeue_gateway.activity_api import ActivityApi
 from sharequeue_gateway.audit_api import AuditApi
 from sharequeue_gateway.compaction_api import CompactionApi
@@ -41,10 +39,10 @@ def create_gateway_app(
     *,
     cluster_token: str,
     max_request_bytes: int,
-) -> FastAPI:
+) -> App:
     """The application of one gateway."""
     app = create_app("sharequeue", DESCRIPTION)
-    for api, handler in (  # routes are tried in this order: the busiest first
+    for api, handler in (
         (apis.FETCH_RECORDS, records.fetch_records),
         (apis.ACKNOWLEDGE_RECORDS, records.acknowledge_records),
         (apis.PRODUCE_RECORDS, produce.produce_records),

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import asyncpg
-from fastapi import FastAPI
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.finding import serve_ownership
@@ -29,7 +28,7 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import Readiness
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock, serve_operations
-from sharequeue.serving import Call, create_app, serve
+from sharequeue.serving import App, Call, create_app, serve
 from sharequeue_share_coordinator import shard
 from sharequeue_share_coordinator.coordinator import LOST, Item, ShareCoordinator
 from sharequeue_share_coordinator.export import Export
@@ -102,7 +101,7 @@ def create_share_coordinator_app(
     *,
     cluster_token: str,
     updates_per_snapshot: int,
-) -> FastAPI:
+) -> App:
     """The application of one share coordinator."""
     app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
 
