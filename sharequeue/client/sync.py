@@ -37,13 +37,17 @@ class Face:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._loop.is_closed():
+            return
         try:
             self._run(lambda: self._async.__aexit__(kind, fault, trace))
         finally:
             self._stop()
 
     def close(self) -> None:
-        """Close as the async client does, and end the thread."""
+        """Close as the async client does, and end the thread. Once closed, this does nothing."""
+        if self._loop.is_closed():
+            return
         try:
             self._run(self._async.close)
         finally:

@@ -209,3 +209,6 @@ def test_the_same_without_async(stack: Stack, name: str) -> None:
         assert consumer.poll(NOTHING_MS) == []
     with pytest.raises(IllegalState, match="closed"):
         consumer.poll()
+    consumer.close()
+    with sync.Producer(stack.url) as producer:
+        producer.close()
