@@ -6,7 +6,7 @@ import contextlib
 import math
 import uuid
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -65,11 +65,29 @@ def encode_record(record: NewRecord) -> bytes:
         message.value_base64 = base64.b64encode(value).decode()
     elif value is None:
         message.tombstone = True
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"JSON has no {value}")
+    elif isinstance(value, msgspec.Raw):
+        message.value = value
     else:
-        message.value = value if isinstance(value, msgspec.Raw) else msgspec.Raw(_encode(value))
+        message.value = msgspec.Raw(_json_of(value))
     return _encode(message)
+
+
+def _json_of(value: Any) -> bytes:
+    """Raises: TypeError, ValueError: as `encode_record`."""
+    encoded = _encode(value)
+    if b"null" in encoded:  # msgspec writes that for what JSON has no word for, too
+        for number in _floats(msgspec.to_builtins(value, enc_hook=lambda raw: None)):
+            if not math.isfinite(number):
+                raise ValueError(f"JSON has no {number}")
+    return encoded
+
+
+def _floats(value: Any) -> Iterator[float]:
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _floats(inner)
 
 
 class _Batch:
