@@ -228,6 +228,8 @@ def test_min_bytes_gives_what_there_is_when_the_time_is_over(gateway: Gateway, n
     gateway.produce(name, "small")
     started = time.monotonic()
     assert gateway.acquire(name, name, min_bytes=10_000, max_wait_ms=400) == ["0-0×1"]
+    gateway.produce_batches(name, 2)
+    assert gateway.acquire(name, name, min_bytes=10_000, max_wait_ms=0) == ["1-2×1"]
     assert time.monotonic() - started > 0.39
 
 

@@ -219,13 +219,15 @@ class RecordsApi:
 
     def _asked(self, group_id: str, member_id: str, request: FetchRequest, turn: int | None) -> Asked:
         max_records = _or(request.max_records, DEFAULT_MAX_RECORDS)
+        min_bytes = _or(request.min_bytes, 1)
+        max_wait_ms = min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS)
         limits = FetchLimits(
             max_records=max_records,
             max_bytes=_or(request.max_bytes, DEFAULT_MAX_BYTES),
-            min_bytes=_or(request.min_bytes, 1),
+            min_bytes=min_bytes if max_wait_ms else min(min_bytes, 1),  # without a wait what is there has to do
             batch_size=max(1, _or(request.batch_size, max_records)),
             acquire_mode=request.acquire_mode,
-            deadline_ms=self._clock.now_ms() + min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS),
+            deadline_ms=self._clock.now_ms() + max_wait_ms,
         )
         return Asked(group_id, member_id, limits, turn, request.fetch_id, request.with_records, (), request.atomic)
 
