@@ -1,9 +1,14 @@
 """Membership over HTTP: heartbeats (HB), how share-partitions come to be assigned (GI, AS), how members go."""
 
+import asyncio
 import time
 
 import pytest
 
+from sharequeue.protocol import apis
+from sharequeue.protocol.internal import PartitionState
+from sharequeue.share_state_client import ShareStateClient
+from sharequeue.stack import Stack
 from tests.http.calls import Gateway, Json, good, problem, wait_until
 from tests.http.membership import NO_ASSIGNMENT, Member, describe, settle
 
@@ -87,6 +92,26 @@ def test_as_015_more_members_than_partitions_share_one(gateway: Gateway, name: s
     members = [Member(gateway, name, f"m{number}", name) for number in range(3)]
     settle(*members, partitions=1)
     assert [member.assigned for member in members] == [{name: [0]}] * 3
+
+
+def test_a_fetch_whose_state_is_deleted_while_it_loads_may_try_again(
+    gateway: Gateway, shared_stack: Stack, name: str
+) -> None:
+    """It had been initialised: nothing was fetched too early, and no acknowledgement is meant (42 is told as 121)."""
+    gateway.create_topic(name)
+    Member(gateway, name, "m1", name).beat_until_assigned(**{name: [0]})
+    token = (shared_stack._data_dir / "cluster.token").read_text().strip()
+
+    async def delete_state() -> None:
+        client = ShareStateClient(shared_stack.service("share coordinator").url, cluster_token=token)
+        try:
+            topic_id = gateway.describe_topic(name)["topic_id"]
+            await client.state(apis.DELETE_STATE, name, {topic_id: [PartitionState(partition=0)]})
+        finally:
+            await client.close()
+
+    asyncio.run(delete_state())
+    problem(gateway.try_fetch(name, name), 503, "COORDINATOR_NOT_AVAILABLE", 15)
 
 
 # Refusals

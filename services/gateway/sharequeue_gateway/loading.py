@@ -9,7 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError, InvalidRecordState, NotLeaderOrFollower, error_of
+from sharequeue.protocol.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    InvalidRecordState,
+    NotLeaderOrFollower,
+    error_of,
+)
 from sharequeue.protocol.internal import (
     PartitionState,
     PartitionStateResult,
@@ -115,7 +121,7 @@ class Loader:
                 if key in faults:
                     outcomes.append(faults[key])
                 elif states[key].error_code:
-                    outcomes.append(_read_error(states[key]))
+                    outcomes.append(_read_error(states[key], initialized=initialize))
                 elif restored[key] is None:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
@@ -188,8 +194,10 @@ class Loader:
         return led, loaded.dead_letters
 
 
-def _read_error(state: PartitionStateResult) -> ApiError:
+def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
     if state.error_code == NOT_INITIALIZED:
+        if initialized:
+            return CoordinatorNotAvailable("the group's state was deleted just now; try again in a moment")
         return InvalidRecordState(
             "nothing of this partition was ever fetched by this group: there is nothing to settle"
         )
