@@ -275,7 +275,7 @@ class ShareConsumer:
             except ApiError as error:
                 if error.error in SESSION_LOST:
                     self._fetching.reopen()
-                elif not error.error.retriable:
+                elif not error.error.retriable and error.error not in MISSING_TOPIC:
                     raise
                 fault = error
             now = time.monotonic()

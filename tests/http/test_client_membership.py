@@ -181,6 +181,15 @@ async def test_a_subscription_can_change_and_end(stack: Stack, client: httpx.Cli
 
 
 @in_event_loop
+async def test_a_topic_that_is_not_there_is_waited_for_without_a_session_too(stack: Stack, name: str) -> None:
+    """There it is the fetch's status, not data in its answer."""
+    async with ShareConsumer(stack.url, name, [name], follow_leaders=True) as consumer:
+        assert await consumer.poll(300) == []
+        await produce(stack, name, range(1))
+        assert [record.value for record in await consumer.poll(20_000)] == [0]
+
+
+@in_event_loop
 async def test_what_the_service_refuses_is_raised_by_the_poll(stack: Stack, name: str) -> None:
     async with ShareConsumer(stack.url, name + "\x01") as consumer:
         consumer.subscribe([name])
