@@ -86,6 +86,25 @@ def test_a_poll_through_a_gateway_that_leaves_is_answered(
         cluster.start()
 
 
+def test_a_poll_that_is_passed_on_by_a_gateway_that_leaves_is_to_be_repeated(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
+) -> None:
+    """The leader may hold something for its fetch_id by then: who is told that there is nothing would never ask for it."""
+    leaver, led = leaver_of(cluster, name, topic_id)
+    elsewhere = next(partition for partition in range(PARTITIONS) if partition not in led)
+    wanted = {"topic_partitions": [{"topic": name, "partitions": [elsewhere]}], "member_id": "m", "fetch_id": "1"}
+    with ThreadPoolExecutor(1) as pool:
+        path = f"/v1/share-groups/{name}/fetch"
+        client = clients[cluster.gateways.index(leaver)]
+        poll = pool.submit(client.post, path, json={**wanted, "max_wait_ms": 25_000})
+        cluster.wait_until_waiting()
+        assert_left(leaver, leave(leaver))
+        answer = poll.result(AT_ONCE_S)
+    assert (answer.status_code, answer.json()["code"], answer.json()["definite"]) == (503, "REQUEST_TIMED_OUT", False)
+    produce(clients[0], name, elsewhere, 1)
+    assert places(fetch(clients[0], name, **wanted, max_wait_ms=5000)) == {(elsewhere, 0)}
+
+
 def test_holders_settle_at_once_what_was_held_at_a_gateway_that_left(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
@@ -102,6 +121,35 @@ def test_holders_settle_at_once_what_was_held_at_a_gateway_that_left(
     assert time.monotonic() - since < AT_ONCE_S
     assert_left(leaver, since)
     assert fetch(clients[0], name, topic_partitions=wanted, max_wait_ms=0)["batches"] == []
+
+
+def test_fetches_under_way_leave_no_lock_behind_at_a_gateway_that_leaves(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
+) -> None:
+    """Whatever they acquire is told: else it would wait for the end of a lock that nobody knows of."""
+    leaver, led = leaver_of(cluster, name, topic_id)
+    produce(clients[0], name, led[0], 300)
+    wanted = [{"topic": name, "partitions": led[:1]}]
+    got: list[tuple[int, int]] = []
+
+    def consume(member_id: str) -> None:
+        while True:
+            answer = fetch(
+                clients[0], name, topic_partitions=wanted, member_id=member_id, max_records=1, max_wait_ms=2000
+            )
+            if not answer["batches"]:
+                return
+            got.extend((batch["first_offset"], batch["delivery_count"]) for batch in answer["batches"])
+            acknowledge(clients[0], name, answer)
+
+    with ThreadPoolExecutor(4) as pool:
+        working = [pool.submit(consume, f"m{index}") for index in range(4)]
+        while len(got) < 50:
+            time.sleep(0.001)
+        assert_left(leaver, leave(leaver))
+        for worker in working:
+            worker.result(60)
+    assert sorted(got) == [(offset, 1) for offset in range(300)]
 
 
 def test_acknowledgements_under_way_are_answered_while_a_gateway_leaves(

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import time
 from typing import NamedTuple
 
 import httpx
@@ -13,6 +14,7 @@ from sharequeue.stack import ServiceProcess
 from tests.cluster.calls import make_topic, produce
 from tests.cluster.gateways import GatewayCluster
 
+LOCK_S = 30.0
 SERVED = re.compile(
     r'^sharequeue_http_request_seconds_count\{operation="(?:fetchRecords|acknowledgeRecords)",status="200"\} (\S+)$',
     re.MULTILINE,
@@ -78,8 +80,10 @@ def test_a_consumer_goes_on_when_its_leader_is_gone(led: Led, how: signal.Signal
             first = await values(consumer, 20)
             held = await consumer.poll()  # accepted through whoever leads by then
             led.leader.process.send_signal(how)
+            gone_at = time.monotonic()
             rest = await values(consumer, 100 - len(first) - len(held))
             assert sorted(first + [record.value for record in held] + rest) == list(range(100))
             assert all(record.delivery_count == 1 for record in held)
+            assert time.monotonic() - gone_at < LOCK_S  # nothing waits for the end of a lock that nobody knows of
 
     asyncio.run(run())

@@ -105,7 +105,7 @@ class Fetcher:
     async def finish(self) -> None:
         """Answer every waiting fetch now: the gateway stops."""
         for waiting in {*self._waiting, *self.routed}:
-            waiting.replace()
+            waiting.finish()
 
     async def fetch(
         self,

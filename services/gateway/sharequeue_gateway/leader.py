@@ -274,16 +274,26 @@ class Leader:
         """Write locks to Redis before they are told. Returns: False if they must not be told.
 
         Another gateway leads, then this one unloads; or it cannot be known whether one does. Then this one keeps what it
-        leads: while Redis is away nothing else knows the locks that its holders have.
+        leads: while Redis is away nothing else knows the locks that its holders have. What was let go meanwhile is told
+        all the same: whoever leads next finds the locks in Redis, as it does not look before this one has let go.
         """
         if led.fenced or not self._may_acquire():
             return False
         self._timed[led] = None
         write = lock_writes.taken(led, member_id, ranges, self._clock.now_ms(), fetch)
-        if not await self._lock_timers.write(write):
+        led.writes += 1
+        try:
+            written = await self._lock_timers.write(write)
+        finally:
+            led.write_ended()
+            self.loads.write_ended(led)
+        if not written:
             log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
             self.unload(led)
-        return self._may_acquire() and not led.fenced
+            return False
+        if led.fenced:
+            return self.loads.keeps_locks_of(led) and not self._lock_timers.degraded
+        return self._may_acquire()
 
     def _all_locks(self) -> list[LockWrite]:
         now_ms = self._clock.now_ms()

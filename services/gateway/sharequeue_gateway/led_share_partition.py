@@ -64,7 +64,7 @@ class LedSharePartition:
         self.waiters: dict[Waiter, None] | None = None
         self._quiet: asyncio.Future[None] | None = None
         self.writes = 0
-        """Writes on their way to the share coordinator."""
+        """Writes on their way to the share coordinator, and of locks to Redis."""
         self.lock_entries: dict[tuple[int, int], None] | None = None
         """Lock entries in Redis, by first and last offset."""
 

@@ -248,6 +248,11 @@ class Loads:
             ends_at_ms = max((lock.deadline_ms for lock in led.machine.locks()), default=0)
             self._given_up[led.key] = GivenUp(led, ends_at_ms, asyncio.Event())
 
+    def keeps_locks_of(self, led: LedSharePartition) -> bool:
+        """Whether it is unloaded, and its locks are taken over by whoever loads it next."""
+        given_up = self._given_up.get(led.key)
+        return given_up is not None and given_up.led is led
+
     def tell_locks(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
         """Those of these whose locks the gateway is to take over that asks for them."""
         asked_for = [given_up for key in keys if (given_up := self._given_up.get(key)) is not None]

@@ -166,10 +166,11 @@ class RoutedFetch:
                 results = found.results
                 asked = asked._replace(acknowledgements=())
             found.results = results
-            if waiting.over:
+            if waiting.untold:
                 await self.give_back(asked, found)
                 found = Found()
                 found.results = results
+            if waiting.over:
                 return found
             if found.anything:  # the next fetch asks whoever leads what moved meanwhile
                 found.faults = [fault for fault in found.faults if not fault.led_elsewhere]
@@ -278,6 +279,8 @@ class RoutedFetch:
         finally:
             self._fetcher.elsewhere.discard(waiting)
         if answer is None:
+            if waiting.finished and asked.fetch_id is not None:  # the leader may hold something for it by now
+                raise RequestTimedOut("this gateway stops; repeat the fetch with its fetch_id at another one")
             if request.acknowledgements:
                 late = RequestTimedOut("the fetch ended before its acknowledgements were answered")
                 found.results = [_unknown(late)] * len(request.acknowledgements)

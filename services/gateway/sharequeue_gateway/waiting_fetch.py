@@ -27,6 +27,7 @@ class WaitingFetch:
         "client_gone",
         "ended",
         "failed_acknowledgement",
+        "finished",
         "replaced",
         "woken",
     )
@@ -41,11 +42,17 @@ class WaitingFetch:
         self.client_gone = False
         self.failed_acknowledgement = False
         self.replaced = False
+        self.finished = False
         self.ended = False
 
     @property
     def over(self) -> bool:
         """Whether nothing may be acquired any more."""
+        return self.finished or self.untold
+
+    @property
+    def untold(self) -> bool:
+        """Whether nobody is to be told either what was acquired."""
         return self.client_gone or self.replaced or self.ended
 
     def gone(self) -> bool:
@@ -79,9 +86,9 @@ class WaitingFetch:
     def _settled(self) -> bool:
         return self.over or self.failed_acknowledgement
 
-    def replace(self) -> None:
-        """Answer it now: this gateway stops."""
-        self.replaced = True
+    def finish(self) -> None:
+        """Answer it now, with what it has: this gateway stops."""
+        self.finished = True
         self.wake()
 
     def end(self) -> None:
