@@ -87,3 +87,4 @@ def test_a_consumer_goes_on_when_its_leader_is_gone(led: Led, how: signal.Signal
             assert time.monotonic() - gone_at < LOCK_S  # nothing waits for the end of a lock that nobody knows of
 
     asyncio.run(run())
+    led.leader.process.wait(20)

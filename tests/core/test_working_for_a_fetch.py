@@ -56,7 +56,7 @@ def test_it_is_done() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("how", ["end", "replace", "failed acknowledgement"])
+@pytest.mark.parametrize("how", ["end", "finish", "failed acknowledgement"])
 def test_it_ends_with_the_fetch(how: str) -> None:
     async def test() -> None:
         waiting, work = fetch(), Work()
