@@ -144,7 +144,9 @@ def test_fetches_under_way_leave_no_lock_behind_at_a_gateway_that_leaves(
 
     with ThreadPoolExecutor(4) as pool:
         working = [pool.submit(consume, f"m{index}") for index in range(4)]
+        deadline = time.monotonic() + AT_ONCE_S
         while len(got) < 50:
+            assert time.monotonic() < deadline
             time.sleep(0.001)
         assert_left(leaver, leave(leaver))
         for worker in working:

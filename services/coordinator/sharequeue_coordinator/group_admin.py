@@ -1,9 +1,10 @@
 """Setting a group's state anew: delete it, have it start elsewhere, forget where it stands in a topic.
 
 Only a group that nobody uses: it has no members, and no gateway knows of open share sessions, waiting fetches or live
-locks. `force` ends these first; nobody joins while it lasts. The new state epoch fences whatever an earlier leader still writes; before the answer
-every gateway has unloaded what it led, so that none hands out records by the old state either. Only then is a deletion
-complete: fetches that asked before are ended by then, and what they still ask for is refused. Source: KIP-932.
+locks. `force` ends these first; nobody joins while it lasts. The new state epoch fences whatever an earlier leader
+still writes; before the answer every gateway has unloaded what it led, so that none hands out records by the old state
+either. Only then is a deletion complete: fetches that asked before are ended by then, and what they still ask for is
+refused. Source: KIP-932.
 """
 
 import asyncio

@@ -1,0 +1,82 @@
+"""Which locks may be told of, by what happens while they are written to Redis."""
+
+import asyncio
+import time
+
+import pytest
+from sharequeue_gateway.leader import Leader
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition import AcquiredRange, RestoredLock, SharePartition
+
+from sharequeue.protocol.configs import ShareGroupConfig
+from tests.core.coordinator_wire import CoordinatorWire
+from tests.core.test_loads import KEY, run
+
+ACQUIRED = [AcquiredRange(0, 0, 1, 0)]
+
+
+def led_with_a_lock(leader: Leader) -> LedSharePartition:
+    now_ms = int(time.time() * 1000)
+    loaded = SharePartition.load(
+        ShareGroupConfig(),
+        state_epoch=1,
+        leader_epoch=0,
+        start_offset=0,
+        state_batches=[],
+        locks=[RestoredLock(0, 0, "m", 1, now_ms + 20_000)],
+        now_ms=now_ms,
+    )
+    led = LedSharePartition(KEY, "orders", loaded.share_partition, now_ms)
+    leader._led.add(led)
+    return led
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "written", "told"),
+    [
+        pytest.param("", True, True, id="nothing happens"),
+        pytest.param("", False, False, id="Redis knows a higher leader epoch"),
+        pytest.param("let go", True, True, id="let go: whoever leads next finds them"),
+        pytest.param("let go", False, False, id="let go, and Redis knows a higher leader epoch"),
+        pytest.param("let go, Redis away", True, False, id="let go, and Redis may have missed them"),
+        pytest.param("set anew", True, False, id="the group is set anew"),
+    ],
+)
+def test_locks_are_told_that_whoever_leads_next_knows(meanwhile: str, written: bool, told: bool) -> None:
+    async def work(_: CoordinatorWire, leader: Leader) -> None:
+        led = led_with_a_lock(leader)
+        recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
+        await asyncio.sleep(0)
+        (write,) = leader._lock_timers._gathered
+        letting_go = None
+        if meanwhile.startswith("let go"):
+            letting_go = asyncio.create_task(leader.let_go([KEY]))
+            await asyncio.sleep(0)
+            assert led.fenced
+        if meanwhile == "set anew":
+            leader.unload_group("g", None, end=True)
+        leader._lock_timers.degraded = meanwhile.endswith("Redis away")
+        write.done.set_result(written)
+        assert await recording is told
+        assert led.writes == 0
+        if letting_go is not None:
+            await letting_go
+
+    run(work)
+
+
+def test_whoever_lets_go_waits_for_locks_under_way() -> None:
+    """Else the next leader reads Redis before they are there."""
+
+    async def work(_: CoordinatorWire, leader: Leader) -> None:
+        led = led_with_a_lock(leader)
+        recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
+        await asyncio.sleep(0)
+        letting_go = asyncio.create_task(leader.let_go([KEY]))
+        await asyncio.wait([letting_go], timeout=0.05)
+        assert not letting_go.done()
+        leader._lock_timers._gathered[0].done.set_result(True)
+        assert await recording
+        await letting_go
+
+    run(work)
