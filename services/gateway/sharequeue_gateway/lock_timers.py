@@ -20,6 +20,7 @@ from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import lock_scripts, metrics
 from sharequeue_gateway.lock_scripts import sha1
+from sharequeue_gateway.redis_client import OwnConnection
 from sharequeue_gateway.share_partition import RestoredLock
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ TURNS: Final = 10
 
 DUE_SETS: Final = "sharequeue:due"
 """A set of the names of all due sets that are not empty."""
+
+Commands = Sequence[Sequence[Any]]
 
 LockName = tuple[int, int]
 """First and last offset: parts of a range that others came to hold are locks of their own, beside what is left of it."""
@@ -91,8 +94,7 @@ class LockTimers:
 
     def __init__(self, redis: Redis, clock: Clock, node_id: str, timeout_ms: int) -> None:
         self._redis = redis
-        self._writer = redis.client()
-        """On a connection of its own: taking one from the pool costs as much as a write."""
+        self._writer = OwnConnection(redis)
         self._clock = clock
         self._node_id = node_id
         self._due_set = due_set(node_id)
@@ -171,18 +173,21 @@ class LockTimers:
         await self._guard(self._redis.zrem(self._due_set, _encode(key)))
 
     async def run(self) -> None:
-        """Send gathered writes, one pipeline at a time, for ever."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._gathered:
-                gathered, self._gathered = self._gathered, []
-                answers = await self._guard(self._send([waiting.write for waiting in gathered]))
-                if answers is None:
-                    answers = [1] * len(gathered)
-                for waiting, answer in zip(gathered, answers, strict=True):
-                    if not waiting.done.done():
-                        waiting.done.set_result(answer != 0)
+        """Send gathered writes, one round trip at a time, for ever."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._gathered:
+                    gathered, self._gathered = self._gathered, []
+                    answers = await self._guard(self._send([waiting.write for waiting in gathered]))
+                    if answers is None:
+                        answers = [1] * len(gathered)
+                    for waiting, answer in zip(gathered, answers, strict=True):
+                        if not waiting.done.done():
+                            waiting.done.set_result(answer != 0)
+        finally:
+            await self._writer.close()
 
     async def _send(self, writes: Sequence[LockWrite]) -> list[Any]:
         commands: list[list[Any]] = []
@@ -210,26 +215,26 @@ class LockTimers:
                 place = f"{write.key.topic_id}:{write.key.partition}"
                 commands.append(["HSET", f"sharequeue:fetch:{name}", place, value])
                 commands.append(["PEXPIRE", f"sharequeue:fetch:{name}", ttl_ms])
-        answers = await self._execute(commands, self._writer)
+        answers = await self._with_scripts(self._writer.execute, commands)
         due_ms = (write.next_deadline_ms for write in writes if write.next_deadline_ms is not None)
         self._look_ms = min((self._look_ms, *due_ms))
         return answers[: len(writes)]
 
-    async def _execute(self, commands: Sequence[Sequence[Any]], redis: Redis | None = None) -> list[Any]:
-        """Run commands in one round trip; a Redis that lost the scripts is given them again."""
-        redis = redis or self._redis
+    async def _execute(self, commands: Commands) -> list[Any]:
+        """Run commands in one round trip."""
+        return await self._with_scripts(self._execute_once, commands)
+
+    async def _with_scripts(self, execute: Callable[[Commands], Awaitable[list[Any]]], commands: Commands) -> list[Any]:
+        """A Redis that lost the scripts is given them again."""
         try:
-            return await self._execute_once(redis, commands)
+            return await execute(commands)
         except NoScriptError:
             for script in lock_scripts.ALL:
                 await self._redis.script_load(script)
-            return await self._execute_once(redis, commands)
+            return await execute(commands)
 
-    @staticmethod
-    async def _execute_once(redis: Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        if len(commands) == 1:
-            return [await redis.execute_command(*commands[0])]  # type: ignore[no-untyped-call]
-        pipeline = redis.pipeline(transaction=False)
+    async def _execute_once(self, commands: Commands) -> list[Any]:
+        pipeline = self._redis.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
         answers: list[Any] = await pipeline.execute()

@@ -1,0 +1,60 @@
+"""A connection of its own to Redis: every answer belongs to its command, whatever became of the ones before."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from redis.exceptions import NoScriptError, ResponseError
+from sharequeue_gateway.redis_client import OwnConnection, redis_client
+
+from sharequeue import embedded
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[OwnConnection]:
+    redis = redis_client(url)
+    connection = OwnConnection(redis)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+        await redis.aclose()
+
+
+async def test_commands_are_answered_in_order(redis_url: str) -> None:
+    async with connected(redis_url) as connection:
+        assert await connection.execute([["ECHO", "a"], ["ECHO", b"\0\xff"], ["ECHO", 7]]) == [b"a", b"\0\xff", b"7"]
+        rounds = [connection.execute([["ECHO", number]]) for number in range(20)]
+        assert await asyncio.gather(*rounds) == [[b"%d" % number] for number in range(20)]
+
+
+async def test_a_command_that_fails_takes_no_answer_of_the_next_round(redis_url: str) -> None:
+    async with connected(redis_url) as connection:
+        with pytest.raises(NoScriptError):
+            await connection.execute([["ECHO", "a"], ["EVALSHA", "0" * 40, 0], ["ECHO", "b"], ["NONSENSE"]])
+        assert await connection.execute([["ECHO", "c"]]) == [b"c"]
+        with pytest.raises(ResponseError):
+            await connection.execute([["NONSENSE"]])
+        assert await connection.execute([["ECHO", "d"]]) == [b"d"]
+
+
+async def test_an_answer_that_comes_late_is_nobodys(tmp_path: Path) -> None:
+    server = embedded.Redis(tmp_path)
+    server.start()
+    try:
+        async with connected(server.url) as connection:
+            assert await connection.execute([["ECHO", "a"]]) == [b"a"]
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await connection.execute([["ECHO", "late"], ["ECHO", "later"]])
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            assert await connection.execute([["ECHO", "b"]]) == [b"b"]
+    finally:
+        server.stop()
