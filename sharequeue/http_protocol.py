@@ -1,61 +1,132 @@
-"""HTTP as uvicorn speaks it, tuned: head and body of an answer leave in one write, and so wake the client once."""
+"""HTTP as uvicorn speaks it, but our endpoints are handed requests, and give back answers, whole.
+
+ASGI parts an exchange into messages, which cost more than all else that serving does; whatever is not for our endpoints
+takes that way.
+"""
 
 import asyncio
-from typing import Any
+import logging
+from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from sharequeue.exchange import ClientGone, Headers, too_large
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.serving import problem_answer, request_id_from
+from sharequeue.serving import App, Found, problem_answer, request_id_from, split_path
+
+log = logging.getLogger(__name__)
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class _Joined:
-    """A transport that holds the first write of a pair back for the second; one that stays alone leaves soon."""
+def _head(status: int, headers: Headers, length: int, *, close: bool) -> bytes:
+    """An answer up to its body."""
+    lines = [STATUS_LINE[status]]
+    for name, value in headers:
+        lines += (name, b": ", value, b"\r\n")
+    lines.append(b"content-length: %d\r\n%b\r\n" % (length, b"connection: close\r\n" if close else b""))
+    return b"".join(lines)
 
-    __slots__ = ("_held", "_loop", "_transport")
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held = b""
+class _Exchange:
+    """One exchange on a connection of uvicorn's, which fills the public attributes in as it hears of them."""
 
-    def write(self, data: bytes) -> None:
-        if self._held:
-            held, self._held = self._held, b""
-            self._transport.writelines((held, data))
-        else:
-            self._held = data
-            self._loop.call_soon(self._flush)
+    def __init__(self, protocol: "HttpProtocol", found: Found, path: str, query: bytes, *, keep_alive: bool) -> None:
+        self.found = found
+        self.path = path
+        self.query = query
+        self.headers: Headers = protocol.headers
+        self.client = protocol.client
+        self.body = bytearray()
+        self.more_body = True
+        self.message_event = asyncio.Event()
+        self.disconnected = False
+        self.response_complete = False
+        self.keep_alive = keep_alive
+        self._protocol = protocol
+        self._continue = protocol.expect_100_continue
 
-    def _flush(self) -> None:
-        if self._held:
-            held, self._held = self._held, b""
-            if not self._transport.is_closing():
-                self._transport.write(held)
+    async def read(self, most: int) -> bytes:
+        if self._continue and not self.disconnected:
+            self._protocol.transport.write(CONTINUE)
+        while self.more_body and not self.disconnected and len(self.body) <= most:
+            await self._hear()
+        if self.disconnected:
+            raise ClientGone
+        if len(self.body) > most:
+            raise too_large(most)
+        return bytes(self.body)
 
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
+    async def until_gone(self) -> None:
+        while not self.disconnected and not self.response_complete:
+            await self._hear()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+    def gone(self) -> bool:
+        return self.disconnected
+
+    async def _hear(self) -> None:
+        self._protocol.flow.resume_reading()
+        self.message_event.clear()
+        await self.message_event.wait()
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        protocol = self._protocol
+        if protocol.flow.write_paused and not self.disconnected:
+            await protocol.flow.drain()
+        if self.disconnected:
+            return
+        protocol.transport.writelines((_head(status, headers, len(body), close=not self.keep_alive), body))
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_response_complete()
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's, with two differences: an answer is one write, and bytes that are not HTTP get a problem document."""
+    """uvicorn's, with two differences: our endpoints are served without ASGI, and bytes that are not HTTP get a
+    problem document."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(_Joined(transport, self.loop))  # type: ignore[arg-type]  # it does all that is used
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._paths = self.app.paths if isinstance(self.app, App) else None
+
+    def on_headers_complete(self) -> None:
+        sent, _, query = self.url.partition(b"?")
+        found = None
+        if self._paths is not None and sent.startswith(b"/") and sent.isascii() and b"#" not in self.url:
+            segments, path = split_path(sent.decode())
+            found = self._paths.find(self.parser.get_method().decode(), segments)
+        if found is None:
+            super().on_headers_complete()
+            return
+        before: Any = self.cycle
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        exchange: Any = _Exchange(self, found, path, query, keep_alive=keep_alive)
+        self.cycle = exchange
+        if before is None or before.response_complete:
+            self._start_asgi_task(exchange, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((exchange, self.app))
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if not isinstance(cycle, _Exchange):
+            super()._start_asgi_task(cycle, app)
+            return
+        task = self.loop.create_task(cycle.found.endpoint.serve(cycle, cycle.found.parameters))
+        self.tasks.add(task)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: "asyncio.Task[None]") -> None:
+        self.tasks.discard(task)
+        if task.cancelled() or task.exception() is not None:
+            log.error("an exchange ended without an answer", exc_info=None if task.cancelled() else task.exception())
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         request_id = request_id_from(None)
         answer = problem_answer(InvalidRequest(f"{msg} A header or the framing of the body is malformed."), request_id)
-        headers = (
-            *answer.headers,
-            (b"content-length", b"%d" % len(answer.body)),
-            (b"x-request-id", request_id.encode()),
-            (b"connection", b"close"),
-        )
-        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + lines + b"\r\n" + answer.body)
+        headers = (*answer.headers, (b"x-request-id", request_id.encode()))
+        self.transport.write(_head(400, headers, len(answer.body), close=True) + answer.body)
         self.transport.close()

@@ -9,9 +9,9 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -21,11 +21,12 @@ from prometheus_client import Histogram
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
+from sharequeue.exchange import AsgiExchange, ClientGone, Exchange, too_large
 from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, TooLarge
+from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest
 from sharequeue.protocol.messages import PointedDetail, Problem
 from sharequeue.wire import encode
 
@@ -57,50 +58,28 @@ class Answer:
 class Call:
     """One request as its handler sees it: path parameters, headers, the decoded body or query."""
 
-    __slots__ = ("_receive", "body", "path", "raw", "request", "request_id", "scope")
+    __slots__ = ("exchange", "path", "raw", "request", "request_id")
 
-    def __init__(
-        self, scope: Scope, receive: Receive, path: Mapping[str, str], raw: bytes, request: Any, request_id: str
-    ) -> None:
-        self.scope = scope
+    def __init__(self, exchange: Exchange, path: Mapping[str, str], raw: bytes, request: Any, request_id: str) -> None:
+        self.exchange = exchange
         self.path = path
         self.raw = raw
         self.request = request
         self.request_id = request_id
-        self._receive = receive
 
     def header(self, name: str) -> str | None:
         wanted = name.lower().encode()
-        for header, value in self.scope["headers"]:
+        for header, value in self.exchange.headers:
             if header == wanted:
                 return str(value, "latin-1")
         return None
-
-    async def disconnected(self) -> None:
-        """Return when the client has hung up."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
-    def gone(self) -> bool:
-        """Whether the client has hung up by now, as far as this host has heard."""
-        receiving = self._receive()
-        try:
-            receiving.send(None)  # type: ignore[attr-defined]  # one step: it ends at once if a message is there
-        except StopIteration as ended:
-            return bool(ended.value["type"] == "http.disconnect")
-        receiving.close()  # type: ignore[attr-defined]
-        return False
 
 
 Handler = Callable[[Call], Awaitable[Any]]
 
 
-class _ClientGone(Exception):
-    """The client hung up before its request was read."""
-
-
 class Endpoint:
-    """The ASGI application of one call."""
+    """What answers one call: an ASGI application, and what `serve` makes an answer of with less ado."""
 
     def __init__(
         self, api: Api, handler: Handler, max_request_bytes: int, cluster_token: str | None, protect: bool
@@ -115,17 +94,21 @@ class Endpoint:
         self._seconds: dict[int, Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.serve(AsgiExchange(scope, receive, send), scope["path_params"])
+
+    async def serve(self, exchange: Exchange, path: Mapping[str, str]) -> None:
+        """Answer one request. `path`: the parameters in its path."""
         started = time.perf_counter()
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers: dict[bytes, bytes] = dict(exchange.headers)
         request_id = request_id_from(headers.get(b"x-request-id"))
         traceparent = headers.get(b"traceparent")
         token = REQUEST.set(RequestContext(request_id, traceparent.decode("latin-1") if traceparent else None))
         status = 499
         try:
-            answer = await self._answer(scope, receive, headers, request_id)
+            answer = await self._answer(exchange, path, headers, request_id)
             status = self.api.status if answer.status is None else answer.status
-            await _send(send, status, answer.headers, answer.body, request_id)
-        except _ClientGone:
+            await exchange.answer(status, (*answer.headers, (b"x-request-id", request_id.encode())), answer.body)
+        except ClientGone:
             log.debug("client hung up before its request was whole", extra=fields(operation=self.api.operation_id))
         finally:
             REQUEST.reset(token)
@@ -134,18 +117,20 @@ class Endpoint:
                 seconds = self._seconds[status] = REQUEST_SECONDS.labels(self.api.operation_id, str(status))
             seconds.observe(time.perf_counter() - started)
 
-    async def _answer(self, scope: Scope, receive: Receive, headers: dict[bytes, bytes], request_id: str) -> Answer:
+    async def _answer(
+        self, exchange: Exchange, path: Mapping[str, str], headers: dict[bytes, bytes], request_id: str
+    ) -> Answer:
         try:
             self._authorise(headers)
-            raw = await self._read(receive, headers)
-            request = self._decode(scope, headers, raw)
-            result = await self._handler(Call(scope, receive, scope["path_params"], raw, request, request_id))
+            raw = await self._read(exchange, headers)
+            request = self._decode(exchange.query, headers, raw)
+            result = await self._handler(Call(exchange, path, raw, request, request_id))
             if isinstance(result, Answer):
                 return result
             return Answer(b"") if self.api.status == 204 else Answer(encode(result))
         except ApiError as error:
             return problem_answer(error, request_id)
-        except _ClientGone:
+        except ClientGone:
             raise
         except (Exception, asyncio.CancelledError) as fault:
             task = asyncio.current_task()
@@ -161,39 +146,17 @@ class Endpoint:
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
             raise ClusterAuthorizationFailed("this call is for the services alone and needs the cluster token")
 
-    async def _read(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
-        limit = self._max_request_bytes
+    async def _read(self, exchange: Exchange, headers: dict[bytes, bytes]) -> bytes:
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise InvalidRequest("send the body as it is: no Content-Encoding is understood here", status=415)
         length = headers.get(b"content-length")
-        if length is not None and int(length) > limit:
-            raise _request_too_large(limit)
-        message = await receive()
-        if not message.get("more_body", False):
-            body = self._body(message)
-            if len(body) > limit:
-                raise _request_too_large(limit)
-            return body
-        parts = [self._body(message)]
-        size = len(parts[0])
-        while message.get("more_body", False):
-            message = await receive()
-            parts.append(self._body(message))
-            size += len(parts[-1])
-            if size > limit:
-                raise _request_too_large(limit)
-        return b"".join(parts)
+        if length is not None and int(length) > self._max_request_bytes:
+            raise too_large(self._max_request_bytes)
+        return await exchange.read(self._max_request_bytes)
 
-    @staticmethod
-    def _body(message: Message) -> bytes:
-        if message["type"] == "http.disconnect":
-            raise _ClientGone
-        body: bytes = message.get("body", b"")
-        return body
-
-    def _decode(self, scope: Scope, headers: dict[bytes, bytes], raw: bytes) -> Any:
+    def _decode(self, query: bytes, headers: dict[bytes, bytes], raw: bytes) -> Any:
         if self.api.query_parameters:
-            return _decode_query(self.api.request, scope["query_string"])
+            return _decode_query(self.api.request, query)
         if self._decoder is None:
             return None
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
@@ -233,10 +196,6 @@ def _does_not_fit(fault: str) -> InvalidRequest:
     return InvalidRequest(f"the request does not fit the schema: {fault}", status=422, pointers=[(pointer, detail)])
 
 
-def _request_too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the request is larger than {limit} bytes; send less in one request", limit=limit)
-
-
 _request_prefix: Final = f"{os.getpid():x}-{time.time_ns():x}"
 _request_numbers: Final = itertools.count(1)
 
@@ -246,14 +205,6 @@ def request_id_from(given: bytes | None) -> str:
     if given and len(given) <= 128 and given.isascii() and given.decode().isprintable():
         return given.decode()
     return f"{_request_prefix}-{next(_request_numbers):x}"
-
-
-async def _send(
-    send: Send, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes, request_id: str
-) -> None:
-    all_headers = [*headers, (b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode())]
-    await send({"type": "http.response.start", "status": status, "headers": all_headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def problem_of(error: ApiError, request_id: str) -> Problem:
@@ -305,7 +256,23 @@ def serve(
     app.paths.add(endpoint)
 
 
-class _Paths:
+class Found(NamedTuple):
+    """What answers a request. `parameters`: those in its path."""
+
+    endpoint: Endpoint
+    parameters: dict[str, str]
+
+
+def split_path(path: str) -> tuple[list[str], str]:
+    """The segments of a path as it was sent, decoded, and the path: a slash in a name parts none and stays encoded."""
+    segments = path.split("/")
+    if "%" in path:
+        segments = [unquote(segment) for segment in segments]
+        path = "/".join(segment.replace("/", "%2F") for segment in segments)
+    return segments, path
+
+
+class Paths:
     """Endpoints by method and path: a tree whose branches are segments of paths, None where any will do."""
 
     END: Final = "/"  # no segment can be that
@@ -323,8 +290,7 @@ class _Paths:
             branch = branch.setdefault(None if parameter else segment, {})
         branch[self.END] = (endpoint, names)
 
-    def find(self, method: str, segments: Iterable[str]) -> tuple[Endpoint, dict[str, str]] | None:
-        """Returns: the endpoint and the parameters in its path."""
+    def find(self, method: str, segments: Sequence[str]) -> Found | None:
         branch = self._methods.get(method)
         values = []
         for segment in segments:
@@ -338,7 +304,7 @@ class _Paths:
         if branch is None or self.END not in branch:
             return None
         endpoint, names = branch[self.END]
-        return endpoint, dict(zip(names, values, strict=True))
+        return Found(endpoint, dict(zip(names, values, strict=True)))
 
 
 class App(FastAPI):
@@ -350,18 +316,15 @@ class App(FastAPI):
 
     def __init__(self, title: str, description: str) -> None:
         super().__init__(title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None)
-        self.paths = _Paths()
+        self.paths = Paths()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            segments = scope["path"].split("/")
-            if b"%" in scope["raw_path"]:  # a slash that is encoded is part of a name, and parts none
-                segments = [unquote(segment) for segment in scope["raw_path"].decode("ascii").split("/")]
-                scope["path"] = "/".join(segment.replace("/", "%2F") for segment in segments)
+            segments, scope["path"] = split_path(scope["raw_path"].decode("ascii"))
             found = self.paths.find(scope["method"], segments)
             if found is not None:
-                endpoint, scope["path_params"] = found
-                await endpoint(scope, receive, send)
+                scope["path_params"] = found.parameters
+                await found.endpoint(scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
 

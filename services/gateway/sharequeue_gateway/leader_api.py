@@ -69,7 +69,7 @@ class LeaderApi:
         request: LeaderFetchRequest = call.request
         group_id, member_id = call.path["group"], request.member_id
         partitions, faults = await self._led(group_id, request.topic_partitions)
-        waiting = WaitingFetch(call.disconnected, call.gone)
+        waiting = WaitingFetch(call.exchange.until_gone, call.exchange.gone)
         acquired: list[Acquisition] = []
         results: list[AcknowledgementResult] = []
         acknowledging = None
@@ -146,7 +146,7 @@ class LeaderApi:
         partitions, faults = await self._led(group_id, request.topic_partitions)
         if faults:
             raise faults[0].error
-        waiting = WaitingFetch(call.disconnected, call.gone)
+        waiting = WaitingFetch(call.exchange.until_gone, call.exchange.gone)
         try:
             leds = await self._fetcher.wait(waiting, group_id, partitions, min(request.max_wait_ms, MAX_WAIT_MS) / 1000)
         finally:

@@ -45,7 +45,7 @@ class MembershipApi:
 
     async def heartbeat(self, call: Call) -> Answer:
         client_id = (call.header("client-id") or call.header("user-agent") or "")[:MAX_CLIENT_ID_LENGTH]
-        client = call.scope.get("client")
+        client = call.exchange.client
         headers = {
             CLIENT_ID: quote(client_id.encode("latin-1").decode("utf-8", "replace"), safe=""),
             CLIENT_HOST: client[0] if client else "",

@@ -25,14 +25,14 @@ class ProduceApi:
             call.path["topic"],
             request.records,
             call.raw,
-            call.scope["path"],
+            call.exchange.path,
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
         )
 
     async def produce_raw_record(self, call: Call) -> Answer:
         headers = {}
-        for name, value in call.scope["headers"]:
+        for name, value in call.exchange.headers:
             text = name.decode("latin-1")
             if text.startswith(RECORD_HEADER_PREFIX):
                 headers[text.removeprefix(RECORD_HEADER_PREFIX)] = _utf8(text, value)
@@ -50,7 +50,7 @@ class ProduceApi:
             call.path["topic"],
             [record],
             b"\0".join((call.raw, msgspec.json.encode([record.key, partition, headers]))),
-            call.scope["path"],
+            call.exchange.path,
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
         )

@@ -85,7 +85,7 @@ class RecordsApi:
         if request.share_session_epoch is not None:
             home = self._routing.home_elsewhere(group_id, request.member_id)
             if home is not None:
-                waiting = WaitingFetch(call.disconnected, call.gone)
+                waiting = WaitingFetch(call.exchange.until_gone, call.exchange.gone)
                 try:
                     answer = await waiting.unless_over(self._routing.fetch_in_session(home, group_id, request))
                 finally:
@@ -114,7 +114,7 @@ class RecordsApi:
             acknowledged = await self._acknowledged(request.acknowledgements)
             if acknowledged is not None and self._routed.passes_on(asked, partitions, acknowledged):
                 asked = asked._replace(acknowledgements=request.acknowledgements)
-        waiting = WaitingFetch(call.disconnected, call.gone)
+        waiting = WaitingFetch(call.exchange.until_gone, call.exchange.gone)
         acknowledging = None
         if request.acknowledgements and not asked.acknowledgements:
             acknowledging = waiting.start_acknowledging(self._acknowledge(group_id, member_id, request))

@@ -1,0 +1,144 @@
+"""One connection, several requests: how they may come, and how they are answered."""
+
+import socket
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from typing import BinaryIO, cast
+
+import msgspec
+import pytest
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway
+
+TOO_LARGE = 10 * 1024 * 1024 + 1
+
+
+class Line:
+    """A connection to the gateway that stays open."""
+
+    def __init__(self, stack: Stack) -> None:
+        host, port = stack.url.removeprefix("http://").split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = self.socket.makefile("rb")
+
+    def makefile(self, mode: str) -> BinaryIO:
+        """For HTTPResponse, which would make a file, and lose what that read ahead, for each answer."""
+        return cast(BinaryIO, _Kept(self._received))
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        response = HTTPResponse(cast(socket.socket, self))
+        response.begin()
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+
+    def line(self) -> bytes:
+        return self._received.readline()
+
+    def ended(self) -> bool:
+        return self._received.read() == b""
+
+    def close(self) -> None:
+        self._received.close()
+        self.socket.close()
+
+
+class _Kept:
+    """A file that stays open."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.read = file.read
+        self.readline = file.readline
+        self.readinto = file.readinto  # type: ignore[attr-defined]
+        self.flush = file.flush
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def line(shared_stack: Stack) -> Iterator[Line]:
+    line = Line(shared_stack)
+    yield line
+    line.close()
+
+
+def request(call: str, *headers: str, body: bytes = b"", version: str = "1.1") -> bytes:
+    """A request whose body, if there is one, is JSON."""
+    lines = [f"{call} HTTP/{version}", "Host: test", *headers]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+def record_of(value: int) -> bytes:
+    return b'{"records":[{"value":%d}]}' % value
+
+
+def test_requests_sent_at_once_are_answered_in_order(gateway: Gateway, line: Line, name: str) -> None:
+    """Those that wait among them, those for no endpoint of ours too."""
+    gateway.create_topic(name)
+    fetch = msgspec.json.encode({"topics": [name], "max_wait_ms": 200, "member_id": "m"})
+    produce = f"POST /v1/topics/{name}/records"
+    line.send(
+        request(f"POST /v1/share-groups/{name}/fetch", "X-Request-Id: a", body=fetch)
+        + request("GET /v1/nothing", "X-Request-Id: b")
+        + request(produce, "X-Request-Id: c", body=record_of(1))
+        + request(produce, "X-Request-Id: d", body=record_of(2))
+        + request(f"GET /v1/topics/{name}", "X-Request-Id: e")
+    )
+    answers = [line.answer() for _ in range(5)]
+    assert [status for status, _, _ in answers] == [200, 404, 200, 200, 200]
+    assert [headers["x-request-id"] for _, headers, _ in answers] == ["a", "b", "c", "d", "e"]
+    assert msgspec.json.decode(answers[0][2])["batches"] == []
+    assert [msgspec.json.decode(answers[index][2])["records"][0]["offset"] for index in (2, 3)] == [0, 1]
+
+
+def test_a_request_may_come_in_pieces(gateway: Gateway, line: Line, name: str) -> None:
+    gateway.create_topic(name)
+    whole = request(f"POST /v1/topics/{name}/records", body=record_of(7)) * 2
+    for start in range(0, len(whole), 10):
+        line.send(whole[start : start + 10])
+    assert [line.answer()[0] for _ in range(2)] == [200, 200]
+    assert gateway.log_ends(name) == [2]
+
+
+def test_a_body_may_come_in_chunks(gateway: Gateway, line: Line, name: str) -> None:
+    gateway.create_topic(name)
+    body = msgspec.json.encode({"records": [{"value": "x" * 900_000}]})
+    line.send(
+        request(f"POST /v1/topics/{name}/records", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    )
+    for start in range(0, len(body), 50_000):
+        part = body[start : start + 50_000]
+        line.send(b"%x\r\n%b\r\n" % (len(part), part))
+    line.send(b"0\r\n\r\n")
+    assert line.answer()[0] == 200
+
+
+def test_who_asks_whether_to_go_on_is_told(gateway: Gateway, line: Line, name: str) -> None:
+    gateway.create_topic(name)
+    whole = request(f"POST /v1/topics/{name}/records", "Expect: 100-continue", body=record_of(7))
+    head, body = whole[: -len(record_of(7))], record_of(7)
+    line.send(head)
+    assert (line.line(), line.line()) == (b"HTTP/1.1 100 Continue\r\n", b"\r\n")
+    line.send(body)
+    assert line.answer()[0] == 200
+    line.send(head.replace(b"Content-Length: %d" % len(body), b"Content-Length: %d" % TOO_LARGE))
+    assert line.answer()[0] == 413
+
+
+@pytest.mark.parametrize(
+    "asked", [request("GET /livez", version="1.0"), request("GET /livez", "Connection: close")], ids=["1.0", "close"]
+)
+def test_a_connection_ends_when_its_client_says_so(line: Line, asked: bytes) -> None:
+    line.send(request("GET /livez"))
+    status, headers, _ = line.answer()
+    assert (status, headers.get("connection")) == (200, None)
+    line.send(asked)
+    status, headers, _ = line.answer()
+    assert (status, headers["connection"]) == (200, "close")
+    assert line.ended()
