@@ -170,11 +170,9 @@ class RoutedFetch:
                 await self.give_back(asked, found)
                 found = Found()
                 found.results = results
-            if waiting.over:
-                return found
-            if found.anything:  # the next fetch asks whoever leads what moved meanwhile
+            if found.anything or waiting.over:  # the next fetch asks whoever leads what moved meanwhile
                 found.faults = [fault for fault in found.faults if not fault.led_elsewhere]
-            if found.anything or last_look or waiting.failed_acknowledgement or failed_of(results or ()):
+            if found.anything or waiting.over or last_look or waiting.failed_acknowledgement or failed_of(results or ()):
                 return found
             if not asked.limits.max_records or not asked.limits.max_bytes:
                 return found
