@@ -236,14 +236,14 @@ class Acknowledger:
             records = acknowledgement.last_offset - acknowledgement.first_offset + 1
             if acknowledgement.types and len(acknowledgement.types) > 1:
                 for name in COUNTED.intersection(acknowledgement.types):
-                    metrics.RECORD_ACKNOWLEDGEMENTS.labels(name).inc(acknowledgement.types.count(name))
+                    metrics.RECORD_ACKNOWLEDGEMENTS[name].inc(acknowledgement.types.count(name))
             else:
                 name = acknowledgement.type or (acknowledgement.types or ["gap"])[0]
                 if name in COUNTED:
-                    metrics.RECORD_ACKNOWLEDGEMENTS.labels(name).inc(records)
+                    metrics.RECORD_ACKNOWLEDGEMENTS[name].inc(records)
         for topic, has_failed in topics.items():
             if self._metadata.known_topic(topic) is None:
                 continue  # else anybody could make series without end
-            metrics.SHARE_ACKNOWLEDGES.labels(topic).inc()
+            metrics.SHARE_ACKNOWLEDGES[topic].inc()
             if has_failed:
-                metrics.FAILED_SHARE_ACKNOWLEDGES.labels(topic).inc()
+                metrics.FAILED_SHARE_ACKNOWLEDGES[topic].inc()

@@ -134,7 +134,7 @@ class DeadLetterQueue:
         """Write what is due of one share-partition: many ranges at a time, but each on its own once it failed, so that
         none stops the others."""
         led = ranges[0].led
-        metrics.DEAD_LETTER_WRITES.labels(led.key.group_id).inc(len(ranges))
+        metrics.DEAD_LETTER_WRITES[led.key.group_id].inc(len(ranges))
         try:
             destination = await self._destination(led)
         except Exception as fault:
@@ -160,7 +160,7 @@ class DeadLetterQueue:
             exc_info=unexpected,
             extra=_where(led, detail),
         )
-        metrics.FAILED_DEAD_LETTER_WRITES.labels(led.key.group_id).inc(len(ranges))
+        metrics.FAILED_DEAD_LETTER_WRITES[led.key.group_id].inc(len(ranges))
         now_ms = self._clock.now_ms()
         for pending in ranges:
             if pending in self._pending:
@@ -233,13 +233,13 @@ class DeadLetterQueue:
                 await self._record_log.append_dead_letters(
                     destination.topic_id, partition, fitting, leader_epoch=led.machine.leader_epoch
                 )
-                metrics.DEAD_LETTERS.labels(group_id).inc(len(fitting))
+                metrics.DEAD_LETTERS[group_id].inc(len(fitting))
         if not refused:
             return None
         await self._record_log.park_dead_letters(
             [row._replace(cause=reason) for row in refused], led.machine.leader_epoch
         )
-        metrics.PARKED_DEAD_LETTERS.labels(group_id).inc(len(refused))
+        metrics.PARKED_DEAD_LETTERS[group_id].inc(len(refused))
         return reason
 
     async def _forget_archived(self) -> None:

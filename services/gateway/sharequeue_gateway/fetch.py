@@ -276,7 +276,7 @@ class Fetcher:
                 for first_offset, last_offset, *_ in acquisition.ranges:
                     records = last_offset - first_offset + 1
                     records_left -= records
-                    metrics.IN_FLIGHT_BATCH_RECORDS.labels(led.key.group_id).observe(records)
+                    metrics.IN_FLIGHT_BATCH_RECORDS[led.key.group_id].observe(records)
         return acquired
 
     async def _min_bytes_there(self, taken: Sequence[LedSharePartition], limits: FetchLimits, now_ms: int) -> bool:

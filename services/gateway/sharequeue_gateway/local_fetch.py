@@ -87,8 +87,8 @@ class LocalFetch:
                 acquired = []
         if not waiting.ended:  # else the group may be deleted by now
             seconds = (self._clock.now_ms() - started_ms) / 1000
-            metrics.ACQUIRE_SECONDS.labels(group_id).observe(seconds)
-            metrics.FETCH_RATIO.labels(group_id).observe(100 * len(acquired) / len(partitions))
+            metrics.ACQUIRE_SECONDS[group_id].observe(seconds)
+            metrics.FETCH_RATIO[group_id].observe(100 * len(acquired) / len(partitions))
         return acquired, faults
 
     def _record_locks(self, member_id: str, acquired: Acquisition, fetch_name: str | None) -> Awaitable[bool]:

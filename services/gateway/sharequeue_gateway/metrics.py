@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -15,65 +15,103 @@ if TYPE_CHECKING:
 
 SHARE_PARTITION = ("group", "topic", "partition")
 
-RECORD_ACKNOWLEDGEMENTS = Counter(
-    "sharequeue_record_acknowledgements",
-    "Records acknowledged, by type (RecordAcknowledgementsPerSec); gaps are not counted, failures neither.",
-    ["ack_type"],
+Metric = TypeVar("Metric", Counter, Histogram)
+
+
+class Series(dict[str, Metric]):
+    """The series of a family that has one label, by the label's value. They are kept: `labels` takes longer than `inc`."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family: Metric = family
+
+    def __missing__(self, value: str) -> Metric:
+        series: Metric = self._family.labels(value)
+        self[value] = series
+        return series
+
+    def forget(self, value: str) -> None:
+        """Drop a series, so that series do not pile up."""
+        if self.pop(value, None) is not None:
+            self._family.remove(value)
+
+
+RECORD_ACKNOWLEDGEMENTS = Series(
+    Counter(
+        "sharequeue_record_acknowledgements",
+        "Records acknowledged, by type (RecordAcknowledgementsPerSec); gaps are not counted, failures neither.",
+        ["ack_type"],
+    )
 )
 PARTITION_LOAD_SECONDS = Histogram(
     "sharequeue_partition_load_seconds", "Time to load share-partitions (PartitionLoadTimeMs)."
 )
-FETCH_RATIO = Histogram(
-    "sharequeue_request_topic_partitions_fetch_ratio",
-    "Percent of a fetch's partitions that were acquired from (RequestTopicPartitionsFetchRatio).",
-    ["group"],
-    buckets=(0, 10, 25, 50, 75, 90, 100),
+FETCH_RATIO = Series(
+    Histogram(
+        "sharequeue_request_topic_partitions_fetch_ratio",
+        "Percent of a fetch's partitions that were acquired from (RequestTopicPartitionsFetchRatio).",
+        ["group"],
+        buckets=(0, 10, 25, 50, 75, 90, 100),
+    )
 )
-ACQUIRE_SECONDS = Histogram(
-    "sharequeue_topic_partitions_acquire_seconds",
-    "Time from a fetch's arrival to its acquisition (TopicPartitionsAcquireTimeMs).",
-    ["group"],
+ACQUIRE_SECONDS = Series(
+    Histogram(
+        "sharequeue_topic_partitions_acquire_seconds",
+        "Time from a fetch's arrival to its acquisition (TopicPartitionsAcquireTimeMs).",
+        ["group"],
+    )
 )
 LOCK_TIMEOUTS = Counter(
     "sharequeue_acquisition_lock_timeouts",
     "Records whose acquisition lock ended (AcquisitionLockTimeoutPerSec).",
     SHARE_PARTITION,
 )
-IN_FLIGHT_BATCH_RECORDS = Histogram(
-    "sharequeue_in_flight_batch_message_count",
-    "Records of an acquired batch (InFlightBatchMessageCount).",
-    ["group"],
-    buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
+IN_FLIGHT_BATCH_RECORDS = Series(
+    Histogram(
+        "sharequeue_in_flight_batch_message_count",
+        "Records of an acquired batch (InFlightBatchMessageCount).",
+        ["group"],
+        buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
+    )
 )
-FETCH_LOCK_SECONDS = Histogram(
-    "sharequeue_fetch_lock_seconds",
-    "Time a fetch kept a share-partition for itself (FetchLockTimeMs).",
-    ["group"],
-    buckets=(0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
+FETCH_LOCK_SECONDS = Series(
+    Histogram(
+        "sharequeue_fetch_lock_seconds",
+        "Time a fetch kept a share-partition for itself (FetchLockTimeMs).",
+        ["group"],
+        buckets=(0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
+    )
 )
-FETCH_LOCK_RATIO = Histogram(
-    "sharequeue_fetch_lock_ratio",
-    "Percent of the time since the fetch before that a fetch kept a share-partition for itself (FetchLockRatio).",
-    ["group"],
-    buckets=(0, 1, 5, 10, 25, 50, 75, 90, 100),
+FETCH_LOCK_RATIO = Series(
+    Histogram(
+        "sharequeue_fetch_lock_ratio",
+        "Percent of the time since the fetch before that a fetch kept a share-partition for itself (FetchLockRatio).",
+        ["group"],
+        buckets=(0, 1, 5, 10, 25, 50, 75, 90, 100),
+    )
 )
-SHARE_FETCHES = Counter(
-    "sharequeue_share_fetch_requests", "Fetches, by topic (TotalShareFetchRequestsPerSec).", ["topic"]
+SHARE_FETCHES = Series(
+    Counter("sharequeue_share_fetch_requests", "Fetches, by topic (TotalShareFetchRequestsPerSec).", ["topic"])
 )
-FAILED_SHARE_FETCHES = Counter(
-    "sharequeue_failed_share_fetch_requests",
-    "Fetches of which a partition failed, by topic (FailedShareFetchRequestsPerSec).",
-    ["topic"],
+FAILED_SHARE_FETCHES = Series(
+    Counter(
+        "sharequeue_failed_share_fetch_requests",
+        "Fetches of which a partition failed, by topic (FailedShareFetchRequestsPerSec).",
+        ["topic"],
+    )
 )
-SHARE_ACKNOWLEDGES = Counter(
-    "sharequeue_share_acknowledgement_requests",
-    "Acknowledgements, by topic (TotalShareAcknowledgementRequestsPerSec).",
-    ["topic"],
+SHARE_ACKNOWLEDGES = Series(
+    Counter(
+        "sharequeue_share_acknowledgement_requests",
+        "Acknowledgements, by topic (TotalShareAcknowledgementRequestsPerSec).",
+        ["topic"],
+    )
 )
-FAILED_SHARE_ACKNOWLEDGES = Counter(
-    "sharequeue_failed_share_acknowledgement_requests",
-    "Acknowledgements of which something failed, by topic (FailedShareAcknowledgementRequestsPerSec).",
-    ["topic"],
+FAILED_SHARE_ACKNOWLEDGES = Series(
+    Counter(
+        "sharequeue_failed_share_acknowledgement_requests",
+        "Acknowledgements of which something failed, by topic (FailedShareAcknowledgementRequestsPerSec).",
+        ["topic"],
+    )
 )
 DELAYED_FETCHES_EXPIRED = Counter(
     "sharequeue_delayed_share_fetch_expires",
@@ -88,23 +126,29 @@ SHARE_SESSION_PARTITIONS = Gauge(
 SHARE_SESSION_EVICTIONS = Counter(
     "sharequeue_share_session_evictions", "Share sessions dropped because they were idle (ShareSessionEvictionsPerSec)."
 )
-DEAD_LETTERS = Counter(
-    "sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"]
+DEAD_LETTERS = Series(
+    Counter("sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"])
 )
-DEAD_LETTER_WRITES = Counter(
-    "sharequeue_dead_letter_writes",
-    "Tries to write dead letters (DeadLetterQueueTotalProduceRequestsPerSec).",
-    ["group"],
+DEAD_LETTER_WRITES = Series(
+    Counter(
+        "sharequeue_dead_letter_writes",
+        "Tries to write dead letters (DeadLetterQueueTotalProduceRequestsPerSec).",
+        ["group"],
+    )
 )
-FAILED_DEAD_LETTER_WRITES = Counter(
-    "sharequeue_failed_dead_letter_writes",
-    "Tries to write dead letters that failed (DeadLetterQueueFailedProduceRequestsPerSec).",
-    ["group"],
+FAILED_DEAD_LETTER_WRITES = Series(
+    Counter(
+        "sharequeue_failed_dead_letter_writes",
+        "Tries to write dead letters that failed (DeadLetterQueueFailedProduceRequestsPerSec).",
+        ["group"],
+    )
 )
-PARKED_DEAD_LETTERS = Counter(
-    "sharequeue_parked_dead_letter_records",
-    "Dead letters whose topic refuses them, kept in the parking table.",
-    ["group"],
+PARKED_DEAD_LETTERS = Series(
+    Counter(
+        "sharequeue_parked_dead_letter_records",
+        "Dead letters whose topic refuses them, kept in the parking table.",
+        ["group"],
+    )
 )
 DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
 LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer.")
@@ -159,28 +203,25 @@ def observe_fetch_lock(led: "LedSharePartition", since_s: float) -> None:
     """Note that a fetch had a share-partition for itself from `since_s`, of `time.perf_counter()`, until now."""
     now_s = time.perf_counter()
     locked_s = now_s - since_s
-    FETCH_LOCK_SECONDS.labels(led.key.group_id).observe(locked_s)
+    FETCH_LOCK_SECONDS[led.key.group_id].observe(locked_s)
     if led.fetch_lock_ended_s:
-        FETCH_LOCK_RATIO.labels(led.key.group_id).observe(100 * locked_s / (now_s - led.fetch_lock_ended_s))
+        FETCH_LOCK_RATIO[led.key.group_id].observe(100 * locked_s / (now_s - led.fetch_lock_ended_s))
     led.fetch_lock_ended_s = now_s
 
 
 def forget_share_partition(led: "LedSharePartition") -> None:
     """Drop the series of a share-partition that is no longer led, so that series do not pile up."""
-    _forget((LOCK_TIMEOUTS,), led.key.group_id, led.topic_name, str(led.key.partition))
+    with suppress(KeyError):
+        LOCK_TIMEOUTS.remove(led.key.group_id, led.topic_name, str(led.key.partition))
 
 
 def forget_group(group_id: str) -> None:
     """Drop the series of a group that is deleted."""
-    _forget(OF_GROUP, group_id)
+    for series in OF_GROUP:
+        series.forget(group_id)
 
 
 def forget_topic(name: str) -> None:
     """Drop the series of a topic that is deleted."""
-    _forget(OF_TOPIC, name)
-
-
-def _forget(families: Iterable[Counter | Histogram], *labels: str) -> None:
-    for family in families:
-        with suppress(KeyError):
-            family.remove(*labels)
+    for series in OF_TOPIC:
+        series.forget(name)

@@ -261,9 +261,9 @@ class RecordsApi:
         """Count a fetch for each of its topics. Names of none get no series: those would be there for ever."""
         known = {name for name in {*topics, *failed} if self._metadata.known_topic(name) is not None}
         for name in known:
-            metrics.SHARE_FETCHES.labels(name).inc()
+            metrics.SHARE_FETCHES[name].inc()
         for name in known.intersection(failed):
-            metrics.FAILED_SHARE_FETCHES.labels(name).inc()
+            metrics.FAILED_SHARE_FETCHES[name].inc()
 
     # Acknowledge
 
