@@ -25,16 +25,34 @@ MAX_RETENTION_MS: Final = 7 * DAY_MS
 
 _encode: Final = msgspec.json.Encoder().encode
 _NO_KEY: Final = b',"key":null'
+_VALUE: Final = b',"value":'
 
 
-def record_tail(record: ProduceRecord, timestamp: bytes, index: int) -> bytes:
-    """A record as fetches send it, without its offset: `,"timestamp_ms":…,"key":…,"value":…}`.
+def record_tails(records: Sequence[ProduceRecord], timestamp_ms: int) -> list[bytes]:
+    """Records as fetches send them, without their offsets: `,"timestamp_ms":…,"key":…,"value":…}`.
 
     Args:
-        timestamp: `,"timestamp_ms":<now>`, for a record that brings no timestamp of its own.
-        index: where the record stands in the request, for faults.
+        timestamp_ms: now, for records that bring no timestamp of their own.
     Raises: InvalidRequest (422): not exactly one of value, value_base64 and tombstone; two keys; base64 that is none.
     """
+    timestamp = b',"timestamp_ms":%d' % timestamp_ms
+    before_value = timestamp + _NO_KEY + _VALUE
+    return [
+        before_value + record.value + b"}"
+        if record.value
+        and record.key is None
+        and record.timestamp_ms is None
+        and not record.headers
+        and record.key_base64 is None
+        and record.value_base64 is None
+        and not record.tombstone
+        else _record_tail(record, timestamp, index)
+        for index, record in enumerate(records)
+    ]
+
+
+def _record_tail(record: ProduceRecord, timestamp: bytes, index: int) -> bytes:
+    """One that is more than a value. `index`: where it stands in the request, for faults."""
     value = record.value
     if record.timestamp_ms is not None:
         timestamp = b',"timestamp_ms":%d' % record.timestamp_ms
@@ -48,7 +66,7 @@ def record_tail(record: ProduceRecord, timestamp: bytes, index: int) -> bytes:
     else:
         key = _NO_KEY
     if value and record.value_base64 is None and not record.tombstone:
-        member = b',"value":' + value
+        member = _VALUE + value
     elif not value and record.value_base64 is not None and not record.tombstone:
         _from_base64(record.value_base64, f"/records/{index}/value_base64")
         member = b',"value_base64":"%b"' % record.value_base64.encode()
@@ -105,8 +123,7 @@ class Producer:
         """
         topic = await self._metadata.topic_to_produce(topic_name)
         timestamp_ms = time.time_ns() // 1_000_000
-        timestamp = b',"timestamp_ms":%d' % timestamp_ms
-        tails = [record_tail(record, timestamp, index) for index, record in enumerate(records)]
+        tails = record_tails(records, timestamp_ms)
         self._check_sizes(topic, tails)
         partitions = await self._partitions(topic, records)
         appends, places = _group(topic.topic_id, partitions, tails, records, timestamp_ms)
@@ -210,15 +227,14 @@ def _answer(
 ) -> bytes:
     if places is None:
         base_offset, append = base_offsets[0], appends[0]
-        prefix = b'{"partition":%d,"offset":' % append.partition
-        produced = b"},".join(
-            [prefix + b"%d" % offset for offset in range(base_offset, base_offset + len(append.tails))]
-        )
+        count = len(append.tails)
+        entry = b'{"partition":%d,"offset":%%d},' % append.partition
+        produced = entry * count % tuple(range(base_offset, base_offset + count))
     else:
-        produced = b"},".join(
+        produced = b"".join(
             [
-                b'{"partition":%d,"offset":%d' % (appends[position].partition, base_offsets[position] + number)
+                b'{"partition":%d,"offset":%d},' % (appends[position].partition, base_offsets[position] + number)
                 for position, number in places
             ]
         )
-    return b'{"records":[' + produced + b"}]}"
+    return b'{"records":[%b]}' % produced[:-1]

@@ -135,8 +135,7 @@ class Appender:
                 self._fall_back(waiting)
             return
         try:
-            async with asyncio.timeout(max(try_until - time.monotonic(), LEAST_S)):
-                inserted = await store.append(self._connection, batches)
+            inserted = await store.append(self._connection, batches, max(try_until - time.monotonic(), LEAST_S))
         except asyncpg.UniqueViolationError:
             for waiting, _ in by_id.values():
                 self._fall_back(waiting)

@@ -96,12 +96,29 @@ def columns(batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> list[list[
     ]
 
 
-async def append(connection: Connection, batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> set[UUID]:
-    """Insert batches wherever nobody else appends and the end is where they begin. Returns: append ids inserted."""
+async def append(
+    connection: Connection, batches: Sequence[tuple[str, int, RecordBatch, UUID]], timeout_s: float | None = None
+) -> set[UUID]:
+    """Insert batches wherever nobody else appends and the end is where they begin. Returns: append ids inserted.
+
+    Raises: TimeoutError: it may have happened.
+    """
     if len(batches) == 1:
-        arguments = [column[0] for column in columns(batches)]
-        rows = await connection.fetch(APPEND_ONE, *arguments, lock_key(*batches[0][:2]))
-        return {row[0] for row in rows}
+        ((topic_id, partition, batch, append_id),) = batches
+        inserted = await connection.fetch(
+            APPEND_ONE,
+            topic_id,
+            partition,
+            batch.base_offset,
+            batch.last_offset,
+            batch.max_timestamp_ms,
+            batch.record_count,
+            append_id,
+            batch.stored(),
+            lock_key(topic_id, partition),
+            timeout=timeout_s,
+        )
+        return {append_id} if inserted else set()
     heads: dict[tuple[str, int], int] = {}
     for topic_id, partition, batch, _ in batches:
         heads.setdefault((topic_id, partition), batch.base_offset)
@@ -112,6 +129,7 @@ async def append(connection: Connection, batches: Sequence[tuple[str, int, Recor
         [partition for _, partition in heads],
         list(heads.values()),
         [lock_key(*place) for place in heads],
+        timeout=timeout_s,
     )
     return {row[0] for row in rows}
 
