@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from sharequeue.exchange import ClientGone, Headers, too_large
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.serving import App, Found, problem_answer, request_id_from, split_path
+from sharequeue.serving import App, Found, problem_answer, request_id_from
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,10 @@ def _head(status: int, headers: Headers, length: int, *, close: bool) -> bytes:
 class _Exchange:
     """One exchange on a connection of uvicorn's, which fills the public attributes in as it hears of them."""
 
-    def __init__(self, protocol: "HttpProtocol", found: Found, path: str, query: bytes, *, keep_alive: bool) -> None:
+    def __init__(self, protocol: "HttpProtocol", found: Found, *, keep_alive: bool) -> None:
         self.found = found
-        self.path = path
-        self.query = query
+        self.path = found.path
+        self.query = found.query
         self.headers: Headers = protocol.headers
         self.client = protocol.client
         self.body = bytearray()
@@ -92,17 +92,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._paths = self.app.paths if isinstance(self.app, App) else None
 
     def on_headers_complete(self) -> None:
-        sent, _, query = self.url.partition(b"?")
-        found = None
-        if self._paths is not None and sent.startswith(b"/") and sent.isascii() and b"#" not in self.url:
-            segments, path = split_path(sent.decode())
-            found = self._paths.find(self.parser.get_method().decode(), segments)
+        found = None if self._paths is None else self._paths.find(self.parser.get_method(), self.url)
         if found is None:
             super().on_headers_complete()
             return
         before: Any = self.cycle
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        exchange: Any = _Exchange(self, found, path, query, keep_alive=keep_alive)
+        exchange: Any = _Exchange(self, found, keep_alive=keep_alive)
         self.cycle = exchange
         if before is None or before.response_complete:
             self._start_asgi_task(exchange, self.app)

@@ -135,6 +135,7 @@ async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) 
     listener = socket.create_server((host, port), backlog=4096)
     service = await prepare()
     gc.freeze()  # what is there by now stays: no collection need look at it, not even the one at the end
+    gc.set_threshold(10_000)  # a request makes a thousand objects, and they are no garbage that it takes to find
     gc.enable()
     log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
     try:

@@ -9,8 +9,9 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -257,10 +258,12 @@ def serve(
 
 
 class Found(NamedTuple):
-    """What answers a request. `parameters`: those in its path."""
+    """What answers a request. `path`: decoded; `parameters`: those in it."""
 
     endpoint: Endpoint
-    parameters: dict[str, str]
+    parameters: Mapping[str, str]
+    path: str
+    query: bytes
 
 
 def split_path(path: str) -> tuple[list[str], str]:
@@ -276,9 +279,12 @@ class Paths:
     """Endpoints by method and path: a tree whose branches are segments of paths, None where any will do."""
 
     END: Final = "/"  # no segment can be that
+    MOST_KNOWN: Final = 1024
+    LONGEST_KNOWN: Final = 256
 
     def __init__(self) -> None:
         self._methods: dict[str, dict[str | None, Any]] = {}
+        self._known = lru_cache(self.MOST_KNOWN)(self._find)
 
     def add(self, endpoint: Endpoint) -> None:
         branch = self._methods.setdefault(endpoint.api.method, {})
@@ -290,8 +296,16 @@ class Paths:
             branch = branch.setdefault(None if parameter else segment, {})
         branch[self.END] = (endpoint, names)
 
-    def find(self, method: str, segments: Sequence[str]) -> Found | None:
-        branch = self._methods.get(method)
+    def find(self, method: bytes, target: bytes) -> Found | None:
+        """What answers a request, if that is one of the endpoints. `target`: path and query as they were sent."""
+        return self._known(method, target) if len(target) <= self.LONGEST_KNOWN else self._find(method, target)
+
+    def _find(self, method: bytes, target: bytes) -> Found | None:
+        if not target.startswith(b"/") or not target.isascii() or b"#" in target:
+            return None
+        sent, _, query = target.partition(b"?")
+        segments, path = split_path(sent.decode())
+        branch = self._methods.get(method.decode())
         values = []
         for segment in segments:
             if branch is None:
@@ -304,7 +318,7 @@ class Paths:
         if branch is None or self.END not in branch:
             return None
         endpoint, names = branch[self.END]
-        return Found(endpoint, dict(zip(names, values, strict=True)))
+        return Found(endpoint, dict(zip(names, values, strict=True)), path, query)
 
 
 class App(FastAPI):
@@ -320,8 +334,8 @@ class App(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            segments, scope["path"] = split_path(scope["raw_path"].decode("ascii"))
-            found = self.paths.find(scope["method"], segments)
+            _, scope["path"] = split_path(scope["raw_path"].decode("ascii"))
+            found = self.paths.find(scope["method"].encode(), scope["raw_path"])
             if found is not None:
                 scope["path_params"] = found.parameters
                 await found.endpoint(scope, receive, send)
