@@ -5,12 +5,9 @@ Any instance tells who owns what; that is kept until an owner is elsewhere, does
 
 import asyncio
 import itertools
-import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, Literal
-
-import msgspec
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, Literal, TypeVar
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
@@ -21,7 +18,9 @@ from sharequeue.protocol.internal import (
     ShardsResponse,
 )
 from sharequeue.protocol.shards import shard_of
-from sharequeue.wire import SHORTEST_ATTEMPT_S, Client, encode
+from sharequeue.wire import SHORTEST_ATTEMPT_S, Client, Repeats, decoder_of, encode
+
+T = TypeVar("T")
 
 PATIENCE_S: Final = 0.75
 """Who takes longer to answer may be paused: the others are asked who the owner is, time and again."""
@@ -50,10 +49,11 @@ class CoordinatorClient:
         self._owners: dict[int, ShardOwner] = {}
         self._only_url: str | None = None
         """Where everything is, if it is all at one instance."""
+        self._others = len(set(self._urls)) > 1
+        """Whether there may be an instance to ask beside the one that is asked."""
         self._count = 0
         self._learning: asyncio.Task[None] | None = None
         self._turns = itertools.count()
-        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
     async def close(self) -> None:
         if self._learning is not None:
@@ -117,7 +117,9 @@ class CoordinatorClient:
             if known is None or known.owner_epoch <= owner.owner_epoch:
                 self._owners[owner.shard] = owner
         urls = {owner.url for owner in self._owners.values()}
-        self._only_url = urls.pop() if len(urls) == 1 and len(self._owners) >= self._count else None
+        self._others = len(urls.union(self._urls)) > 1
+        whole = all(shard in self._owners for shard in range(self._count))
+        self._only_url = urls.pop() if len(urls) == 1 and whole else None
 
     def _client(self, url: str) -> Client:
         client = self._clients.get(url)
@@ -161,12 +163,7 @@ class CoordinatorClient:
         body = await self.exchange(
             api, request, key=key, path=path, headers=headers, deadline_s=deadline_s, retry=retry
         )
-        if api.response is None:
-            return None
-        decoder = self._decoders.get(api.operation_id)
-        if decoder is None:
-            decoder = self._decoders[api.operation_id] = msgspec.json.Decoder(api.response)
-        return decoder.decode(body)
+        return None if api.response is None else decoder_of(api.response).decode(body)
 
     async def exchange(
         self,
@@ -183,40 +180,28 @@ class CoordinatorClient:
         deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
         if request is not None and not isinstance(request, bytes) and not api.query_parameters:
             request = encode(request)
-
-        async def attempt() -> bytes:
-            url = await self._url_for(key)
-            asking = self._client(url).exchange(
-                api,
-                request,
-                path=path,
-                headers=headers,
-                deadline_s=max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S),
-                retry=False,
-            )
-            return await self._while_owned(key, url, asking)
-
-        answer: bytes = await self._repeated(api, attempt, deadline, retry=retry)
-        return answer
-
-    async def _repeated(self, api: Api, attempt: Callable[[], Awaitable[Any]], deadline: float, *, retry: bool) -> Any:
-        """Try until the deadline, as `Client` does; before a repeat find out who is to be asked now."""
-        pause_s = 0.05
-        definite = True
+        repeats = None
         while True:
             try:
-                return await attempt()
+                url = self._only_url or await self._url_for(key)
+                left_s = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
+                asking = self._client(url).relay(
+                    api, request, path=path, headers=headers, deadline_s=left_s, retry=False
+                )
+                body, _ = await (self._while_owned(key, url, asking) if self._others else asking)
+                return body
             except ApiError as error:
-                definite = error.definite = definite and error.definite
-                may_repeat = error.error.retriable and (definite or api.idempotent)
-                pause = max(pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
-                last = not retry or not may_repeat or time.monotonic() + pause + SHORTEST_ATTEMPT_S >= deadline
-                if error.problem is None or error.error.kafka_code in MOVED:
-                    await self._learn_before(time.monotonic() + pause if last else deadline)
-                if last or time.monotonic() + pause + SHORTEST_ATTEMPT_S >= deadline:
-                    raise
-                await asyncio.sleep(pause)
-                pause_s = min(pause_s * 2, 0.5)
+                repeats = repeats or Repeats(api, deadline, 0.5)
+                await self._before_repeat(repeats, error, deadline, retry=retry)
+
+    async def _before_repeat(self, repeats: Repeats, error: ApiError, deadline: float, *, retry: bool) -> None:
+        """Find out who is to be asked now, and wait. Raises: ApiError: `error`, if there is no further attempt."""
+        again = repeats.after(error) and retry
+        if error.problem is None or error.error.kafka_code in MOVED:
+            await self._learn_before(deadline if again else time.monotonic() + repeats.pause_s)
+        if not (again and repeats.in_time()):
+            raise error
+        await asyncio.sleep(repeats.pause_s)
 
     async def _learn_before(self, deadline: float) -> None:
         """Ask who owns what, but go on without an answer at the deadline."""
@@ -226,10 +211,8 @@ class CoordinatorClient:
         except (TimeoutError, ApiError):
             return
 
-    async def _while_owned(self, key: str | None, url: str, asking: Coroutine[Any, Any, bytes]) -> bytes:
+    async def _while_owned(self, key: str | None, url: str, asking: Coroutine[Any, Any, T]) -> T:
         """The answer of the instance at `url`, given up once another one owns the key: this one may be paused."""
-        if len(self._known_urls()) == 1:
-            return await asking
         attempt = asyncio.create_task(asking)
         try:
             while True:

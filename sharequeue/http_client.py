@@ -81,7 +81,12 @@ class Connections:
             await self._free.acquire()
         try:
             connection = self._take() or await self._connect(deadline)
-            return await connection.exchange(f"{head}\r\n\r\n".encode(), body, deadline)
+            answer = connection.ask(f"{head}\r\n\r\n".encode(), body, deadline)
+            try:
+                return await answer
+            finally:
+                if not answer.done() or answer.cancelled():  # who asked is gone; an answer may still come
+                    connection.close()
         finally:
             self._free.release()
 
@@ -119,32 +124,33 @@ class _Connection(asyncio.Protocol):
     def __init__(self, idle: list["_Connection"], all_open: set["_Connection"]) -> None:
         self._idle = idle
         self._open = all_open
+        self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._parser: Any = None
         self._answer: asyncio.Future[HttpAnswer] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._headed = False
         self.usable = True
         self.idle_since = 0.0
 
-    async def exchange(self, head: bytes, body: bytes | None, deadline: float) -> HttpAnswer:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[HttpAnswer] = loop.create_future()
-        self._answer = answer
+    def ask(self, head: bytes, body: bytes | None, deadline: float) -> "asyncio.Future[HttpAnswer]":
+        """Make a request. Who does not wait for the answer any more closes the connection."""
+        self._answer = self._loop.create_future()
         self._parser = httptools.HttpResponseParser(self)
-        self._headed = False
+        self._expect_answer()
         if body:
             self._transport.writelines((head, body))
         else:
             self._transport.write(head)
-        timer = loop.call_later(max(deadline - time.monotonic(), 0), self._end, TimeoutError())
-        try:
-            return await answer
-        finally:
-            timer.cancel()
-            if not answer.done() or answer.cancelled():  # who asked is gone; an answer may still come
-                self.close()
+        self._timer = self._loop.call_later(max(deadline - time.monotonic(), 0), self._end, TimeoutError())
+        return self._answer
+
+    def _expect_answer(self) -> None:
+        self._headers = {}
+        self._body = []
+        self._headed = False
 
     def close(self) -> None:
         self.usable = False
@@ -174,6 +180,8 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False
         self._open.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
         if self._answer is None or self._answer.done():
             return
         ends_with_it = "content-length" not in self._headers and "transfer-encoding" not in self._headers
@@ -183,10 +191,6 @@ class _Connection(asyncio.Protocol):
             self._answer.set_exception(ConnectionLost(str(exc) if exc else "it was closed before the answer was whole"))
 
     # httptools.HttpResponseParser
-
-    def on_message_begin(self) -> None:
-        self._headers = {}
-        self._body = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -200,14 +204,17 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:  # only word that the answer is yet to come
-            self._headed = False
+            self._expect_answer()
             return
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if self._answer is None or self._answer.done():
+            self._end(ConnectionLost("it answered what was not asked"))
+            return
+        if self._timer is not None:
+            self._timer.cancel()
         if self.usable and self._parser.should_keep_alive():
             self.idle_since = time.monotonic()
             self._idle.append(self)
         else:
             self.usable = False
             self._transport.abort()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(HttpAnswer(status, self._headers, body))
+        self._answer.set_result(HttpAnswer(status, self._headers, b"".join(self._body)))

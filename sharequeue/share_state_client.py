@@ -26,7 +26,7 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.shards import share_key
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.wire import SHORTEST_ATTEMPT_S
+from sharequeue.wire import SHORTEST_ATTEMPT_S, Repeats
 
 
 class Entry(NamedTuple):
@@ -174,21 +174,26 @@ class ShareStateClient(CoordinatorClient):
         """Have every shard's owner forget the state of a topic. Raises: ApiError: some could not."""
         deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
 
-        async def attempt() -> None:
-            await self.learn()
-            left = set(range(self._count))
-            for url in sorted({owner.url for owner in self._owners.values()}):
-                answer: TopicDeletedResponse = await self._client(url).call(
-                    apis.TOPIC_STATE_DELETED,
-                    TopicDeletedRequest(topic_id=topic_id),
-                    deadline_s=max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S),
-                    retry=False,
-                )
-                left -= set(answer.shards)
-            if left:
-                raise CoordinatorLoadInProgress(f"the shards {sorted(left)} were being handed over")
+        repeats = Repeats(apis.TOPIC_STATE_DELETED, deadline, 0.5)
+        while True:
+            try:
+                return await self._delete_topic_state(topic_id, deadline)
+            except ApiError as error:
+                await self._before_repeat(repeats, error, deadline, retry=True)
 
-        await self._repeated(apis.TOPIC_STATE_DELETED, attempt, deadline, retry=True)
+    async def _delete_topic_state(self, topic_id: str, deadline: float) -> None:
+        await self.learn()
+        left = set(range(self._count))
+        for url in sorted({owner.url for owner in self._owners.values()}):
+            answer: TopicDeletedResponse = await self._client(url).call(
+                apis.TOPIC_STATE_DELETED,
+                TopicDeletedRequest(topic_id=topic_id),
+                deadline_s=max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S),
+                retry=False,
+            )
+            left -= set(answer.shards)
+        if left:
+            raise CoordinatorLoadInProgress(f"the shards {sorted(left)} were being handed over")
 
 
 def _failed(partition: int, error: ApiError) -> PartitionStateResult:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import random
 import time
 from collections.abc import Mapping
@@ -29,6 +30,38 @@ _FROM_BETWEEN: Final = {
 SHORTEST_ATTEMPT_S: Final = 0.05  # with less time left a definite failure would be repeated into a doubtful one
 
 
+@functools.cache
+def decoder_of(message: Any) -> msgspec.json.Decoder[Any]:
+    """The one decoder of a message's type."""
+    return msgspec.json.Decoder(message)
+
+
+class Repeats:
+    """Whether a call that failed is made again, and when: after pauses that grow, until the deadline.
+
+    Again is made what is retriable, if it is definite that it did not happen or the call is idempotent.
+    """
+
+    def __init__(self, api: Api, deadline: float, longest_pause_s: float) -> None:
+        self._api = api
+        self._deadline = deadline
+        self._longest_pause_s = longest_pause_s
+        self._definite = True
+        self._next_pause_s = 0.05
+        self.pause_s = 0.0
+
+    def after(self, error: ApiError) -> bool:
+        """Take note of a failure: none is definite after one that was not. Returns: whether there is another attempt."""
+        self._definite = error.definite = self._definite and error.definite
+        self.pause_s = max(self._next_pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
+        self._next_pause_s = min(self._next_pause_s * 2, self._longest_pause_s)
+        return error.error.retriable and (self._definite or self._api.idempotent) and self.in_time()
+
+    def in_time(self) -> bool:
+        """Whether the pause leaves time for another attempt."""
+        return time.monotonic() + self.pause_s + SHORTEST_ATTEMPT_S < self._deadline
+
+
 class Client:
     """Calls another service, or the gateway: one set of connections, one retry policy.
 
@@ -43,7 +76,6 @@ class Client:
         self._headers = {} if cluster_token is None else {"Authorization": f"Bearer {cluster_token}"}
         self._deadline_s = deadline_s
         self._connections = Connections(self.base_url, connections)
-        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
     async def close(self) -> None:
         self._connections.close()
@@ -68,12 +100,7 @@ class Client:
         Raises: ApiError: the other side's problem; RequestTimedOut (not definite): no answer before the deadline.
         """
         body, _ = await self.relay(api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry)
-        if api.response is None:
-            return None
-        decoder = self._decoders.get(api.operation_id)
-        if decoder is None:
-            decoder = self._decoders[api.operation_id] = msgspec.json.Decoder(api.response)
-        return decoder.decode(body)
+        return None if api.response is None else decoder_of(api.response).decode(body)
 
     async def exchange(
         self,
@@ -100,7 +127,6 @@ class Client:
         retry: bool = True,
     ) -> tuple[bytes, Mapping[str, str]]:
         """As `exchange`, but with the answer's headers, for who passes it on."""
-        deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
         target = path_of(api, **path) if path else api.path
         if api.query_parameters and request is not None:
             query = {name: str(value) for name, value in msgspec.to_builtins(request).items() if value is not None}
@@ -110,39 +136,40 @@ class Client:
         all_headers = {**self._headers, **_context_headers(), **(headers or {})}
         if body is not None and "Content-Type" not in all_headers:
             all_headers["Content-Type"] = "application/json"
-        pause_s = 0.05
-        definite = True
+        deadline = time.monotonic() + max(self._deadline_s if deadline_s is None else deadline_s, 0.001)
+        repeats = None
         while True:
             try:
-                return await self._attempt(api, target, body, all_headers, deadline)
-            except ApiError as error:
-                definite = error.definite = definite and error.definite
-                may_repeat = error.error.retriable and (definite or api.idempotent)
-                pause = max(pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
-                if not retry or not may_repeat or time.monotonic() + pause + SHORTEST_ATTEMPT_S >= deadline:
-                    raise
-                await asyncio.sleep(pause)
-                pause_s = min(pause_s * 2, 1.0)
+                status, answer_headers, answer = await self._connections.request(
+                    api.method, target, all_headers, body, deadline
+                )
+            except (CannotConnect, ConnectionLost, TimeoutError) as fault:
+                error = self._unanswered(api, fault)
+            else:
+                if status < 400 and (answer or api.response is None):
+                    return answer, answer_headers
+                error = self._refused(api, status, answer_headers, answer)
+            if repeats is None:
+                repeats = Repeats(api, deadline, 1.0)
+            if not (repeats.after(error) and retry):
+                raise error
+            await asyncio.sleep(repeats.pause_s)
 
-    async def _attempt(
-        self, api: Api, target: str, body: bytes | None, headers: dict[str, str], deadline: float
-    ) -> tuple[bytes, Mapping[str, str]]:
-        deadline = max(deadline, time.monotonic() + 0.001)
-        try:
-            status, answer_headers, answer = await self._connections.request(
-                api.method, target, headers, body, deadline
-            )
-        except CannotConnect as fault:
-            raise CoordinatorNotAvailable(f"cannot reach {self.base_url}: {fault}") from fault
-        except TimeoutError as fault:
-            raise RequestTimedOut(f"{self.base_url} did not answer {api.operation_id} in time") from fault
-        except ConnectionLost as fault:
-            raise RequestTimedOut(f"the connection to {self.base_url} was lost: {fault}") from fault
+    def _unanswered(self, api: Api, fault: Exception) -> ApiError:
+        error: ApiError
+        if isinstance(fault, CannotConnect):
+            error = CoordinatorNotAvailable(f"cannot reach {self.base_url}: {fault}")
+        elif isinstance(fault, ConnectionLost):
+            error = RequestTimedOut(f"the connection to {self.base_url} was lost: {fault}")
+        else:
+            error = RequestTimedOut(f"{self.base_url} did not answer {api.operation_id} in time")
+        error.__cause__ = fault
+        return error
+
+    def _refused(self, api: Api, status: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
         if status < 400:
-            if api.response is not None and not answer:
-                raise ApiError(f"{self.base_url} answered {api.operation_id} with nothing", status=502)
-            return answer, answer_headers
-        raise _error_of(answer, status, answer_headers.get("retry-after"))
+            return ApiError(f"{self.base_url} answered {api.operation_id} with nothing", status=502)
+        return _error_of(answer, status, headers.get("retry-after"))
 
 
 def _context_headers() -> dict[str, str]:

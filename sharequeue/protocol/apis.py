@@ -1,5 +1,6 @@
 """Every call of the services, one row each: the row serves the server, the client, OpenAPI and the tests."""
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -697,4 +698,9 @@ ACKNOWLEDGE_IN_SESSION = Api(
 
 def path_of(api: Api, **parameters: Any) -> str:
     """The path with its parameters filled in, percent-encoded."""
-    return api.path.format(**{name: quote(str(value), safe="") for name, value in parameters.items()})
+    return api.path.format(**{name: _segment(str(value)) for name, value in parameters.items()})
+
+
+@functools.lru_cache(1024)
+def _segment(text: str) -> str:
+    return quote(text, safe="")
