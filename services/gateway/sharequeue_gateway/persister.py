@@ -5,9 +5,10 @@ Every outcome is told: durable, refused with its error, or not known. Source: KI
 """
 
 import asyncio
+import contextvars
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from sharequeue.log import fields
@@ -81,7 +82,9 @@ class Persister:
         self._gathered: list[Pending] = []
         self._busy: set[str] = set()
         self._on_their_way: set[SharePartitionKey] = set()
-        self._wake = asyncio.Event()
+        self._sending: asyncio.TaskGroup | None = None
+        self._context = contextvars.Context()
+        """Of no request: what is sent is of many."""
         self._retries: set[asyncio.TimerHandle] = set()
         self.on_outcome = on_outcome
 
@@ -93,42 +96,49 @@ class Persister:
 
     def _gather(self, pending: Pending) -> None:
         self._gathered.append(pending)
-        self._wake.set()
+        self._start_sending((pending,))
 
     async def run(self) -> None:
         """Send what was gathered, for ever."""
         async with asyncio.TaskGroup() as tasks:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                for url, gathered in self._next().items():
-                    self._busy.add(url)
-                    self._on_their_way.update(pending.led.key for pending in gathered)
-                    tasks.create_task(self._send_to(url, gathered))
+            self._sending = tasks
+            try:
+                self._start_sending(self._gathered)
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._sending = None
 
-    def _next(self) -> dict[str, list[Pending]]:
-        """What can go now, by share coordinator; writes of a share-partition never pass each other."""
-        ready: dict[str, list[Pending]] = {}
+    def _start_sending(self, waiting: Iterable[Pending]) -> None:
+        """Send these, and all that waits for the same share coordinators by then, but where a request is under way."""
+        if self._sending is None:
+            return
+        for pending in waiting:
+            url = self._share_coordinator.owner_url(pending.led.key)
+            if url not in self._busy and pending.led.key not in self._on_their_way:
+                self._busy.add(url)
+                self._sending.create_task(self._send_to(url), context=self._context)
+
+    async def _send_to(self, url: str) -> None:
+        gathered = self._next(url)
+        keys = [pending.led.key for pending in gathered]
+        self._on_their_way.update(keys)
+        if gathered:  # else another has become the owner
+            await self._send(gathered)
+        self._busy.discard(url)
+        self._on_their_way.difference_update(keys)
+        self._start_sending(self._gathered)
+
+    def _next(self, url: str) -> list[Pending]:
+        """What can go to a share coordinator now; writes of a share-partition never pass each other."""
+        ready: list[Pending] = []
         left: list[Pending] = []
         for pending in self._gathered:
-            url = self._share_coordinator.owner_url(pending.led.key)
-            waits = url in self._busy or pending.led.key in self._on_their_way
-            (left if waits else ready.setdefault(url, [])).append(pending)
-        for url, gathered in ready.items():
-            count = _within(gathered, MOST_BYTES)
-            ready[url], rest = gathered[:count], gathered[count:]
-            left += rest
-        self._gathered = left
-        return ready
-
-    async def _send_to(self, url: str, gathered: list[Pending]) -> None:
-        try:
-            await self._send(gathered)
-        finally:
-            self._busy.discard(url)
-            self._on_their_way.difference_update(pending.led.key for pending in gathered)
-            if self._gathered:
-                self._wake.set()
+            key = pending.led.key
+            goes = key not in self._on_their_way and self._share_coordinator.owner_url(key) == url
+            (ready if goes else left).append(pending)
+        count = _within(ready, MOST_BYTES)
+        self._gathered = ready[count:] + left
+        return ready[:count]
 
     async def _send(self, gathered: list[Pending]) -> None:
         by_led: dict[LedSharePartition, list[Pending]] = {}  # a retry of one that leads no more keeps its own epochs
