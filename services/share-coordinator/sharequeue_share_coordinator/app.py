@@ -1,7 +1,9 @@
 """The share coordinator's calls: the five state RPCs, batched writes, deletion of topics. Source: KIP-932."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
 
 import asyncpg
 
@@ -13,6 +15,7 @@ from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.internal import (
     DescribeTopicsRequest,
     DescribeTopicsResponse,
+    GroupState,
     GroupStateResult,
     PartitionState,
     PartitionStateResult,
@@ -36,7 +39,11 @@ from sharequeue_share_coordinator.shard import Decision, KeyState
 
 GROWTH_PAUSE_S = 1.0
 
-Rule = Callable[[KeyState | None, PartitionState, Decision | None], Decision]
+
+class Rule(Protocol):
+    """Decides a request about a share-partition, given its state and what is wrong with the topic."""
+
+    def __call__(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision: ...
 
 
 class Topics:
@@ -57,17 +64,16 @@ class Topics:
     async def learn(self, topics: Sequence[TopicState]) -> str | None:
         """Ask for what is not known of these topics. Returns: why that could not be, or None."""
         unknown: dict[str, int] = {}
-        now = time.monotonic()
         for topic in topics:
             if topic.topic_id is None or not topic.partitions:
                 continue
             known = self._partitions.get(topic.topic_id)
-            highest = max(partition.partition for partition in topic.partitions)
-            grown = known is not None and 0 < known <= highest and now >= self._ask_again.get(topic.topic_id, 0)
-            if known is None or grown:
+            highest = max([partition.partition for partition in topic.partitions])
+            if known is None or (0 < known <= highest and self._may_have_grown(topic.topic_id)):
                 unknown[topic.topic_id] = highest
         if not unknown:
             return None
+        asked_at = time.monotonic()
         try:
             response: DescribeTopicsResponse = await self._coordinator.call(
                 apis.DESCRIBE_TOPICS, DescribeTopicsRequest(topic_ids=list(unknown)), deadline_s=5
@@ -79,8 +85,11 @@ class Topics:
             if topic_id in found and self._partitions.get(topic_id) != 0:  # it may have been deleted meanwhile
                 self._partitions[topic_id] = found[topic_id]
                 if found[topic_id] <= highest:
-                    self._ask_again[topic_id] = now + GROWTH_PAUSE_S
+                    self._ask_again[topic_id] = asked_at + GROWTH_PAUSE_S
         return None
+
+    def _may_have_grown(self, topic_id: str) -> bool:
+        return time.monotonic() >= self._ask_again.get(topic_id, 0)
 
     def fault(self, topic_id: str, partition: int, unreachable: str | None) -> Decision | None:
         known = self._partitions.get(topic_id)
@@ -106,31 +115,32 @@ def create_share_coordinator_app(
     app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
 
     async def run(
-        groups: Mapping[str, Sequence[TopicState]], rule: Rule, **epochs: bool
+        groups: Sequence[GroupState | ShareStateRequest],
+        rule: Rule,
+        *,
+        leader_epoch: bool = False,
+        state_epoch: bool = False,
+        creates: bool = False,
     ) -> list[list[TopicStateResult]]:
         """Decide every share-partition of the groups with one commit; each can fail on its own."""
-        asked = [topic for states in groups.values() for topic in states]
-        unreachable = await topics.learn(asked)
+        unreachable = await topics.learn([topic for group in groups for topic in group.topics])
         items: list[Item] = []
         answers: list[list[tuple[str | None, list[PartitionStateResult | None]]]] = []
-        creates = epochs.pop("creates", False)
-        for group_id, states in groups.items():
+        for group in groups:
             answer = []
-            for topic in states:
+            for topic in group.topics:
                 results: list[PartitionStateResult | None] = []
                 for request in topic.partitions:
                     refused = shard.form_fault(
-                        topic.topic_id,
-                        request,
-                        leader_epoch=epochs.get("leader_epoch", False),
-                        state_epoch=epochs.get("state_epoch", False),
+                        topic.topic_id, request, leader_epoch=leader_epoch, state_epoch=state_epoch
                     )
                     if refused is not None or topic.topic_id is None:
                         results.append(refused.result if refused else None)
                         continue
-                    key = SharePartitionKey(group_id, topic.topic_id, request.partition)
+                    key = SharePartitionKey(group.group_id, topic.topic_id, request.partition)
                     topic_fault = topics.fault(topic.topic_id, request.partition, unreachable)
-                    items.append(Item(key, _bind(rule, request, topic_fault), creates and topic_fault is None))
+                    decide = partial(rule, request=request, topic=topic_fault)
+                    items.append(Item(key, decide, creates and topic_fault is None))
                     results.append(None)
                 answer.append((topic.topic_id, results))
             answers.append(answer)
@@ -154,7 +164,7 @@ def create_share_coordinator_app(
         empty_partitions = any(not topic.partitions for topic in request.topics) and not flags.get("creates", False)
         if not request.group_id or not request.topics or empty_partitions:
             return ShareStateResponse(results=[])
-        (results,) = await run({request.group_id: request.topics}, rule, **flags)
+        (results,) = await run([request], rule, **flags)
         return ShareStateResponse(results=results)
 
     def write_rule(state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
@@ -177,16 +187,13 @@ def create_share_coordinator_app(
 
     async def write_batch(call: Call) -> WriteBatchResponse:
         request: WriteBatchRequest = call.request
-        results: list[GroupStateResult] = []
-        merged: dict[str, list[TopicState]] = {}
-        for group in request.groups:
-            merged.setdefault(group.group_id, []).extend(group.topics)
-        answered = await run(merged, write_rule, leader_epoch=True, state_epoch=True)
-        by_group = {group_id: iter(answer) for group_id, answer in zip(merged, answered, strict=True)}
-        for group in request.groups:
-            answer = [next(by_group[group.group_id]) for _ in group.topics]
-            results.append(GroupStateResult(group_id=group.group_id, results=answer))
-        return WriteBatchResponse(groups=results)
+        answers = await run(request.groups, write_rule, leader_epoch=True, state_epoch=True)
+        return WriteBatchResponse(
+            groups=[
+                GroupStateResult(group_id=group.group_id, results=results)
+                for group, results in zip(request.groups, answers, strict=True)
+            ]
+        )
 
     async def delete(call: Call) -> ShareStateResponse:
         return await of_group(call, shard.delete)
@@ -231,7 +238,3 @@ def create_share_coordinator_app(
     serve_ownership(app, ownership, "share", group_coordinators, cluster_token=cluster_token)
     serve_operations(app, ready)
     return app
-
-
-def _bind(rule: Rule, request: PartitionState, topic: Decision | None) -> Callable[[KeyState | None], Decision]:
-    return lambda state: rule(state, request, topic)

@@ -91,7 +91,7 @@ class ShareCoordinator:
         self._max_cached = max_cached
         self._entries: OrderedDict[SharePartitionKey, _Entry] = OrderedDict()
         self._gathered: list[Work] = []
-        self._wake = asyncio.Event()
+        self._wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection: Any = None
         self._maintenance: Any = None
         self._superseded: set[int] = set()
@@ -135,14 +135,15 @@ class ShareCoordinator:
         """Decide and commit with the next gather. The future ends with the results, in order."""
         done: asyncio.Future[list[PartitionStateResult]] = asyncio.get_running_loop().create_future()
         self._gathered.append(Work(items, done))
-        self._wake.set()
+        if not self._wake.done():
+            self._wake.set_result(None)
         return done
 
     async def run(self) -> None:
         """Commit what was gathered, for ever."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._wake
+            self._wake = asyncio.get_running_loop().create_future()
             if self._stateless:
                 await self._remove_keys()
             while self._gathered:
@@ -172,7 +173,7 @@ class ShareCoordinator:
             results = []
             for key, decide, _ in work.items:
                 entry = damaged.get(key) or self._entries.get(key)
-                owned = served.get(self._shard(key))
+                owned = served.get(self._shard(key) if entry is None else entry.shard)
                 if entry is None or not isinstance(owned, int):
                     results.append(shard.refused(key.partition, owned))
                     continue
@@ -274,20 +275,21 @@ class ShareCoordinator:
 
         Returns: those whose rows cannot be read. They are not kept: somebody may mend the rows.
         """
-        served = self._served(gathered)
-        items = [item for work in gathered for item in work.items if isinstance(served[self._shard(item.key)], int)]
-        missing = {item.key for item in items if item.key not in self._entries}
-        wanted = {
-            item.key
-            for item in items
-            if item.creates and (item.key in missing or self._entries[item.key].key_id is None)
-        }
-        to_load = sorted(missing | wanted)
-        if not to_load:
+        unknown: dict[SharePartitionKey, bool] = {}
+        for work in gathered:
+            for key, _, creates in work.items:
+                entry = self._entries.get(key)
+                make = creates and (entry is None or entry.key_id is None)
+                if entry is None or make:
+                    unknown[key] = make or unknown.get(key, False)
+        if not unknown:
             return {}
+        served = self._served(gathered)
+        to_load = sorted(key for key in unknown if isinstance(served[self._shard(key)], int))
+        wanted = [key for key in to_load if unknown[key]]
         if wanted:
-            await store.make_keys(self._connection, sorted(wanted))
-        loaded = await store.load(self._connection, to_load)
+            await store.make_keys(self._connection, wanted)
+        loaded = await store.load(self._connection, to_load) if to_load else {}
         damaged: dict[SharePartitionKey, _Entry] = {}
         for key in to_load:
             found = loaded.get(key)
@@ -369,7 +371,7 @@ class ShareCoordinator:
     def _leave(self, stateless: Mapping[SharePartitionKey, int]) -> None:
         if stateless:
             self._stateless.update(stateless)
-            self._wake.set()
+            self.submit([])
 
     async def _remove_keys(self) -> None:
         """Remove keys without rows, as far as they are ours. Who writes to one afterwards finds it missing, as never made."""
