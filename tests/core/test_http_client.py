@@ -164,6 +164,19 @@ def test_what_is_late_is_not_taken_for_the_next_answer() -> None:
     run(work)
 
 
+def test_an_answer_too_many_ends_the_connection() -> None:
+    async def work(server: Server, url: str) -> None:
+        server.answer = lambda number: OK + OK if number == 1 else OK
+        connections = Connections(url, 2)
+        await get(connections)
+        answers = await asyncio.gather(get(connections), get(connections))
+        assert [answer.body for answer in answers] == [b"ok", b"ok"]
+        assert server.connections == 3
+        connections.close()
+
+    run(work)
+
+
 def test_a_connection_the_other_side_closed_is_not_used_again() -> None:
     async def work(server: Server, url: str) -> None:
         server.answer = lambda number: [OK, None] if number == 1 else OK

@@ -41,14 +41,12 @@ LOST: Final = (
     asyncpg.InternalClientError,  # asyncpg's own confusion when the server ends a connection as it is taken into use
 )
 
-Decide = Callable[[KeyState | None], Decision]
-
 
 class Item(NamedTuple):
     """One share-partition of a request: how to decide it, given its state. `creates`: it may make the key."""
 
     key: SharePartitionKey
-    decide: Decide
+    decide: Callable[[KeyState | None], Decision]
     creates: bool
 
 
@@ -192,8 +190,10 @@ class ShareCoordinator:
                     epochs[entry.shard] = owned
                 results.append(result)
             answers.append(results)
+        started = time.perf_counter()
         if rows and not await self._append(gathered, epochs, rows, list(tentative)):
             return
+        seconds = time.perf_counter() - started
         for key, state in tentative.items():
             if key in self._entries:  # or its shard is gone: what was committed is the next owner's; or it was damaged
                 self._entries[key].state = state
@@ -202,6 +202,8 @@ class ShareCoordinator:
         for work, results in zip(gathered, answers, strict=True):
             if not work.done.done():
                 work.done.set_result(results)
+        if rows:
+            asyncio.get_running_loop().call_soon(metrics.committed, seconds, len(rows))  # once the answers are sent
 
     def _served(self, gathered: Sequence[Work]) -> dict[int, int | ApiError]:
         """The epoch to serve each shard under, or why it is not served."""
@@ -223,7 +225,6 @@ class ShareCoordinator:
         rows: Sequence[tuple[int, Row]],
         keys: Sequence[SharePartitionKey],
     ) -> bool:
-        started = time.perf_counter()
         try:
             held = await store.append(self._connection, dict(sorted(epochs.items())), rows)
         except (*LOST, asyncpg.QueryCanceledError) as fault:
@@ -239,9 +240,6 @@ class ShareCoordinator:
             self._ownership.look_again()
             self._answer(gathered, 16, "another share coordinator took over")
             return False
-        metrics.WRITE_SECONDS.observe(time.perf_counter() - started)
-        metrics.COMMIT_ROWS.observe(len(rows))
-        metrics.WRITES.inc(len(rows))
         return True
 
     async def _refuse(self, gathered: Sequence[Work], fault: asyncpg.PostgresError) -> None:
