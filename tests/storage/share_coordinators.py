@@ -7,8 +7,8 @@ from typing import Any
 
 import asyncpg
 from sharequeue_share_coordinator import shard
-from sharequeue_share_coordinator.coordinator import Decide, Item, ShareCoordinator
-from sharequeue_share_coordinator.shard import KeyState
+from sharequeue_share_coordinator.coordinator import Item, ShareCoordinator
+from sharequeue_share_coordinator.shard import Decide, KeyState
 
 from sharequeue.ownership import Ownership
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult

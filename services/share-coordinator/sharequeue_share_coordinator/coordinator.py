@@ -23,7 +23,7 @@ from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_share_coordinator import metrics, shard, store
-from sharequeue_share_coordinator.shard import Decision, KeyState, Row
+from sharequeue_share_coordinator.shard import Decide, Decision, KeyState, Row
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Item(NamedTuple):
     """One share-partition of a request: how to decide it, given its state. `creates`: it may make the key."""
 
     key: SharePartitionKey
-    decide: Callable[[KeyState | None], Decision]
+    decide: Decide
     creates: bool
 
 

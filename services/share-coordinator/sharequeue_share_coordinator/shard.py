@@ -3,6 +3,7 @@
 The same replay rebuilds the state from the rows. Source: Kafka ShareCoordinatorShard.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
@@ -66,6 +67,10 @@ class Decision(NamedTuple):
 
     result: PartitionStateResult
     row: Row | None = None
+
+
+Decide = Callable[[KeyState | None], Decision]
+"""Decides about a share-partition, given its state."""
 
 
 def replay(state: KeyState | None, row: Row, updates_per_snapshot: int) -> KeyState | None:
