@@ -97,8 +97,11 @@ def test_every_topic_setting_is_there_with_its_default() -> None:
 
 def metrics_of(module: ModuleType) -> dict[str, MetricWrapperBase]:
     """The metrics a module defines, by the name they were given."""
-    found = [value for value in vars(module).values() if isinstance(value, MetricWrapperBase)]
-    return {metric._name: metric for metric in found}
+    families = [
+        value.family if isinstance(value, sharequeue_gateway.metrics.Series) else value
+        for value in vars(module).values()
+    ]
+    return {metric._name: metric for metric in families if isinstance(metric, MetricWrapperBase)}
 
 
 def test_every_metric_is_there_with_its_kind_and_labels() -> None:

@@ -22,17 +22,17 @@ class Series(dict[str, Metric]):
     """The series of a family that has one label, by the label's value. They are kept: `labels` takes longer than `inc`."""
 
     def __init__(self, family: Metric) -> None:
-        self._family: Metric = family
+        self.family: Metric = family
 
     def __missing__(self, value: str) -> Metric:
-        series: Metric = self._family.labels(value)
+        series: Metric = self.family.labels(value)
         self[value] = series
         return series
 
     def forget(self, value: str) -> None:
         """Drop a series, so that series do not pile up."""
         if self.pop(value, None) is not None:
-            self._family.remove(value)
+            self.family.remove(value)
 
 
 RECORD_ACKNOWLEDGEMENTS = Series(
