@@ -105,7 +105,10 @@ async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowle
     partitions: dict[str, int] = {}
     for acknowledgement in acknowledgements:
         topic, partition = acknowledgement.topic, acknowledgement.partition
-        partitions[topic] = max(partitions.get(topic, 0), partition)
+        if not metadata.knows(topic, partition):
+            partitions[topic] = max(partitions.get(topic, 0), partition)
+    if not partitions:
+        return None
     try:
         await metadata.ask_for(partitions)
     except ApiError as away:

@@ -8,8 +8,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
@@ -84,14 +83,6 @@ class Fetcher:
         """The partitions somebody waits for."""
         return {(led.key.topic_id, led.key.partition) for leds in self._waiting.values() for led in leds}
 
-    @contextmanager
-    def _of_group(self, waiting: WaitingFetch, group_id: str) -> Iterator[None]:
-        self._under_way[waiting] = group_id
-        try:
-            yield
-        finally:
-            del self._under_way[waiting]
-
     def under_way(self, group_id: str) -> list[WaitingFetch]:
         """A group's fetches that wait for records, or will."""
         return [waiting for waiting, of_group in self._under_way.items() if of_group == group_id]
@@ -122,7 +113,8 @@ class Fetcher:
             turn: the session's epoch, which decides the rotation; without a session fetches take turns.
         """
         rotated = rotate(partitions, next(self._turns) if turn is None else turn)
-        with self._of_group(waiting, group_id):
+        self._under_way[waiting] = group_id
+        try:
             while True:
                 loaded = await self._leader.get(group_id, rotated, deadline_ms=limits.deadline_ms)
                 leds = [led for led in loaded if isinstance(led, LedSharePartition)]
@@ -143,6 +135,8 @@ class Fetcher:
                     return acquired, []
                 if acquired or not stale or waiting.over:
                     return acquired, faults
+        finally:
+            del self._under_way[waiting]
 
     async def _fetch_loaded(
         self,
@@ -184,22 +178,24 @@ class Fetcher:
         Nothing is acquired. Returns: the share-partitions waited for; `pass_on_later` hands the wake-up on if nobody
         fetches.
         """
-        with self._of_group(waiting, group_id):
+        self._under_way[waiting] = group_id
+        leds: list[LedSharePartition] = []
+        try:
             loaded = await self._leader.get(group_id, partitions) if partitions else []
             leds = [led for led in loaded if isinstance(led, LedSharePartition)]
             for led in leds:
                 led.add_waiter(waiting)
             self._waiting[waiting] = leds
-            try:
-                now_ms = self._clock.now_ms()
-                moved = any(led.fenced for led in leds) or any(isinstance(each, NotLeaderOrFollower) for each in loaded)
-                if not moved and not any(may_acquire(led, self._record_log, now_ms) for led in leds):
-                    await waiting.wait(seconds)
-            finally:
-                del self._waiting[waiting]
-                for led in leds:
-                    led.remove_waiter(waiting)
+            now_ms = self._clock.now_ms()
+            moved = any(led.fenced for led in leds) or any(isinstance(each, NotLeaderOrFollower) for each in loaded)
+            if not moved and not any(may_acquire(led, self._record_log, now_ms) for led in leds):
+                await waiting.wait(seconds)
             return leds
+        finally:
+            self._waiting.pop(waiting, None)
+            del self._under_way[waiting]
+            for led in leds:
+                led.remove_waiter(waiting)
 
     def pass_on_later(self, leds: Sequence[LedSharePartition]) -> None:
         """Another gateway was told to fetch: if it takes nothing, the next one that waits is told."""

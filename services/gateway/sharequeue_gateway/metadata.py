@@ -97,6 +97,10 @@ class Metadata:
     def known_topic_id(self, topic_id: str) -> Topic | None:
         return self._by_id.get(topic_id)
 
+    def knows(self, name: str, partition: int) -> bool:
+        topic = self._by_name.get(name)
+        return topic is not None and partition < topic.partitions
+
     def topics(self) -> Iterable[Topic]:
         return self._by_id.values()
 

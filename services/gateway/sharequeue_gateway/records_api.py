@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final
 
 import msgspec
@@ -77,12 +77,12 @@ class RecordsApi:
     async def fetch_records(self, call: Call) -> Answer:
         """A client's fetch. One in a share session goes to the gateway that keeps the session."""
         request: FetchRequest = call.request
-        group_id = group_of(call)
         if request.is_renew_ack:
             _check_renew(request)
         if request.member_id is None:
             request.member_id = str(uuid.uuid4())
         if request.share_session_epoch is not None:
+            group_id = group_of(call)
             home = self._routing.home_elsewhere(group_id, request.member_id)
             if home is not None:
                 waiting = WaitingFetch(call.exchange.until_gone, call.exchange.gone)
@@ -232,17 +232,17 @@ class RecordsApi:
         return Asked(group_id, member_id, limits, turn, request.fetch_id, request.with_records, (), request.atomic)
 
     def _fetch_answer(self, asked: Asked, request: FetchRequest, found: Found, partitions: Partitions) -> Answer:
-        faults = found.faults
-        if found.whole is not None and not faults and (asked.acknowledgements or not request.acknowledgements):
-            self._count(topic.name for topic, _ in partitions)
+        if found.whole is not None and not found.faults and (asked.acknowledgements or not request.acknowledgements):
+            self._count(partitions, ())
             return Answer(found.whole[1])
         found.open()
-        self._count((topic.name for topic, _ in partitions), [fault.topic for fault in faults])
-        failed_partitions = {(fault.topic, fault.partition) for fault in faults}
-        working = any((topic.name, partition) not in failed_partitions for topic, partition in partitions)
-        results = found.results or []
-        if faults and not found.anything and not results and not working and request.share_session_epoch is None:
-            raise faults[0].error
+        faults = found.faults
+        self._count(partitions, faults)
+        results = found.results or ()
+        if faults and not found.anything and not results and request.share_session_epoch is None:
+            failed = {(fault.topic, fault.partition) for fault in faults}
+            if all((topic.name, partition) in failed for topic, partition in partitions):
+                raise faults[0].error
         failed_count = failed_of(results)
         body = fetch_answer(
             asked.member_id,
@@ -257,21 +257,23 @@ class RecordsApi:
         )
         return Answer(body, headers=_headers(failed_count))
 
-    def _count(self, topics: Iterable[str], failed: Sequence[str] = ()) -> None:
+    def _count(self, partitions: Partitions, faults: Sequence[PartitionFault]) -> None:
         """Count a fetch for each of its topics. Names of none get no series: those would be there for ever."""
-        known = {name for name in {*topics, *failed} if self._metadata.known_topic(name) is not None}
-        for name in known:
+        failed = {fault.topic for fault in faults}
+        for name in failed.union([topic.name for topic, _ in partitions]):
+            if self._metadata.known_topic(name) is None:
+                continue
             metrics.SHARE_FETCHES[name].inc()
-        for name in known.intersection(failed):
-            metrics.FAILED_SHARE_FETCHES[name].inc()
+            if name in failed:
+                metrics.FAILED_SHARE_FETCHES[name].inc()
 
     # Acknowledge
 
     async def acknowledge_records(self, call: Call) -> Answer:
         """A client's acknowledgements. Those in a share session go to the gateway that keeps the session."""
         request: AcknowledgeRequest = call.request
-        group_id = group_of(call)
         if request.share_session_epoch is not None:
+            group_id = group_of(call)
             home = self._routing.home_elsewhere(group_id, request.member_id)
             if home is not None:
                 return await self._routing.acknowledge_in_session(home, group_id, request)
