@@ -14,6 +14,7 @@ from sharequeue_pipeline import session
 
 from sharequeue.stack import Stack, temporary_stack
 from tests.http.calls import Gateway
+from tests.pipeline import warm_python
 from tests.pipeline.driver import QUICK_SPARK
 from tests.pipeline.jobs import Jobs
 
@@ -29,6 +30,7 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (home / "conf" / "spark-defaults.conf").write_text("".join(f"{name} {to}\n" for name, to in QUICK_SPARK.items()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_HOME", str(home))
+        patch.setenv("PYSPARK_PYTHON", str(warm_python.write(home)))
         yield home
 
 
