@@ -74,6 +74,8 @@ def seed() -> int:
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     server = Postgres(tmp_path_factory.mktemp("postgres"))
     server.start()
+    password = server.url.split(":")[2].partition("@")[0]
+    _sql(server.url, f"SET scram_iterations = 1; ALTER ROLE sharequeue PASSWORD '{password}'")  # logins cost less
     _sql(server.url, f"CREATE DATABASE {TEMPLATE}")
     upgrade(_database_url(server, TEMPLATE))
     yield server
