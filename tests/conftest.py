@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import gc
 import itertools
 import os
 import sys
@@ -21,6 +22,7 @@ from sharequeue.migrate import upgrade
 from sharequeue.stack import ServiceProcess, Stack, temporary_stack
 from tests.warm_start import WarmStart
 
+gc.disable()  # nothing that is imported or collected is ever garbage; `pytest_collection_finish` enables it
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of each stack compiles all its modules again
 os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # and looks for plugins in all that is installed
 os.environ["SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS"] = "2500"  # a machine under load is no dead Redis
@@ -62,6 +64,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     soak = [item for item in items if item.get_closest_marker("soak")]
     config.hook.pytest_deselected(items=soak)
     items[:] = [item for item in items if item not in soak]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What is there now stays, and need not be looked through again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
