@@ -370,7 +370,7 @@ class AnyEvents(SideBySide):
 
 
 NORMAL = settings(
-    max_examples=300,
+    max_examples=100,
     stateful_step_count=50,
     derandomize=True,
     deadline=None,
