@@ -1,7 +1,7 @@
 """Services that start from a Python which has imported what all of them use: importing it is most of a start.
 
 A server imports the packages once and forks for each service; the fork becomes `python -P -m MODULE` in a session of its
-own, with the environment and the files it was given, and imports the modules of this project itself. It is a child of
+own, with the environment and the files it was given, and imports what is not pure of this project itself. It is a child of
 the process that asked, as after any other start. `sharequeue up` and the containers start services as users do.
 """
 
@@ -28,8 +28,9 @@ PACKAGES: Final = (
     "msgspec",
     "prometheus_client",
     "redis.asyncio",
-    "uvicorn",
+    "uvicorn.protocols.http.httptools_impl",
     "uvloop",
+    "sharequeue.protocol.apis",
 )
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
