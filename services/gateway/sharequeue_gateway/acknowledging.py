@@ -164,8 +164,11 @@ class Acknowledger:
                 else:
                     writes[index] = outcome
         for index, futures in writes.items():
-            errors = [error for error in [await asyncio.shield(future) for future in futures] if error is not None]
-            results[index] = failed(errors[0]) if errors else APPLIED
+            refused: ApiError | None = None
+            for future in futures:
+                fault = await future
+                refused = refused or fault
+            results[index] = APPLIED if refused is None else failed(refused)
         answers = [result or APPLIED for result in results]
         self._count(acknowledgements, answers)
         return answers

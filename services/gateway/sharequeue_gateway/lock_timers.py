@@ -204,8 +204,8 @@ class LockTimers:
                 "" if write.next_deadline_ms is None else write.next_deadline_ms,
                 HASH_TTL_MS,
                 "" if write.over is None else len(write.over),
-                *(f"{first_offset}-{last_offset}" for first_offset, last_offset in write.over or ()),
             ]
+            command += [f"{first_offset}-{last_offset}" for first_offset, last_offset in write.over or ()]
             for (first_offset, last_offset), entry in write.entries.items():
                 command += (f"{first_offset}-{last_offset}", _encode(entry))
             commands.append(command)
@@ -216,8 +216,9 @@ class LockTimers:
                 commands.append(["HSET", f"sharequeue:fetch:{name}", place, value])
                 commands.append(["PEXPIRE", f"sharequeue:fetch:{name}", ttl_ms])
         answers = await self._with_scripts(self._writer.execute, commands)
-        due_ms = (write.next_deadline_ms for write in writes if write.next_deadline_ms is not None)
-        self._look_ms = min((self._look_ms, *due_ms))
+        for write in writes:
+            if write.next_deadline_ms is not None and write.next_deadline_ms < self._look_ms:
+                self._look_ms = write.next_deadline_ms
         return answers[: len(writes)]
 
     async def _execute(self, commands: Commands) -> list[Any]:

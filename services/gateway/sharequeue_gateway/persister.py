@@ -89,7 +89,7 @@ class Persister:
         self.on_outcome = on_outcome
 
     def submit(self, led: LedSharePartition, write: StateWrite) -> asyncio.Future[ApiError | None]:
-        """Send `write` with the next request. The future never raises and is not cancelled by whoever awaits it."""
+        """Send `write` with the next request. The future never raises; several may await it."""
         outcome: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
         self._gather(Pending(led, write, outcome, time.monotonic() + self._deadline_s))
         return outcome
