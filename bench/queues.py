@@ -15,14 +15,12 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import TopicAlreadyExists
 from sharequeue.protocol.messages import (
     Acknowledgement,
+    AcknowledgementResult,
     AcknowledgeRequest,
     AcknowledgeResponse,
     CreateTopicRequest,
-    FetchedBatch,
     FetchRequest,
-    FetchResponse,
-    ProduceRecord,
-    ProduceRequest,
+    PartitionLeader,
 )
 from sharequeue.wire import Client
 
@@ -37,7 +35,32 @@ def new_name() -> str:
     return f"bench_{next(_names)}"
 
 
-def accepted(batches: Sequence[FetchedBatch]) -> list[Acknowledgement]:
+class Record(msgspec.Struct):
+    value: str
+
+
+class Batch(msgspec.Struct):
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    records: list[Record]
+
+
+class Fetched(msgspec.Struct):
+    """A fetch's answer as one reads it who knows what the values are."""
+
+    batches: list[Batch]
+    failed_count: int
+    acknowledgement_results: list[AcknowledgementResult]
+    leaders: list[PartitionLeader] = []
+
+
+_fetched: Final = msgspec.json.Decoder(Fetched).decode
+
+
+def accepted(batches: Sequence[Batch]) -> list[Acknowledgement]:
     return [
         Acknowledgement(
             topic=batch.topic,
@@ -75,11 +98,10 @@ class ShareQueue:
         return queue
 
     async def produce(self, values: list[str]) -> None:
-        encode = msgspec.json.encode
-        records = [ProduceRecord(value=msgspec.Raw(encode(value))) for value in values]
-        await self._client.call(apis.PRODUCE_RECORDS, ProduceRequest(records=records), path=self._topic)
+        request = msgspec.json.encode({"records": [Record(value) for value in values]})
+        await self._client.call(apis.PRODUCE_RECORDS, request, path=self._topic)
 
-    async def fetch(self, max_records: int, done: list[FetchedBatch] | None = None) -> tuple[int, list[FetchedBatch]]:
+    async def fetch(self, max_records: int, done: list[Batch] | None = None) -> tuple[int, list[Batch]]:
         request = FetchRequest(
             topics=self._topics,
             member_id=self._member_id,
@@ -87,16 +109,16 @@ class ShareQueue:
             max_wait_ms=WAIT_MS,
             acknowledgements=accepted(done or ()),
         )
-        response: FetchResponse = await self._client.call(apis.FETCH_RECORDS, request, path=self._group)
+        response = _fetched(await self._client.exchange(apis.FETCH_RECORDS, request, path=self._group))
         if response.failed_count:
             raise RuntimeError(f"acknowledgements failed: {response.acknowledgement_results}")
         if self._follow and response.leaders:
             await self._client.close()
             self._client = Client(response.leaders[0].url, deadline_s=60)
-        values = [msgspec.json.decode(record.value) for batch in response.batches for record in batch.records or ()]
+        values = [record.value for batch in response.batches for record in batch.records]
         return len(values), response.batches
 
-    async def acknowledge(self, token: list[FetchedBatch]) -> None:
+    async def acknowledge(self, token: list[Batch]) -> None:
         request = AcknowledgeRequest(member_id=self._member_id, acknowledgements=accepted(token))
         response: AcknowledgeResponse = await self._client.call(apis.ACKNOWLEDGE_RECORDS, request, path=self._group)
         if response.failed_count:
