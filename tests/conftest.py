@@ -37,6 +37,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("tests")
 TEMPLATE = "migrated"
 SPARK = "tests/pipeline/"
+WITHOUT_SPARK = {f"{SPARK}test_{part}.py" for part in ("columns", "java", "options", "ranges", "readers", "rows")}
 ORDER = (SPARK, *(f"tests/{folder}/" for folder in ("system", "cluster", "http", "storage", "chaos", "core")), "")
 """What has modules that take long comes first: else one worker is still at it when the others are done."""
 REDIS_DATABASES = 4096
@@ -45,11 +46,11 @@ _numbers = itertools.count(1)
 
 class _Modules(LoadFileScheduling):
     """Workers share out the modules, which start stacks of their own. What needs Spark, which takes seconds to start,
-    is one worker's."""
+    is one worker's, and nothing else: the others would be done before it."""
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
-        return SPARK if scope.startswith(SPARK) else scope
+        return SPARK if scope.startswith(SPARK) and scope not in WITHOUT_SPARK else scope
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Modules:
