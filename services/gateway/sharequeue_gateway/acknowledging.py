@@ -170,7 +170,7 @@ class Acknowledger:
                 refused = refused or fault
             results[index] = APPLIED if refused is None else failed(refused)
         answers = [result or APPLIED for result in results]
-        self._count(acknowledgements, answers)
+        asyncio.get_running_loop().call_soon(self._count, acknowledgements, answers)  # once they are told
         return answers
 
     def _check(self, acknowledgement: Acknowledgement, renew: bool) -> Checked:

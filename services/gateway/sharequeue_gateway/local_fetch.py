@@ -86,9 +86,8 @@ class LocalFetch:
                 self._fetcher.give_back(member_id, acquired)
                 acquired = []
         if not waiting.ended:  # else the group may be deleted by now
-            seconds = (self._clock.now_ms() - started_ms) / 1000
-            metrics.ACQUIRE_SECONDS[group_id].observe(seconds)
-            metrics.FETCH_RATIO[group_id].observe(100 * len(acquired) / len(partitions))
+            seconds, percent = (self._clock.now_ms() - started_ms) / 1000, 100 * len(acquired) / len(partitions)
+            asyncio.get_running_loop().call_soon(metrics.fetched, group_id, seconds, percent)  # once it is told
         return acquired, faults
 
     def _record_locks(self, member_id: str, acquired: Acquisition, fetch_name: str | None) -> Awaitable[bool]:
