@@ -3,13 +3,17 @@
 import asyncio
 import os
 import signal
+import socket
+import struct
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 from redis.exceptions import NoScriptError, ResponseError
-from sharequeue_gateway.redis_client import OwnConnection, redis_client
+from sharequeue_gateway.redis_client import LOST, OwnConnection, redis_client
 
 from sharequeue import embedded
 
@@ -58,3 +62,32 @@ async def test_an_answer_that_comes_late_is_nobodys(tmp_path: Path) -> None:
             assert await connection.execute([["ECHO", "b"]]) == [b"b"]
     finally:
         server.stop()
+
+
+def test_a_server_that_hangs_up_at_once_is_one_that_is_away() -> None:
+    """Where it does so before the first word is sent, uvloop raises what the client does not expect: once in 300 tries."""
+    reset = struct.pack("ii", 1, 0)
+
+    def hang_up(server: socket.socket) -> None:
+        with suppress(OSError):  # the server is closed
+            while True:
+                connection, _ = server.accept()
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                connection.close()
+
+    async def ask(port: int) -> None:
+        redis = redis_client(f"redis://127.0.0.1:{port}/0")
+        for _ in range(1000):
+            with suppress(*LOST):
+                await redis.ping()
+                pytest.fail("nobody is there to answer")
+        await redis.aclose()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=hang_up, args=(server,))
+        thread.start()
+        try:
+            uvloop.run(ask(server.getsockname()[1]))
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from sharequeue.log import fields
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.record_log import RecordLog
+from sharequeue_gateway.redis_client import LOST
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class AppendNews:
             news = News(self._cluster.me.node_id, [(*place, end) for place, end in gathered.items()])
             try:
                 await self._redis.publish(CHANNEL, _encode(news))
-            except (RedisError, OSError) as fault:
+            except LOST as fault:
                 log.info("other gateways hear of appends by looking", extra=fields(cause=repr(fault)))
 
     async def listen(self) -> None:
@@ -70,7 +70,7 @@ class AppendNews:
                         message = await channel.get_message(timeout=30.0)
                         if message is not None:
                             self._hear(_decode(message["data"]))
-            except (RedisError, OSError, msgspec.DecodeError) as fault:
+            except (*LOST, msgspec.DecodeError) as fault:
                 log.info("not told of other gateways' appends", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(RETRY_PAUSE_S)
 

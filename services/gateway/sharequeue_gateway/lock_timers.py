@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from sharequeue.log import fields
 from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue.service import Clock
 from sharequeue_gateway import lock_scripts, metrics
 from sharequeue_gateway.lock_scripts import sha1
-from sharequeue_gateway.redis_client import OwnConnection
+from sharequeue_gateway.redis_client import LOST, OwnConnection
 from sharequeue_gateway.share_partition import RestoredLock
 
 log = logging.getLogger(__name__)
@@ -279,7 +279,7 @@ class LockTimers:
         """Await a call of Redis; if it fails or is late go on without Redis and return None."""
         try:
             answer = await _in_time(call, timeout_s or self._timeout_s)
-        except (RedisError, OSError, TimeoutError) as fault:
+        except LOST as fault:
             if not self.degraded:
                 self._turn(degraded=True)
                 log.warning("Redis does not answer: locks end by the sweep", extra=fields(cause=repr(fault)))
@@ -328,7 +328,7 @@ class LockTimers:
                 while self._while_writing_back:
                     taken, self._while_writing_back = self._while_writing_back, []
                     await self._send(taken)
-        except (RedisError, OSError, TimeoutError) as fault:
+        except LOST as fault:
             log.info("Redis is still away", extra=fields(cause=repr(fault)))
             _heed_cancellation()
             return

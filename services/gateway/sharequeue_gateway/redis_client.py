@@ -10,10 +10,12 @@ from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as ConnectionClosed
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 MAX_CONNECTIONS: Final = 8
 CONNECT_TIMEOUT_S: Final = 5  # whoever asks waits as long as it likes to
+LOST: Final = (RedisError, OSError, TimeoutError, RuntimeError)
+"""What a call of Redis raises. RuntimeError: uvloop's, where the connection was closed before the first word on it."""
 
 
 def redis_client(url: str) -> Redis:
