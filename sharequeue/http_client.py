@@ -110,6 +110,8 @@ class Connections:
             raise CannotConnect("it does not accept connections in time") from fault
         except OSError as fault:
             raise CannotConnect(str(fault)) from fault
+        if not connection.usable:
+            raise CannotConnect("it was closed at once")
         return connection
 
     def close(self) -> None:
