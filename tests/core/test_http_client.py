@@ -145,14 +145,15 @@ def test_a_connection_that_ends_early_leaves_the_outcome_unknown(parts: list[byt
 def test_what_is_late_is_not_taken_for_the_next_answer() -> None:
     async def work(server: Server, url: str) -> None:
         held = [b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", b"", b"", b"", b"", b"", b"", b"", b"late"]
-        server.answer = lambda number: held if number == 1 else OK
+        server.answer = lambda number: held if number == 2 else OK
         connections = Connections(url, 1)
+        assert (await get(connections)).body == b"ok"
         with pytest.raises(TimeoutError):
             await get(connections, seconds=0.01)
         assert (await get(connections)).body == b"ok"
         asking = asyncio.create_task(get(connections))
         server.answer = lambda number: held
-        await until(lambda: len(server.requests) == 3)
+        await until(lambda: len(server.requests) == 4)
         asking.cancel()
         await asyncio.wait([asking])
         assert asking.cancelled()
