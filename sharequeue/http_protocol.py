@@ -53,9 +53,10 @@ class _Exchange:
             await self._hear()
         if self.disconnected:
             raise ClientGone
-        if len(self.body) > most:
+        body, self.body = self.body, bytearray()  # or it is kept until the connection's next request
+        if len(body) > most:
             raise too_large(most)
-        return bytes(self.body)
+        return bytes(body)
 
     async def until_gone(self) -> None:
         while not self.disconnected and not self.response_complete:
@@ -90,6 +91,7 @@ class HttpProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._paths = self.app.paths if isinstance(self.app, App) else None
+        self._serving: _Exchange | None = None
 
     def on_headers_complete(self) -> None:
         found = None if self._paths is None else self._paths.find(self.parser.get_method(), self.url)
@@ -110,9 +112,16 @@ class HttpProtocol(HttpToolsProtocol):
         if not isinstance(cycle, _Exchange):
             super()._start_asgi_task(cycle, app)
             return
+        self._serving = cycle
         task = self.loop.create_task(cycle.found.endpoint.serve(cycle, cycle.found.parameters))
         self.tasks.add(task)
         task.add_done_callback(self._served)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)  # which tells the request that came last
+        if self._serving is not None and not self._serving.response_complete:
+            self._serving.disconnected = True
+            self._serving.message_event.set()
 
     def _served(self, task: "asyncio.Task[None]") -> None:
         self.tasks.discard(task)

@@ -149,6 +149,7 @@ async def _serve(service: Service, listener: socket.socket) -> None:
     config = uvicorn.Config(
         service.app,
         http=HttpProtocol,
+        ws="none",
         proxy_headers=False,
         log_config=None,
         access_log=False,

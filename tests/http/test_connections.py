@@ -6,10 +6,11 @@ from http.client import HTTPResponse
 from typing import BinaryIO, cast
 
 import msgspec
+import psutil
 import pytest
 
 from sharequeue.stack import Stack
-from tests.http.calls import Gateway
+from tests.http.calls import Gateway, wait_until
 
 TOO_LARGE = 10 * 1024 * 1024 + 1
 
@@ -95,6 +96,38 @@ def test_requests_sent_at_once_are_answered_in_order(gateway: Gateway, line: Lin
     assert [headers["x-request-id"] for _, headers, _ in answers] == ["a", "b", "c", "d", "e"]
     assert msgspec.json.decode(answers[0][2])["batches"] == []
     assert [msgspec.json.decode(answers[index][2])["records"][0]["offset"] for index in (2, 3)] == [0, 1]
+
+
+def test_who_hangs_up_is_gone_for_each_of_its_requests(gateway: Gateway, line: Line, name: str) -> None:
+    """What waits takes nothing for who sent another request after it and is gone."""
+    gateway.create_topic(name)
+    waiting = gateway.metrics()["sharequeue_waiting_fetches"]
+    fetch = msgspec.json.encode({"topics": [name], "max_wait_ms": 30_000, "member_id": "m"})
+    line.send(request(f"POST /v1/share-groups/{name}/fetch", body=fetch) + request("GET /livez"))
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == waiting + 1)
+    line.close()
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == waiting)
+
+
+def test_who_wants_another_protocol_is_answered_in_this_one(line: Line) -> None:
+    for target in ("/livez", "/v1/nothing"):
+        line.send(request(f"GET {target}", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"))
+        assert line.answer()[0] == (200 if target == "/livez" else 404)
+
+
+def test_a_body_is_not_kept_with_its_connection(gateway: Gateway, shared_stack: Stack) -> None:
+    """Connections that wait for their next request would cost as much as the largest they had."""
+    process = psutil.Process(shared_stack.service("gateway").pid)
+    before = process.memory_info().rss
+    lines = [Line(shared_stack) for _ in range(16)]
+    try:
+        for line in lines:
+            line.send(request("GET /livez", body=b"0" * (TOO_LARGE - 1)))
+            assert line.answer()[0] == 200
+        assert process.memory_info().rss - before < 8 * TOO_LARGE
+    finally:
+        for line in lines:
+            line.close()
 
 
 def test_a_request_may_come_in_pieces(gateway: Gateway, line: Line, name: str) -> None:
