@@ -91,3 +91,43 @@ def test_a_server_that_hangs_up_at_once_is_one_that_is_away() -> None:
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+def test_a_connection_that_was_reset_meanwhile_is_made_anew() -> None:
+    """What was on it did not reach Redis: uvloop says so in its own way."""
+    reset = struct.pack("ii", 1, 0)
+    ended = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        """As Redis would, until something is echoed; then it resets the connection."""
+        with connection, connection.makefile("rb") as received:
+            while line := received.readline():
+                words = [received.read(int(received.readline()[1:]) + 2)[:-2] for _ in range(int(line[1:]))]
+                if words[0] != b"ECHO":
+                    connection.sendall(b"-ERR no\r\n" if words[0] == b"HELLO" else b"+OK\r\n")
+                    continue
+                connection.sendall(b"+%b\r\n" % words[1])
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                return
+
+    def serve(server: socket.socket) -> None:
+        with suppress(OSError):  # the server is closed
+            while True:
+                answer(server.accept()[0])
+                ended.set()
+
+    async def ask(port: int) -> None:
+        async with connected(f"redis://127.0.0.1:{port}/0?protocol=2") as connection:
+            for _ in range(3):
+                assert await connection.execute([["ECHO", "a"]]) == [b"a"]
+                assert await asyncio.to_thread(ended.wait, 10)
+                ended.clear()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        try:
+            uvloop.run(ask(server.getsockname()[1]))
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()

@@ -48,7 +48,7 @@ class OwnConnection:
         async with self._in_use:
             try:
                 return await self._round_trip(packed, len(commands))
-            except ConnectionClosed:
+            except (ConnectionClosed, RuntimeError):  # uvloop's, as above
                 return await self._round_trip(packed, len(commands))
 
     async def _round_trip(self, packed: bytes, count: int) -> list[Any]:
