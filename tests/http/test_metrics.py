@@ -1,11 +1,16 @@
 """Metrics on /metrics, under Kafka's meanings (family MT), and what acknowledgements add to them (AK-025)."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
+from sharequeue.embedded import Redis
+from sharequeue.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, outcomes, wait_until
 from tests.storage.database import session
 
@@ -157,6 +162,38 @@ def test_what_is_deleted_leaves_no_series(gateway: Gateway, background: ThreadPo
     wait_until(lambda: not of(group))
     assert gateway.http.delete(f"/v1/topics/{topic}").status_code == 204
     wait_until(lambda: not of(topic))
+
+
+def test_a_group_that_is_deleted_as_redis_is_asked_leaves_no_series(
+    client: httpx.Client,
+    own_gateway: Gateway,
+    stack: Stack,
+    redis_server: Redis,
+    background: ThreadPoolExecutor,
+    name: str,
+) -> None:
+    """The fetch has acquired by then, and is answered only after the group is gone."""
+    own_gateway.produce_batches(name, 1, 1)
+    own_gateway.acquire(name, name, max_records=1)
+
+    def of_group() -> list[str]:
+        return [sample for sample in own_gateway.metrics() if f'group="{name}"' in sample]
+
+    batches = f'sharequeue_in_flight_batch_message_count_count{{group="{name}"}}'
+    token = (stack._data_dir / "cluster.token").read_text().strip()
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        fetching = background.submit(own_gateway.acquire, name, name)
+        wait_until(lambda: own_gateway.metrics()[batches] == 2)
+        client.post(
+            f"/v1/led/groups/{name}/unload", json={"end": True}, headers={"Authorization": f"Bearer {token}"}
+        ).raise_for_status()
+        assert not of_group()
+        assert not fetching.done()
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+    assert fetching.result(12) == []
+    assert not of_group()
 
 
 def test_mt_003_in_flight_counts_the_span_and_the_batches(gateway: Gateway, changes: Changes, name: str) -> None:

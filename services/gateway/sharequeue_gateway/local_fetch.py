@@ -72,6 +72,9 @@ class LocalFetch:
     ) -> tuple[list[Acquisition], list[PartitionFault]]:
         started_ms = self._clock.now_ms()
         acquired, faults = await self._fetcher.fetch(waiting, group_id, member_id, partitions, limits, turn)
+        if not waiting.ended:  # else the group may be deleted by now
+            metrics.ACQUIRE_SECONDS[group_id].observe((self._clock.now_ms() - started_ms) / 1000)
+            metrics.FETCH_RATIO[group_id].observe(100 * len(acquired) / len(partitions))
         if acquired:
             kept = (
                 await asyncio.gather(*(self._record_locks(member_id, item, fetch_name) for item in acquired))
@@ -85,9 +88,6 @@ class LocalFetch:
             if waiting.gone() and fetch_name is None:  # under a name it stays held: a repeat gets it, or has got it
                 self._fetcher.give_back(member_id, acquired)
                 acquired = []
-        if not waiting.ended:  # else the group may be deleted by now
-            seconds, percent = (self._clock.now_ms() - started_ms) / 1000, 100 * len(acquired) / len(partitions)
-            asyncio.get_running_loop().call_soon(metrics.fetched, group_id, seconds, percent)  # once it is told
         return acquired, faults
 
     def _record_locks(self, member_id: str, acquired: Acquisition, fetch_name: str | None) -> Awaitable[bool]:

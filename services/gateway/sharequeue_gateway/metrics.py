@@ -199,14 +199,10 @@ def watch(leds: "Callable[[], Iterable[LedSharePartition]]", fetcher: "Fetcher")
     LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
 
 
-def fetched(group_id: str, seconds: float, percent: float) -> None:
-    """Note how long a fetch took to acquire, and of how many percent of its partitions it got something."""
-    ACQUIRE_SECONDS[group_id].observe(seconds)
-    FETCH_RATIO[group_id].observe(percent)
-
-
 def observe_fetch_lock(led: "LedSharePartition", since_s: float) -> None:
     """Note that a fetch had a share-partition for itself from `since_s`, of `time.perf_counter()`, until now."""
+    if led.fenced:
+        return  # its group may be deleted by now
     now_s = time.perf_counter()
     locked_s = now_s - since_s
     FETCH_LOCK_SECONDS[led.key.group_id].observe(locked_s)
