@@ -696,11 +696,15 @@ ACKNOWLEDGE_IN_SESSION = Api(
 )
 
 
+_LONGEST_KNOWN: Final = 256
+"""Clients choose names: what is kept of them has a bound."""
+_known_segment: Final = functools.lru_cache(1024)(functools.partial(quote, safe=""))
+
+
 def path_of(api: Api, **parameters: Any) -> str:
     """The path with its parameters filled in, percent-encoded."""
     return api.path.format(**{name: _segment(str(value)) for name, value in parameters.items()})
 
 
-@functools.lru_cache(1024)
 def _segment(text: str) -> str:
-    return quote(text, safe="")
+    return _known_segment(text) if len(text) <= _LONGEST_KNOWN else quote(text, safe="")

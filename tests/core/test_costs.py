@@ -1,11 +1,14 @@
 """What an event costs: it looks at what it concerns, not at everything there is. Counted, not timed."""
 
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sharequeue_gateway.partitioner import key_hash
 from sharequeue_share_coordinator.state_batches import combine_annotations
 
+from sharequeue.protocol import apis
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 from tests.core.share_partition_driver import Driver
 
@@ -43,3 +46,20 @@ def test_the_state_batches_far_from_an_annotation_are_not_looked_at(new: bool) -
     state.looks = 0
     assert combine_annotations([] if new else notes, notes if new else [], state, 0) == notes
     assert state.looks < 20 * len(notes)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [lambda text: apis.path_of(apis.DELETE_TOPIC, topic=text), lambda text: key_hash(text.encode())],
+    ids=["path", "key"],
+)
+def test_what_clients_send_is_not_kept_where_it_is_long(work: Callable[[str], object]) -> None:
+    """Names and keys are as long as a request may be: a cache of them would take all memory there is."""
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            work(f"{number}-{'x' * 20_000}")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 200_000

@@ -1,14 +1,21 @@
 """Which partition a keyed record goes to: Kafka's murmur2 of the key's bytes. Pure."""
 
 from functools import lru_cache
+from typing import Final
+
+LONGEST_KNOWN: Final = 256
+"""Bytes of a key whose hash is kept: keys may be as large as records."""
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
 
 
-@lru_cache(maxsize=65_536)
 def key_hash(key: bytes) -> int:
     """Kafka's positive murmur2 of `key`: records of one key share a partition with those that Kafka clients produce."""
+    return _known_hash(key) if len(key) <= LONGEST_KNOWN else _hash(key)
+
+
+def _hash(key: bytes) -> int:
     length = len(key)
     value = 0x9747B28C ^ length
     whole = length & ~3
@@ -23,3 +30,6 @@ def key_hash(key: bytes) -> int:
     value = value * _M & _MASK
     value ^= value >> 15
     return value & 0x7FFFFFFF
+
+
+_known_hash: Final = lru_cache(maxsize=65_536)(_hash)
