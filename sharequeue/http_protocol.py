@@ -130,6 +130,10 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.more_body and not cycle.response_complete:
+            cycle.keep_alive = False  # what follows a whole request is no answer to it
+            return
         request_id = request_id_from(None)
         answer = problem_answer(InvalidRequest(f"{msg} A header or the framing of the body is malformed."), request_id)
         headers = (*answer.headers, (b"x-request-id", request_id.encode()))

@@ -80,7 +80,7 @@ Handler = Callable[[Call], Awaitable[Any]]
 
 
 class Endpoint:
-    """What answers one call: an ASGI application, and what `serve` makes an answer of with less ado."""
+    """What answers one call: an exchange that `serve` is given, or as an ASGI application."""
 
     def __init__(
         self, api: Api, handler: Handler, max_request_bytes: int, cluster_token: str | None, protect: bool

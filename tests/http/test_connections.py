@@ -115,6 +115,16 @@ def test_who_wants_another_protocol_is_answered_in_this_one(line: Line) -> None:
         assert line.answer()[0] == (200 if target == "/livez" else 404)
 
 
+def test_what_follows_a_request_and_is_none_is_no_answer_to_it(gateway: Gateway, line: Line, name: str) -> None:
+    """As after a body that is longer than its Content-Length: who reads 400 would send again what was done."""
+    gateway.create_topic(name)
+    line.send(request(f"POST /v1/topics/{name}/records", body=record_of(7)) + b"\0\0")
+    status, headers, _ = line.answer()
+    assert (status, headers["connection"]) == (200, "close")
+    assert line.ended()
+    assert gateway.log_ends(name) == [1]
+
+
 def test_a_body_is_not_kept_with_its_connection(gateway: Gateway, shared_stack: Stack) -> None:
     """Connections that wait for their next request would cost as much as the largest they had."""
     process = psutil.Process(shared_stack.service("gateway").pid)
