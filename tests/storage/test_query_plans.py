@@ -174,3 +174,15 @@ async def test_loading_goes_by_the_index_with_a_plan_from_when_there_was_nothing
         assert read < KEYS
     finally:
         await connection.close()
+
+
+async def test_reading_goes_by_the_index_without_statistics(database_url: str) -> None:
+    """As after a quick start: what a fetch reads must not grow with the backlog until statistics are taken."""
+    connection = await asyncpg.connect(database_url, server_settings={"jit": "off"})
+    try:
+        await connection.execute("ALTER TABLE log.record_batches SET (autovacuum_enabled = false)")
+        stored = literal(some_batch(0).stored())
+        await connection.execute(FILL.replace("$1", stored).replace(f"{BATCHES - 1}", "1999"))
+        check(await explained(connection, lambda c: log_store.read(c, *PLACE, 10_003, 1 << 20, 256)), 600)
+    finally:
+        await connection.close()

@@ -50,21 +50,21 @@ SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigi
 """
 
 READ = """
-WITH sizes AS (
-  SELECT base_offset, last_offset,
+SELECT base_offset, last_offset, max_timestamp_ms, records
+FROM (
+  SELECT base_offset, last_offset, max_timestamp_ms, records,
     sum(octet_length(records)) FILTER (WHERE last_offset >= $3) OVER (ORDER BY base_offset) - octet_length(records)
       AS before
   FROM (
-    SELECT base_offset, last_offset, records FROM log.record_batches
+    SELECT base_offset, last_offset, max_timestamp_ms, records FROM log.record_batches
     WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
       SELECT base_offset FROM log.record_batches
       WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
-    ORDER BY base_offset LIMIT $5) ahead)
-SELECT b.base_offset, b.last_offset, b.max_timestamp_ms, b.records
-FROM log.record_batches b JOIN sizes s USING (base_offset)
-WHERE b.topic_id = $1 AND b.partition = $2 AND s.before < $4 AND s.last_offset >= $3
-ORDER BY b.base_offset
+    ORDER BY base_offset LIMIT $5) ahead) sizes
+WHERE before < $4 AND last_offset >= $3
+ORDER BY base_offset
 """
+"""Records are fetched from where they lie only for what is sent: until then a row holds where that is, and its size."""
 
 
 class Bounds(NamedTuple):
