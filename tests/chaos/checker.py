@@ -97,7 +97,8 @@ def one_holder_at_a_time(known: Known) -> Iterator[Violation]:
     for life in known.lives.values():
         for one, other in combinations(life.deliveries, 2):
             earlier, later = (one, other) if one.count < other.count else (other, one)
-            if earlier.count == later.count or known.without_redis(earlier.asked_s, later.span.ended_s):
+            first_s, last_s = min(one.asked_s, other.asked_s), max(one.span.ended_s, other.span.ended_s)
+            if earlier.count == later.count or known.without_redis(first_s, last_s):
                 continue
             until_s = known.lock_held_until(life, earlier, later.span.ended_s)
             if later.span.ended_s < until_s:

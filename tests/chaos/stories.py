@@ -184,6 +184,18 @@ def a_later_count_is_lost_without_redis(told: Told) -> None:
     told.acknowledge("c", 0, 0, 1, "accept")
 
 
+def a_later_count_is_lost_while_a_fetch_waits(told: Told) -> None:
+    """As before, but Redis goes away between the fetch that gets the lower count and its answer."""
+    told.produce(10)
+    told.fetch("a", 0, 0, 1)
+    told.wait(LOCK_S)
+    told.fetch("b", 0, 0, 2)
+    told.fetch("c", 0, 0, 1)
+    fetch = told.history.fetched[-1].span
+    told.history.without_redis.append(Span((fetch.started_s + fetch.ended_s) / 2, fetch.ended_s))
+    told.acknowledge("c", 0, 0, 1, "accept")
+
+
 def a_renewed_count_is_lost_without_redis(told: Told) -> None:
     """What was renewed comes to another member under the same count, long after the renewal."""
     told.produce(10)
@@ -223,6 +235,7 @@ SOUND: tuple[Story, ...] = (
     begun_anew,
     locks_lost_without_redis,
     a_later_count_is_lost_without_redis,
+    a_later_count_is_lost_while_a_fetch_waits,
     a_renewed_count_is_lost_without_redis,
     what_is_finished_is_passed_over,
 )
