@@ -6,8 +6,8 @@ import signal
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -64,16 +64,32 @@ async def test_an_answer_that_comes_late_is_nobodys(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_server_that_hangs_up_at_once_is_one_that_is_away() -> None:
-    """Where it does so before the first word is sent, uvloop raises what the client does not expect: once in 300 tries."""
-    reset = struct.pack("ii", 1, 0)
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
 
-    def hang_up(server: socket.socket) -> None:
+
+@contextmanager
+def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server that does this with each connection, one after another. Yields: its port."""
+
+    def accept() -> None:
         with suppress(OSError):  # the server is closed
             while True:
-                connection, _ = server.accept()
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-                connection.close()
+                serve(server.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_server_that_hangs_up_at_once_is_one_that_is_away() -> None:
+    """Where it does so before the first word is sent, uvloop raises what the client does not expect: once in 300 tries."""
 
     async def ask(port: int) -> None:
         redis = redis_client(f"redis://127.0.0.1:{port}/0")
@@ -83,38 +99,26 @@ def test_a_server_that_hangs_up_at_once_is_one_that_is_away() -> None:
                 pytest.fail("nobody is there to answer")
         await redis.aclose()
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=hang_up, args=(server,))
-        thread.start()
-        try:
-            uvloop.run(ask(server.getsockname()[1]))
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
+    with serving(reset) as port:
+        uvloop.run(ask(port))
 
 
 def test_a_connection_that_was_reset_meanwhile_is_made_anew() -> None:
     """What was on it did not reach Redis: uvloop says so in its own way."""
-    reset = struct.pack("ii", 1, 0)
     ended = threading.Event()
 
     def answer(connection: socket.socket) -> None:
         """As Redis would, until something is echoed; then it resets the connection."""
-        with connection, connection.makefile("rb") as received:
+        with connection.makefile("rb") as received:
             while line := received.readline():
                 words = [received.read(int(received.readline()[1:]) + 2)[:-2] for _ in range(int(line[1:]))]
                 if words[0] != b"ECHO":
                     connection.sendall(b"-ERR no\r\n" if words[0] == b"HELLO" else b"+OK\r\n")
                     continue
                 connection.sendall(b"+%b\r\n" % words[1])
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-                return
-
-    def serve(server: socket.socket) -> None:
-        with suppress(OSError):  # the server is closed
-            while True:
-                answer(server.accept()[0])
-                ended.set()
+                break
+        reset(connection)
+        ended.set()
 
     async def ask(port: int) -> None:
         async with connected(f"redis://127.0.0.1:{port}/0?protocol=2") as connection:
@@ -123,11 +127,5 @@ def test_a_connection_that_was_reset_meanwhile_is_made_anew() -> None:
                 assert await asyncio.to_thread(ended.wait, 10)
                 ended.clear()
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve, args=(server,))
-        thread.start()
-        try:
-            uvloop.run(ask(server.getsockname()[1]))
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
+    with serving(answer) as port:
+        uvloop.run(ask(port))
