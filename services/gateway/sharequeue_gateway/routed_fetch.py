@@ -170,15 +170,10 @@ class RoutedFetch:
                 await self.give_back(asked, found)
                 found = Found()
                 found.results = results
-            if found.anything or waiting.over:  # the next fetch asks whoever leads what moved meanwhile
+            enough = found.anything or waiting.over
+            if enough:  # the next fetch asks whoever leads what moved meanwhile
                 found.faults = [fault for fault in found.faults if not fault.led_elsewhere]
-            if (
-                found.anything
-                or waiting.over
-                or last_look
-                or waiting.failed_acknowledgement
-                or failed_of(results or ())
-            ):
+            if enough or last_look or waiting.failed_acknowledgement or failed_of(results or ()):
                 return found
             if not asked.limits.max_records or not asked.limits.max_bytes:
                 return found
