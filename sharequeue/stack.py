@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
-from sharequeue.embedded import EmbeddedError, Postgres, Redis, die_with_parent, free_port
+from sharequeue.embedded import Postgres, Redis, die_with_parent, free_port
+from sharequeue.system_user import EmbeddedError
 
 READY_SECONDS: Final = 60
 STOP_SECONDS: Final = 15
@@ -140,11 +141,13 @@ class Stack:
         postgres_url: str | None = None,
         redis_url: str | None = None,
         settings: dict[str, str] | None = None,
+        temporary: bool = False,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """The ports are those of the first instance of each service; further ones take free ports.
 
         `settings`: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
+        `temporary`: its data is worth nothing once this program has ended, however it does.
         `tell`: is given sentences for the user while a start takes long.
         """
         self._data_dir = data_dir.absolute()
@@ -156,6 +159,7 @@ class Stack:
         self._postgres_url = postgres_url
         self._redis_url = redis_url
         self._settings = settings or {}
+        self._temporary = temporary
         self._tell = tell
         self._locks: list[IO[str]] = []
         self.postgres: Postgres | None = None
@@ -237,7 +241,7 @@ class Stack:
             self.redis = Redis(self._data_dir, password=self._secret("redis.password"), inherited=inherited)
             self.redis.launch()
         if self._postgres_url is None:
-            self.postgres = Postgres(self._data_dir, inherited=inherited)
+            self.postgres = Postgres(self._data_dir, inherited=inherited, temporary=self._temporary)
             self.postgres.launch()
         from sharequeue import stores  # noqa: PLC0415 - takes as long to import as the stores to start
 
@@ -332,7 +336,7 @@ class Stack:
 @contextlib.contextmanager
 def temporary_stack(data_dir: Path, **options: Any) -> Iterator[Stack]:
     """A stack that runs while this lasts, with the options of `Stack`; the data of a PostgreSQL of its own go with it."""
-    stack = Stack(data_dir, **options)
+    stack = Stack(data_dir, **options, temporary=True)
     try:
         stack.start()
         yield stack

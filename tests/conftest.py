@@ -82,7 +82,7 @@ def seed() -> int:
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    server = Postgres(tmp_path_factory.mktemp("postgres"))
+    server = Postgres(tmp_path_factory.mktemp("postgres"), temporary=True)
     server.start()
     password = server.url.split(":")[2].partition("@")[0]
     _sql(server.url, f"SET scram_iterations = 1; ALTER ROLE sharequeue PASSWORD '{password}'")  # logins cost less

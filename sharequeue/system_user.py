@@ -1,0 +1,271 @@
+"""When we are root: the user that PostgreSQL runs as, and what is made for that user below /var/lib/sharequeue.
+
+PostgreSQL refuses to run as root, so it runs as the system user `sharequeue`. That user cannot enter a folder of mode
+0700, as the home of root is. Then programs and data lie here, and each folder has a file `lock`:
+
+    lock                          held while anything here is made or removed
+    wheel-<digest>/               the files of a wheel, side by side as the wheel has them
+    <name>-<random>/postgresql    the data of one server; a symbolic link in its data directory leads there
+
+A server holds the locks of its folders (flock, shared), and so does the process that started it. Each start removes the
+folders whose lock nobody holds: copies, data that was temporary, and folders without data that no link leads to.
+Other data stays, even if its link is gone: the directory of the link may have been moved.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+HOME: Final = Path("/var/lib/sharequeue")
+NAME: Final = "sharequeue"
+BUSY_SECONDS: Final = 60
+"""How long another process may hold the lock of HOME: it copies a wheel, or removes much."""
+TEMPORARY: Final = "temporary"
+UNFINISHED: Final = (".partial", ".removed")
+"""Ends of the names of folders that are being made or removed: whoever holds the lock of HOME finds leftovers alone."""
+COPY: Final = re.compile(r"wheel-[0-9a-f]{16}")
+EARLIER_COPY: Final = re.compile(r"postgresql-[0-9a-f]{16}(\.(?P<process>\d+))?")
+"""Copies of versions that had no locks, and unfinished ones with the process that made them."""
+NOT_RUN: Final = (".py", ".pyc", ".pyi", ".h")
+
+
+class EmbeddedError(Exception):
+    """A store could not be started; the text says why and what to do."""
+
+
+def system_user() -> str:
+    """The user that PostgreSQL runs as when we are root; made if it is missing."""
+    try:
+        return pwd.getpwnam(NAME).pw_name
+    except KeyError:
+        pass
+    if shutil.which("useradd"):
+        command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", NAME]
+        if subprocess.run(command, check=False, capture_output=True).returncode in (0, 9):
+            return NAME
+    return "nobody"
+
+
+def package_root(distribution: str) -> Path:
+    """The directory that an installed wheel was unpacked into. Raises: EmbeddedError: it is not installed.
+
+    The wheel is not imported: importing those that we use starts things.
+    """
+    return Path(str(_installed(distribution).locate_file(""))).absolute()
+
+
+def _installed(distribution: str) -> metadata.Distribution:
+    try:
+        return metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        raise EmbeddedError(
+            f"the package {distribution} is missing: install 'sharequeue[up]', or give --postgres-url and --redis-url"
+        ) from None
+
+
+class Shelter:
+    """The folders below HOME that one server uses: they stay while this object exists, or a process that has `locks`."""
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+        self.locks: list[int] = []
+        """Open files. Each process of the server has to inherit them."""
+
+    def programs(self, distribution: str, programs: Sequence[str]) -> Path:
+        """Make programs of a wheel startable by the user: as they are installed, or in a copy of the wheel.
+
+        Args:
+            programs: their paths in the wheel. Each is started once, with --version.
+        Returns: the directory that has the wheel's files, laid out as the wheel has them.
+        Raises: EmbeddedError: they cannot be started; OSError.
+        """
+        installed = package_root(distribution)
+        if not _fault_of(installed, programs, self._user):
+            return installed
+        files = [file for file in _installed(distribution).files or () if _is_run(file)]
+        listed = "\n".join(sorted(f"{file} {file.hash} {file.size}" for file in files))
+        copy = HOME / f"wheel-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
+        with _changing_home():
+            if copy.exists() and _fault_of(copy, programs, self._user):
+                _discard(copy)
+            if not copy.exists():
+                partial = copy.with_name(f"{copy.name}.partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                try:
+                    _copy(installed, files, partial)
+                    if fault := _fault_of(partial, programs, self._user):
+                        raise EmbeddedError(
+                            f"the user {self._user} can start {distribution} neither in {installed} nor in {HOME}"
+                            f" ({fault}): install the package again, or give --postgres-url and --redis-url"
+                        )
+                    partial.rename(copy)
+                finally:
+                    shutil.rmtree(partial, ignore_errors=True)
+            self._hold(copy)
+        return copy
+
+    def data(self, link: Path, temporary: bool) -> Path:
+        """Where the data of `link` is: there, or where that leads. Made below HOME if the user cannot get there.
+
+        `temporary`: worth nothing once no process holds it.
+        """
+        if not link.is_symlink() and (link.exists() or _can_enter(link.parent, self._user)):
+            return link
+        with _changing_home():
+            if not link.is_symlink():
+                folder = Path(tempfile.mkdtemp(prefix=f"{link.parent.parent.name[:60]}-", dir=HOME))
+                folder.chmod(0o755)
+                self._hold(folder, TEMPORARY if temporary else f"data of {link}")
+                link.symlink_to(folder / link.name)
+            else:
+                folder = link.resolve().parent
+                folder.mkdir(parents=True, exist_ok=True)
+                if folder.parent == HOME:
+                    self._hold(folder, f"data of {link}")
+        return link.resolve()
+
+    def _hold(self, folder: Path, note: str = "") -> None:
+        """Use a folder. Its lock file says what it is for; what it says already stays. The caller has the lock of HOME."""
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        weakref.finalize(self, os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if not os.fstat(lock).st_size:
+            os.write(lock, note.encode())
+        self.locks.append(lock)
+
+
+def remove_data(home: Path) -> None:
+    """Delete the data of a server that has ended, with its folder if it lies below HOME."""
+    if home.parent.parent == HOME:
+        _discard(home.parent)
+    else:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def remove_leftovers() -> None:
+    """Remove below HOME what runs left that were killed."""
+    if not HOME.exists():
+        return
+    with _changing_home():
+        for folder in HOME.iterdir():
+            with contextlib.suppress(OSError):  # it is tried again with the next start
+                if folder.is_dir() and not folder.is_symlink() and _is_left(folder):
+                    _discard(folder)
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether a folder of HOME is of no use to anybody. The caller has the lock of HOME."""
+    if folder.suffix in UNFINISHED:
+        return True
+    if earlier := EARLIER_COPY.fullmatch(folder.name):
+        return not (earlier["process"] and Path(f"/proc/{earlier['process']}").exists()) and not _is_run_from(folder)
+    try:
+        lock = (folder / "lock").open()
+    except FileNotFoundError:
+        return not any(folder.iterdir())
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        note = lock.read()
+    if COPY.fullmatch(folder.name) or note == TEMPORARY:
+        return True
+    link = Path(note.removeprefix("data of "))
+    has_data = any(file.parent.suffix not in UNFINISHED for file in folder.glob("*/PG_VERSION"))
+    return not has_data and not (link.is_symlink() and link.resolve().parent == folder)
+
+
+def _is_run_from(folder: Path) -> bool:
+    """Whether a process runs a program of a folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if folder in Path(os.readlink(process / "exe")).parents:
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def _changing_home() -> Iterator[None]:
+    """While this lasts nobody else makes or removes folders below HOME. Raises: EmbeddedError; OSError."""
+    if not HOME.exists():
+        HOME.mkdir(parents=True, exist_ok=True)
+        HOME.chmod(0o755)
+    with (HOME / "lock").open("a") as lock:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise EmbeddedError(
+                        f"another process has held {HOME / 'lock'} for {BUSY_SECONDS} s: end it, then try again"
+                    ) from None
+                time.sleep(0.02)
+        yield
+
+
+def _discard(folder: Path) -> None:
+    """Remove a folder of HOME. If that is interrupted, the rest has a name that says so."""
+    removed = folder.with_name(f"{folder.name}.removed") if folder.suffix not in UNFINISHED else folder
+    folder.rename(removed)
+    shutil.rmtree(removed, ignore_errors=True)
+
+
+def _can_enter(directory: Path, user: str) -> bool:
+    """Whether a user can get into a directory, as modes stand."""
+    account = pwd.getpwnam(user)
+    for place in (directory, *directory.parents):
+        status = place.stat()
+        needed = 0o100 if status.st_uid == account.pw_uid else 0o010 if status.st_gid == account.pw_gid else 0o001
+        if not status.st_mode & needed:
+            return False
+    return True
+
+
+def _is_run(file: metadata.PackagePath) -> bool:
+    """Whether a file of a wheel may matter to its programs: all but Python's files, headers and what pip adds."""
+    return file.suffix not in NOT_RUN and ".." not in file.parts and not file.parts[0].endswith(".dist-info")
+
+
+def _copy(root: Path, files: Sequence[metadata.PackagePath], copy: Path) -> None:
+    for file in files:
+        source, target = root / file, copy / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o755 if source.stat().st_mode & 0o111 else 0o644)
+    for directory in (copy, *(place for place in copy.rglob("*") if place.is_dir())):
+        directory.chmod(0o755)  # whatever the umask
+
+
+def _fault_of(root: Path, programs: Sequence[str], user: str) -> str:
+    """Why a user cannot start programs below `root`; empty if all start."""
+    for program in programs:
+        try:
+            done = subprocess.run(
+                [root / program, "--version"],
+                capture_output=True,
+                check=False,
+                cwd="/",
+                user=user,
+                group=pwd.getpwnam(user).pw_gid,
+                extra_groups=[],
+            )
+        except OSError as fault:
+            return str(fault)
+        if done.returncode:
+            return done.stderr.decode(errors="replace").strip() or f"{program} ended with {done.returncode}"
+    return ""

