@@ -53,3 +53,29 @@ def configure(level: str) -> None:
     handler.setFormatter(JsonFormatter())
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level.upper())
+
+
+class Rarely:
+    """Lets a line through a few times within a period, so that a crowd of equal events does not fill the log."""
+
+    def __init__(self, lines: int, seconds: float) -> None:
+        self._lines = lines
+        self._seconds = seconds
+        self._began = float("-inf")
+        self._written = 0
+        self._missed = 0
+
+    def allows(self, now: float) -> int | None:
+        """Whether to write a line now. Returns: how many were left out before it; None: leave this one out too.
+
+        Args:
+            now: seconds of a clock that never goes back.
+        """
+        if now - self._began >= self._seconds:
+            self._began, self._written = now, 0
+        if self._written >= self._lines:
+            self._missed += 1
+            return None
+        self._written += 1
+        missed, self._missed = self._missed, 0
+        return missed

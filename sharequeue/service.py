@@ -9,6 +9,7 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import resource
 import signal
 import socket
 import time
@@ -20,7 +21,8 @@ import uvloop
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.types import ASGIApp
 
-from sharequeue.http_protocol import HttpProtocol
+from sharequeue.http_limits import HttpLimits
+from sharequeue.http_protocol import Edge
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Empty, Readiness
@@ -32,8 +34,8 @@ log = logging.getLogger(__name__)
 Loop = Callable[[], Awaitable[None]]
 ReadinessCheck = Callable[[], Awaitable[Readiness]]
 
-KEEP_ALIVE_S: Final = 75
-"""How long an idle connection stays open: longer than clients and proxies commonly keep theirs, so that they close it."""
+RESERVED_FILES: Final = 256
+"""Open files that are kept for other things than connections of clients: stores, other services, logs."""
 
 
 class Clock:
@@ -113,15 +115,16 @@ class Service(NamedTuple):
     close: Loop | None = None
 
 
-def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) -> int:
+def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> int:
     """Serve until SIGTERM, SIGINT or the death of a loop.
 
     Args:
         prepare: makes the service, inside the event loop.
+        limits: what a connection may ask.
     Returns: the exit code: 0 after a signal, 1 when something died or the address cannot be bound; the log says what.
     """
     try:
-        uvloop.run(_run(prepare, host, port))
+        uvloop.run(_run(prepare, host, port, limits))
     except OSError as fault:
         log.error("cannot start", extra=fields(host=host, port=port, cause=str(fault)))
         return 1
@@ -131,7 +134,7 @@ def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) -> int:
     return 0
 
 
-async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) -> None:
+async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> None:
     listener = socket.create_server((host, port), backlog=4096)
     service = await prepare()
     gc.freeze()  # what is there by now stays: no collection need look at it, not even the one at the end
@@ -139,21 +142,38 @@ async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int) 
     gc.enable()
     log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
     try:
-        await _serve(service, listener)
+        await _serve(service, listener, limits)
     finally:
         if service.close is not None:
             await service.close()
 
 
-async def _serve(service: Service, listener: socket.socket) -> None:
+def allow_open_files(limits: HttpLimits) -> int:
+    """Raise this process's limit of open files as far as it may. Returns: how many connections that leaves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems have a lower limit than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return limits.max_connections
+    possible = max(soft - RESERVED_FILES, soft // 2)
+    if possible < limits.max_connections:
+        log.info(
+            "the limit of open files allows fewer connections than max_connections",
+            extra=fields(open_files=soft, connections=possible, max_connections=limits.max_connections),
+        )
+    return min(possible, limits.max_connections)
+
+
+async def _serve(service: Service, listener: socket.socket, limits: HttpLimits) -> None:
+    edge = Edge(service.app, limits, allow_open_files(limits))
     config = uvicorn.Config(
         service.app,
-        http=HttpProtocol,
+        http=edge.protocol(),
         ws="none",
         proxy_headers=False,
         log_config=None,
         access_log=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
         lifespan="off",
         timeout_graceful_shutdown=5,
         server_header=False,
@@ -166,7 +186,7 @@ async def _serve(service: Service, listener: socket.socket) -> None:
         running_loop.add_signal_handler(signal_number, stopping.set)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_forever(loop)) for loop in service.loops]
+        tasks = [group.create_task(_forever(loop)) for loop in (*service.loops, edge.watch)]
         serving = group.create_task(server.serve(sockets=[listener]))
 
         async def stop_when_asked() -> None:

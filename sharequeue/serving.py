@@ -4,12 +4,13 @@ Decodes with msgspec, maps every exception to a problem document (RFC 9457), ech
 """
 
 import asyncio
+import contextlib
 import hmac
 import itertools
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 import starlette.requests
 from fastapi import FastAPI
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 from sharequeue.exchange import AsgiExchange, ClientGone, Exchange, too_large
 from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest
+from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, UnknownPath
 from sharequeue.protocol.messages import PointedDetail, Problem
 from sharequeue.wire import encode
 
@@ -46,6 +47,13 @@ REQUEST_SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 
+REFUSED = Counter(
+    "sharequeue_http_refused",
+    "Requests that were refused for what they asked of the service, by status.",
+    ["status"],
+)
+_REFUSALS: Final = {status: REFUSED.labels(str(status)) for status in (403, 408, 413, 414, 421, 429, 431)}
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -54,6 +62,15 @@ class Answer:
     body: bytes
     status: int | None = None
     headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer whose parts are sent as they come to be; one that nobody takes waits. If making the parts fails, the
+    connection ends, so that the client cannot take a piece for the whole."""
+
+    parts: AsyncGenerator[bytes, None]
+    headers: tuple[tuple[bytes, bytes], ...]
 
 
 class Call:
@@ -92,6 +109,7 @@ class Endpoint:
         self._authorization = f"Bearer {cluster_token}".encode() if protected else None
         has_type = api.request is not None
         self._decoder = msgspec.json.Decoder(api.request) if has_type and not api.query_parameters else None
+        self._takes_body = api.raw_body or self._decoder is not None
         self._seconds: dict[int, Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,8 +125,17 @@ class Endpoint:
         status = 499
         try:
             answer = await self._answer(exchange, path, headers, request_id)
-            status = self.api.status if answer.status is None else answer.status
-            await exchange.answer(status, (*answer.headers, (b"x-request-id", request_id.encode())), answer.body)
+            answer_headers = (*answer.headers, (b"x-request-id", request_id.encode()))
+            if isinstance(answer, Answer):
+                status = self.api.status if answer.status is None else answer.status
+                await exchange.answer(status, answer_headers, answer.body)
+            else:
+                status = self.api.status
+                await exchange.start(status, answer_headers)
+                async with contextlib.aclosing(answer.parts) as parts:
+                    async for part in parts:
+                        await exchange.write(part)
+                await exchange.finish()
         except ClientGone:
             log.debug("client hung up before its request was whole", extra=fields(operation=self.api.operation_id))
         finally:
@@ -120,15 +147,15 @@ class Endpoint:
 
     async def _answer(
         self, exchange: Exchange, path: Mapping[str, str], headers: dict[bytes, bytes], request_id: str
-    ) -> Answer:
+    ) -> Answer | Stream:
         try:
             self._authorise(headers)
-            raw = await self._read(exchange, headers)
-            request = self._decode(exchange.query, headers, raw)
+            raw = await self._read(exchange, headers) if self._takes_body else b""
+            request = self._decode(exchange.query, raw)
             result = await self._handler(Call(exchange, path, raw, request, request_id))
-            if isinstance(result, Answer):
+            if isinstance(result, Answer | Stream):
                 return result
-            return Answer(b"") if self.api.status == 204 else Answer(encode(result))
+            return Answer(b"", headers=()) if self.api.status == 204 else Answer(encode(result))
         except ApiError as error:
             return problem_answer(error, request_id)
         except ClientGone:
@@ -148,22 +175,26 @@ class Endpoint:
             raise ClusterAuthorizationFailed("this call is for the services alone and needs the cluster token")
 
     async def _read(self, exchange: Exchange, headers: dict[bytes, bytes]) -> bytes:
-        if headers.get(b"content-encoding", b"identity") != b"identity":
+        """The body. What can be refused by the head is refused before the body is asked for."""
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise InvalidRequest("send the body as it is: no Content-Encoding is understood here", status=415)
+        if self._decoder is not None:
+            media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            if media_type != b"application/json" and not media_type.endswith(b"+json"):
+                given = media_type.decode("latin-1")
+                raise InvalidRequest(
+                    f"send JSON with the header Content-Type: application/json, not {given!r}", status=415
+                )
         length = headers.get(b"content-length")
         if length is not None and int(length) > self._max_request_bytes:
             raise too_large(self._max_request_bytes)
         return await exchange.read(self._max_request_bytes)
 
-    def _decode(self, query: bytes, headers: dict[bytes, bytes], raw: bytes) -> Any:
+    def _decode(self, query: bytes, raw: bytes) -> Any:
         if self.api.query_parameters:
             return _decode_query(self.api.request, query)
         if self._decoder is None:
             return None
-        media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if media_type != b"application/json" and not media_type.endswith(b"+json"):
-            given = media_type.decode("latin-1")
-            raise InvalidRequest(f"send JSON with the header Content-Type: application/json, not {given!r}", status=415)
         try:
             raw.decode()  # values are kept byte for byte and must be UTF-8 too
             return self._decoder.decode(raw)
@@ -229,6 +260,9 @@ def problem_answer(error: ApiError, request_id: str) -> Answer:
     """The answer for an error: its problem document, `Retry-After` where waiting helps."""
     body = encode({**msgspec.to_builtins(problem_of(error, request_id)), **error.extra})
     headers: tuple[tuple[bytes, bytes], ...] = (PROBLEM_JSON,)
+    refusals = _REFUSALS.get(error.status)
+    if refusals is not None:
+        refusals.inc()
     if error.status in (429, 503):
         headers += ((b"retry-after", b"%d" % max(1, round(error.retry_after_s or 1))),)
     return Answer(body, status=error.status, headers=headers)
@@ -246,7 +280,8 @@ def serve(
     """Make `api` a route of `app`.
 
     Args:
-        handler: takes a Call, returns the response message, or an Answer that is already bytes. May raise ApiError.
+        handler: takes a Call, returns the response message, an Answer that is already bytes, or a Stream. May raise
+            ApiError.
         max_request_bytes: a larger body of a client is refused with 413; internal calls have a limit of their own.
         cluster_token: what internal calls must bring; None asks nothing.
         protect: ask the token of this call too, although clients may make it elsewhere.
@@ -354,13 +389,11 @@ def create_app(title: str, description: str) -> App:
 async def _no_such_route(request: starlette.requests.Request, exception: Exception) -> Response:
     """404 and 405, which Starlette raises."""
     status = exception.status_code if isinstance(exception, HTTPException) else 500
-    detail = (
-        f"{request.url.path} does not take {request.method}"
-        if status == 405
-        else f"there is nothing at {request.url.path}; /openapi.json lists what there is"
-    )
+    error: ApiError = UnknownPath(f"there is nothing at {request.url.path}; /openapi.json lists what there is")
+    if status == 405:
+        error = InvalidRequest(f"{request.url.path} does not take {request.method}", status=405)
     request_id = request_id_from(request.headers.get("x-request-id", "").encode())
-    answer = problem_answer(InvalidRequest(detail, status=status), request_id)
+    answer = problem_answer(error, request_id)
     headers = {name.decode(): value.decode() for name, value in answer.headers}
     if status == 405:
         routes = [route for route in request.app.router.routes if isinstance(route, Route)]

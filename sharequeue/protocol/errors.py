@@ -47,6 +47,7 @@ ERRORS: Final = (
     Error("INVALID_PARTITIONS", 37, 400, "Invalid number of partitions"),
     Error("INVALID_CONFIG", 40, 400, "Invalid configuration"),
     Error("INVALID_REQUEST", 42, 400, "Invalid request"),
+    Error("UNKNOWN_PATH", 42, 404, "Unknown path"),
     Error("KAFKA_STORAGE_ERROR", 56, 503, "Storage not available", retriable=True, definite=False),
     Error("NON_EMPTY_GROUP", 68, 409, "Group is in use"),
     Error("GROUP_ID_NOT_FOUND", 69, 404, "Unknown group"),
@@ -62,7 +63,8 @@ ERRORS: Final = (
     Error("FENCED_STATE_EPOCH", 124, 409, "State epoch is fenced"),
     Error("SHARE_SESSION_LIMIT_REACHED", 133, 429, "Share session limit reached", retriable=True),
 )
-BY_NUMBER: Final[Mapping[int, Error]] = {error.kafka_code: error for error in ERRORS}
+BY_NUMBER: Final[Mapping[int, Error]] = {error.kafka_code: error for error in reversed(ERRORS)}
+"""Kafka's own. Errors of HTTP that Kafka has no number for stand below the one whose number they share."""
 BY_CODE: Final[Mapping[str, Error]] = {error.code: error for error in ERRORS}
 
 
@@ -159,6 +161,10 @@ class InvalidConfig(ApiError):
 
 class InvalidRequest(ApiError):
     error = BY_CODE["INVALID_REQUEST"]
+
+
+class UnknownPath(ApiError):
+    error = BY_CODE["UNKNOWN_PATH"]
 
 
 class StorageError(ApiError):

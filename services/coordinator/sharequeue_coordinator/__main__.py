@@ -101,7 +101,7 @@ def main() -> int:
         )
         return Service(app, loops, stop=stop, close=close)
 
-    return run(prepare, settings.host, settings.port)
+    return run(prepare, settings.host, settings.port, settings)
 
 
 if __name__ == "__main__":

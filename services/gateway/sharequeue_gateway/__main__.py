@@ -26,7 +26,7 @@ def main() -> int:
     async def prepare() -> Service:
         return await gateway.prepare(settings)
 
-    return run(prepare, settings.host, settings.port)
+    return run(prepare, settings.host, settings.port, settings)
 
 
 if __name__ == "__main__":

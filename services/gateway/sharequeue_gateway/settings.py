@@ -1,14 +1,13 @@
 """The gateway's knobs. Read from the environment with the prefix SHAREQUEUE_GATEWAY_."""
 
-from msgspec import Struct
-
+from sharequeue.http_limits import HttpLimits
 from sharequeue.settings import Port, Positive, check_log_level
 from sharequeue_gateway.cross_origin import origins_of
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class Settings(HttpLimits, frozen=True, kw_only=True):
     """Durations in milliseconds, sizes in bytes."""
 
     database_url: str

@@ -87,7 +87,7 @@ def main() -> int:
 
         return Service(app, (ownership.run, coordinator.run, coordinator.housekeep), stop=ownership.stop, close=close)
 
-    return run(prepare, settings.host, settings.port)
+    return run(prepare, settings.host, settings.port, settings)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """The share coordinator's knobs. Read from the environment with the prefix SHAREQUEUE_SHARE_COORDINATOR_."""
 
-from msgspec import Struct
-
+from sharequeue.http_limits import HttpLimits
 from sharequeue.settings import Port, Positive, check_log_level
 
 PREFIX = "SHAREQUEUE_SHARE_COORDINATOR_"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class Settings(HttpLimits, frozen=True, kw_only=True):
     """Durations in milliseconds."""
 
     database_url: str

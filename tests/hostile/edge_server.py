@@ -1,0 +1,135 @@
+"""A small application behind the real edge: uvicorn and `sharequeue.http_protocol` on a socket, in a thread of its own."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncGenerator, Iterator
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from sharequeue.http_exchange import HttpExchange
+from sharequeue.http_limits import HttpLimits
+from sharequeue.http_protocol import Edge
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.messages import Empty, TopicPartitions
+from sharequeue.serving import Answer, App, Call, Stream, create_app, serve
+
+PLAIN = ((b"content-type", b"text/plain"),)
+MAX_REQUEST_BYTES = 1 << 20
+
+
+class EdgeServer:
+    """Where it listens, and what happened in it."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.loop: asyncio.AbstractEventLoop
+        self.edge: Edge
+        self.server: uvicorn.Server
+        self.received: list[bytes] = []
+        """The bodies that endpoints were given."""
+        self.gone = threading.Event()
+        """Set when the client of a waiting call hung up."""
+        self.written = 0
+        """Parts of a streamed answer that the connection took."""
+
+    def application(self) -> App:
+        app = create_app("edge", "for tests")
+
+        async def echo(call: Call) -> Answer:
+            self.received.append(call.raw)
+            return Answer(call.raw, headers=PLAIN)
+
+        async def decode(call: Call) -> Answer:
+            self.received.append(call.raw)
+            return Answer(call.request.topic.encode(), headers=PLAIN)
+
+        async def wait(call: Call) -> Answer:
+            await call.exchange.until_gone()
+            self.gone.set()
+            return Answer(b"", headers=PLAIN)
+
+        async def stream(call: Call) -> Stream:
+            return Stream(self._parts(), PLAIN)
+
+        async def broken(call: Call) -> Stream:
+            return Stream(self._broken(), PLAIN)
+
+        async def connection(call: Call) -> Answer:
+            exchange = call.exchange
+            assert isinstance(exchange, HttpExchange)
+            version = exchange.tls.version() if exchange.tls is not None else None
+            return Answer(f"{exchange.scheme} {version}".encode(), headers=PLAIN)
+
+        async def remove(_: Call) -> Empty:
+            return Empty()
+
+        async def headers(call: Call) -> Answer:
+            return Answer(b"\n".join(b"%b=%b" % header for header in call.exchange.headers), headers=PLAIN)
+
+        for method, path, request, raw, handler in (
+            ("POST", "/echo", None, True, echo),
+            ("POST", "/json", TopicPartitions, False, decode),
+            ("GET", "/wait", None, False, wait),
+            ("GET", "/stream", None, False, stream),
+            ("GET", "/broken", None, False, broken),
+            ("GET", "/connection", None, False, connection),
+            ("GET", "/headers", None, False, headers),
+            ("POST", "/headers", None, True, headers),
+            ("DELETE", "/thing", None, False, remove),
+        ):
+            status = 204 if method == "DELETE" else 200
+            api = Api(method + path, method, path, "", request, Empty, status, tag="Tests", raw_body=raw)
+            serve(app, api, handler, max_request_bytes=MAX_REQUEST_BYTES)
+        return app
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        for _ in range(200):
+            yield b"x" * 100_000
+            self.written += 1
+
+    async def _broken(self) -> AsyncGenerator[bytes, None]:
+        yield b"one"
+        raise RuntimeError("the rest cannot be made")
+
+
+async def _run(server: EdgeServer, app: ASGIApp, limits: HttpLimits, connections: int, ssl: dict[str, str]) -> None:
+    edge = server.edge = Edge(app, limits, connections)
+    config = uvicorn.Config(
+        app, http=edge.protocol(), ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1, **ssl
+    )
+    server.server = uvicorn.Server(config)
+    server.loop = asyncio.get_running_loop()
+    watching = server.loop.create_task(edge.watch())
+    await server.server.serve([socket.create_server(("127.0.0.1", server.port), backlog=512)])
+    watching.cancel()
+
+
+@contextlib.contextmanager
+def edge_server(
+    limits: HttpLimits | None = None, *, connections: int = 1000, middleware: bool = False, **ssl: str
+) -> Iterator[EdgeServer]:
+    """A server that runs while this lasts. `middleware`: all calls take the way through ASGI."""
+    server = EdgeServer()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        server.port = probe.getsockname()[1]
+    own = server.application()
+
+    async def through(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+        await own(scope, receive, send)
+
+    app: ASGIApp = through if middleware else own
+    thread = threading.Thread(target=lambda: uvloop.run(_run(server, app, limits or HttpLimits(), connections, ssl)))
+    thread.start()
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port)):
+            break
+    try:
+        yield server
+    finally:
+        server.server.should_exit = True
+        thread.join()

@@ -1,0 +1,275 @@
+"""Limits of one connection, each tested by a client that goes far beyond it; and what many connections may hold."""
+
+import itertools
+import json
+import logging
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sharequeue.http_limits import HttpLimits
+from tests.hostile.edge_server import MAX_REQUEST_BYTES, EdgeServer, edge_server
+from tests.hostile.raw import Raw, chunked, head
+from tests.http.calls import wait_until
+
+LIMITS = HttpLimits(
+    max_head_bytes=8192,
+    max_request_line_bytes=1024,
+    max_headers=20,
+    head_timeout_ms=400,
+    body_grace_ms=400,
+    min_body_bytes_per_s=1000,
+    idle_timeout_ms=1200,
+)
+PIECE = 4096
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EdgeServer]:
+    """One with the usual limits."""
+    with edge_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[EdgeServer]:
+    with edge_server(LIMITS) as server:
+        yield server
+
+
+def refused(raw: Raw, status: int, limit: int | None = None) -> None:
+    answer = raw.answer()
+    assert answer.status == status
+    problem = json.loads(answer.body)
+    assert (problem["status"], problem["code"], problem["definite"]) == (status, "INVALID_REQUEST", True)
+    assert problem.get("limit") == limit
+    assert raw.rest() == b""
+
+
+def request_with(*, line: int = 0, header: int = 0, headers: int = 0) -> bytes:
+    more = [f"H{number}: x" for number in range(headers)]
+    return head("GET /headers?" + "q" * line, f"Long: {'v' * header}", *more)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "limit"),
+    [
+        (request_with(line=1100), 414, 1024),
+        (request_with(header=8200), 431, 8192),
+        (request_with(headers=20), 431, 20),
+        (request_with(line=200_000), 414, 1024),
+        (request_with(header=200_000), 431, 8192),
+        (request_with(headers=30_000), 431, 20),
+    ],
+    ids=["a line", "a head", "headers", "a line in one read", "a head in one read", "headers in one read"],
+)
+@pytest.mark.parametrize("pieces", ["whole", "pieces", "behind another request"])
+def test_a_head_beyond_a_limit_is_refused(
+    strict: EdgeServer, sent: bytes, status: int, limit: int, pieces: str
+) -> None:
+    with Raw(strict.port) as raw:
+        if pieces == "behind another request":
+            raw.send(head("POST /echo", "Content-Length: 1") + b"x")
+            assert raw.answer().body == b"x"
+        size = 100 if pieces == "pieces" else len(sent)
+        raw.send_until_refused(sent[start : start + size] for start in range(0, len(sent), size))
+        answer = raw.answer()
+        assert answer.status in ({status, 431} if limit == 20 else {status})  # 30,000 headers are a large head, too
+        assert raw.rest() == b""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [request_with(line=900), request_with(header=7900), request_with(headers=17)],
+    ids=["line", "head", "headers"],
+)
+def test_a_head_within_the_limits_is_served(strict: EdgeServer, sent: bytes) -> None:
+    with Raw(strict.port) as raw:
+        raw.send(sent)
+        assert raw.answer().status == 200
+
+
+ENDLESS = {
+    "target": (b"GET /", b"a" * PIECE, 414),
+    "header value": (head("GET /headers")[:-2] + b"A: ", b"a" * PIECE, 431),
+    "header name": (head("GET /headers")[:-2], b"a" * PIECE, 431),
+    "headers": (head("GET /headers")[:-2], b"a: b\r\n" * (PIECE // 6), 431),
+    "chunk extension": (head("POST /echo", "Transfer-Encoding: chunked") + b"1;", b"a" * PIECE, 400),
+    "trailer": (head("POST /echo", "Transfer-Encoding: chunked") + b"1\r\nx\r\n0\r\nA: ", b"a" * PIECE, 400),
+    "trailers": (head("POST /echo", "Transfer-Encoding: chunked") + b"1\r\nx\r\n0\r\n", b"a: b\r\n" * 600, 400),
+    "body": (head("POST /echo", "Transfer-Encoding: chunked"), b"1000\r\n" + b"a" * PIECE + b"\r\n", 413),
+}
+
+
+@pytest.mark.parametrize(("start", "piece", "status"), ENDLESS.values(), ids=ENDLESS.keys())
+def test_what_never_ends_is_cut_off(server: EdgeServer, start: bytes, piece: bytes, status: int) -> None:
+    """100 times what the limit is."""
+    most = MAX_REQUEST_BYTES if status == 413 else server.edge.limits.max_head_bytes
+    with Raw(server.port) as raw:
+        raw.send(start)
+        began = time.process_time()
+        raw.send_until_refused(itertools.repeat(piece, 100 * most // len(piece)))
+        assert time.process_time() - began < 2
+        answer = raw.answer()
+        assert answer.status == status
+        assert raw.rest() == b""
+
+
+def test_a_body_that_is_announced_too_large_is_refused_unread(server: EdgeServer) -> None:
+    with Raw(server.port) as raw:
+        raw.send(head("POST /echo", f"Content-Length: {100 * MAX_REQUEST_BYTES}"))
+        answer = raw.answer()
+        assert (answer.status, json.loads(answer.body)["limit"]) == (413, MAX_REQUEST_BYTES)
+
+
+def test_a_client_that_sends_on_behind_a_refusal_still_reads_it(server: EdgeServer) -> None:
+    """A closed socket would reset the connection, and the answer would be lost."""
+    with Raw(server.port) as raw:
+        raw.send(head("POST /echo", f"Content-Length: {8 * MAX_REQUEST_BYTES}"))
+        raw.send_until_refused(itertools.repeat(b"x" * PIECE, 8 * MAX_REQUEST_BYTES // PIECE))
+        assert raw.answer().status == 413
+
+
+# Clocks
+
+
+@pytest.mark.parametrize(
+    "sent", [b"G", b"GET /headers HTTP/1.1\r\nHost: loc", head("GET /headers")[:-2]], ids=["a byte", "half", "nearly"]
+)
+def test_a_head_that_does_not_come_is_refused(strict: EdgeServer, sent: bytes) -> None:
+    with Raw(strict.port) as raw:
+        raw.send(sent)
+        refused(raw, 408)
+
+
+def test_a_head_that_comes_byte_by_byte_is_refused(strict: EdgeServer) -> None:
+    with Raw(strict.port) as raw:
+        raw.socket.settimeout(0.05)
+        began = time.monotonic()
+        received = b""
+        raw.send(b"GET /")
+        while not received:
+            raw.send(b"a")
+            try:
+                received = raw.socket.recv(1000)
+            except TimeoutError:
+                assert time.monotonic() - began < 10
+        assert received.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * 100], ids=["nothing", "a little"])
+def test_a_body_that_does_not_come_is_refused(strict: EdgeServer, body: bytes) -> None:
+    strict.received.clear()
+    with Raw(strict.port) as raw:
+        raw.send(head("POST /echo", "Content-Length: 100000"), body)
+        refused(raw, 408)
+        assert strict.received == []
+
+
+def test_a_body_that_comes_at_the_lowest_speed_is_served(strict: EdgeServer) -> None:
+    """Twice that speed, for longer than the grace."""
+    with Raw(strict.port) as raw:
+        raw.send(head("POST /echo", "Content-Length: 3000"))
+        for _ in range(30):
+            raw.send(b"x" * 100)
+            time.sleep(0.04)
+        assert raw.answer().body == b"x" * 3000
+
+
+def test_a_client_that_waits_for_its_answer_is_never_closed(strict: EdgeServer) -> None:
+    with Raw(strict.port) as waiting, Raw(strict.port) as other:
+        waiting.send(head("GET /wait"))
+        other.send(head("POST /echo", "Content-Length: 1") + b"x")
+        assert other.answer().body == b"x"
+        assert other.rest() == b""  # idle for too long, so the waiting one waits for longer than every limit
+        waiting.socket.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            waiting.socket.recv(1)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n" * 10], ids=["nothing", "empty lines"])
+def test_a_connection_that_says_nothing_is_closed(strict: EdgeServer, sent: bytes) -> None:
+    with Raw(strict.port) as raw:
+        raw.send(sent)
+        assert raw.rest() == b""
+
+
+def test_a_client_that_takes_nothing_of_its_answer_is_closed(strict: EdgeServer) -> None:
+    before = strict.written
+    with Raw(strict.port) as raw:
+        raw.send(head("GET /stream"))
+        wait_until(lambda: strict.written > before)
+        wait_until(lambda: not strict.server.server_state.connections)
+        assert strict.written - before < 200
+
+
+# Crowds
+
+
+def test_a_new_connection_takes_the_place_of_the_longest_idle_one() -> None:
+    with edge_server(connections=5) as server:
+        silent = [Raw(server.port) for _ in range(40)]
+        with Raw(server.port) as raw:
+            raw.send(head("POST /echo", "Content-Length: 1") + b"x")
+            assert raw.answer().body == b"x"
+        for connection in silent:
+            connection.__exit__()
+
+
+def test_with_no_connection_idle_a_new_one_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    with edge_server(connections=3) as server:
+        lines = [Raw(server.port) for _ in range(3)]
+        for line in lines:
+            line.send(head("GET /wait"))
+        wait_until(lambda: len(server.server.server_state.tasks) == 3)
+        with caplog.at_level(logging.ERROR, "sharequeue.http_protocol"):
+            for _ in range(3):
+                with Raw(server.port) as raw:
+                    answer = raw.answer()
+                    assert answer.status == 503
+                    assert json.loads(answer.body)["retriable"]
+                    assert int(answer.headers["retry-after"]) >= 1
+        assert len(caplog.records) == 1
+        lines.pop().__exit__()
+        wait_until(lambda: len(server.server.server_state.connections) == 2)
+        with Raw(server.port) as raw:
+            raw.send(head("POST /echo", "Content-Length: 1") + b"x")
+            assert raw.answer().body == b"x"
+        for line in lines:
+            line.__exit__()
+
+
+def test_malformed_requests_are_logged_with_their_peer_a_few_times_a_second(
+    server: EdgeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "sharequeue.http_protocol"):
+        for _ in range(30):
+            with Raw(server.port) as raw:
+                raw.send(b"nonsense\r\n\r\n")
+                assert raw.answer().status == 400
+    lines = [record.__dict__["fields"] for record in caplog.records]
+    assert 1 <= len(lines) <= 20
+    assert lines[-1]["peer"][0] == "127.0.0.1"
+    assert lines[-1]["cause"]
+
+
+def test_small_chunks_cost_no_more_memory_than_large_ones(server: EdgeServer) -> None:
+    """Each piece of its own would cost twenty times its size."""
+    body = b"ab" * 100_000
+    with Raw(server.port) as raw:
+        raw.send(head("POST /echo", "Transfer-Encoding: chunked"), chunked(body, 2))
+        assert raw.answer().body == body
+
+
+def test_clients_that_reset_their_connections_leave_nothing_behind(server: EdgeServer) -> None:
+    for sent in (b"", b"GET", head("POST /echo", "Content-Length: 9") + b"x", head("GET /wait"), head("GET /stream")):
+        with Raw(server.port) as raw:
+            raw.send(sent)
+            raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    state = server.server.server_state
+    wait_until(lambda: not state.connections and not state.tasks)
+    assert not server.edge.idle
+    assert not server.edge.watched

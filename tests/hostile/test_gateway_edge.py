@@ -1,0 +1,88 @@
+"""The edge of a real gateway: its memory, its files, curl, and what each path says it allows."""
+
+import itertools
+import json
+import subprocess
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from sharequeue.protocol import apis
+from sharequeue.stack import Stack
+from tests.hostile.raw import Raw, head
+from tests.http.calls import Gateway, problem, wait_until
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def port(shared_stack: Stack) -> int:
+    return int(shared_stack.url.rpartition(":")[2])
+
+
+def test_heads_that_never_end_cost_no_memory(gateway: Gateway, shared_stack: Stack, port: int) -> None:
+    """Ten of them, each 100 times as long as allowed."""
+    process = psutil.Process(shared_stack.service("gateway").pid)
+    before = process.memory_info().rss
+    cpu = process.cpu_times().user
+    lines = [Raw(port) for _ in range(10)]
+    for line in lines:
+        line.send_until_refused(
+            itertools.chain([head("GET /livez")[:-2] + b"A: "], itertools.repeat(b"a" * 16384, 400))
+        )
+    assert process.memory_info().rss - before < 16 * MIB
+    assert process.cpu_times().user - cpu < 2
+    for line in lines:
+        assert line.answer().status == 431
+        line.__exit__()
+    assert gateway.metrics()['sharequeue_http_refused_total{status="431"}'] >= 10
+
+
+def test_a_gateway_that_runs_out_of_files_says_so_and_goes_on(shared_stack: Stack, data_dir: Path, port: int) -> None:
+    """Its limit is lowered while it runs: what it reckoned with at its start is no help."""
+    process = psutil.Process(shared_stack.service("gateway").pid)
+    soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
+    assert soft == hard
+    log = data_dir / "logs" / "gateway.log"
+    process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds() + 5, hard))
+    try:
+        lines = [Raw(port) for _ in range(20)]
+        wait_until(lambda: "no file can be opened" in log.read_text())
+    finally:
+        process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+    for line in lines:
+        line.__exit__()
+    wait_until(lambda: httpx.get(f"{shared_stack.url}/livez").status_code == 200)
+
+
+def test_curl_may_offer_http_2(gateway: Gateway, shared_stack: Stack, name: str) -> None:
+    url = f"{shared_stack.url}/v1/topics/{name}/records"
+    arguments = ["curl", "--silent", "--http2", url, "-H", "Content-Type: application/json", "-d"]
+    for offset in range(2):
+        answer = subprocess.run([*arguments, '{"records":[{"value":"x"}]}'], capture_output=True, check=True).stdout
+        assert json.loads(answer) == {"records": [{"partition": 0, "offset": offset}]}
+    assert [record["value"] for record in gateway.read(name)["records"]] == ["x", "x"]
+
+
+PUBLIC = [value for value in vars(apis).values() if isinstance(value, apis.Api)]
+PATHS = sorted({api.path.replace("{partition}", "0") for api in PUBLIC if not api.internal})
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_method_is_allowed_if_and_only_if_it_is_answered(gateway: Gateway, path: str) -> None:
+    path = path.replace("{", "no-").replace("}", "")
+    refused = gateway.http.request("TRACE", path)
+    assert refused.status_code == 405
+    allowed = set(refused.headers["allow"].split(", "))
+    for method in ("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"):
+        answered = gateway.http.request(
+            method, path, json={"no": "such field"} if method in ("POST", "PATCH") else None
+        )
+        assert (answered.status_code != 405) == (method in allowed), method
+
+
+def test_an_unknown_path_has_a_code_of_its_own(gateway: Gateway) -> None:
+    for method in ("GET", "POST", "DELETE"):
+        problem(gateway.http.request(method, "/v1/topic"), 404, "UNKNOWN_PATH", 42)
