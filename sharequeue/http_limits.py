@@ -29,6 +29,9 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     idle_timeout_ms: Milliseconds = 75_000
     """A connection without a request is closed then. Longer than clients and proxies commonly keep theirs, so that they
     close it. An answer of which the client takes nothing for that long ends its connection too."""
+    max_unsent_bytes: Annotated[int, Meta(ge=1_048_576)] = 268_435_456
+    """Answers that clients have not taken yet, over all connections; above it the connection that has taken nothing for
+    longest is closed."""
     max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 15_000
     """Above it the connection that is idle longest is closed; with none idle the new one is refused with 503. The
     process's limit of open files may lower it."""

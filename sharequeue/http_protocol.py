@@ -40,6 +40,8 @@ from sharequeue.serving import App, problem_answer, request_id_from
 log = logging.getLogger(__name__)
 
 UPGRADE_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
+LINE_BYTES: Final = len(b"  HTTP/1.1\r\n")
+"""A request line beside its method and target."""
 MOST_QUEUED: Final = 16
 """How many requests of a connection may be there at once; then reading pauses."""
 LINGER_S: Final = 3.0
@@ -86,6 +88,17 @@ class Edge:
                     extra=fields(cause=str(fault), limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
                 )
 
+    def _bound_unsent(self) -> None:
+        """Close the connections that have taken nothing for longest, while too much waits to be taken."""
+        stalled = [connection for connection in self.watched if connection.taking is not None]
+        unsent = sum(connection.transport.get_write_buffer_size() for connection in stalled)
+        stalled.sort(key=lambda connection: connection.since)
+        for connection in stalled:
+            if unsent <= self.limits.max_unsent_bytes:
+                return
+            unsent -= connection.transport.get_write_buffer_size()
+            connection.transport.abort()
+
     async def watch(self) -> None:
         """Close connections that ran out of time. Runs as long as the service does."""
         loop = asyncio.get_running_loop()
@@ -95,6 +108,7 @@ class Edge:
             self._look_for_a_file(now)
             for connection in list(self.watched):
                 connection.look(now)
+            self._bound_unsent()
             idle_since = now - self.limits.idle_timeout_ms / 1000
             silent_since = now - self.limits.head_timeout_ms / 1000
             for connection, since in list(self.idle.items()):
@@ -135,6 +149,7 @@ class HttpProtocol(asyncio.Protocol):
         self._expects = False
         self._codings: list[bytes] = []
         self._method = b""
+        self._version = ""
         self._fed = 0
         """Bytes since the last request was whole."""
         self._read_size = 0
@@ -149,8 +164,10 @@ class HttpProtocol(asyncio.Protocol):
         """Whether no byte has come yet."""
         self.taking: asyncio.Event | None = None
         """Set again when the client has taken enough of what was sent; None while it does."""
-        self._since = 0.0
+        self.since = 0.0
+        """When the clock of what this connection does began."""
         self._counted = 0
+        """Bytes by then: received ones, or unsent ones while an answer is not taken."""
 
     # Connection
 
@@ -243,7 +260,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _head_without_offer(self) -> bytes:
         """The head that was parsed last, less its offer to upgrade."""
-        lines = [b"%b %b HTTP/1.1\r\n" % (self._method, self._url)]
+        lines = [b"%b %b HTTP/%b\r\n" % (self._method, self._url, self._version.encode())]
         for name, value in self._headers:
             if name == b"connection":
                 options = [option.strip() for option in value.split(b",")]
@@ -270,18 +287,18 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(InvalidRequest("the framing of the body, its chunks and trailers, is larger than the body"))
 
     def _restart_clock(self) -> None:
-        self._since = self.loop.time()
+        self.since = self.loop.time()
         self._counted = self._fed
         self.edge.watched[self] = None
 
     def look(self, now: float) -> None:
         """Whether this connection ran out of time."""
         limits = self.edge.limits
-        elapsed = now - self._since
+        elapsed = now - self.since
         if self.taking is not None:
             unsent = self.transport.get_write_buffer_size()
             if unsent < self._counted:
-                self._counted, self._since = unsent, now
+                self._counted, self.since = unsent, now
             elif elapsed > limits.idle_timeout_ms / 1000:
                 self.transport.abort()
         elif self._deaf:
@@ -342,9 +359,9 @@ class HttpProtocol(asyncio.Protocol):
         parser = self._parser
         self._in_head = False
         self._method = parser.get_method()
+        version = self._version = parser.get_http_version()
         if parser.should_upgrade() and self._method != b"CONNECT":
-            return
-        version = parser.get_http_version()
+            return  # the head comes again, without its offer
         self._check_head(version)
         if not self._url.startswith(b"/"):
             self._take_host_from_target()
@@ -366,7 +383,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _check_head(self, version: str) -> None:
         limits = self.edge.limits
-        if len(self._url) > limits.max_request_line_bytes:
+        if len(self._method) + len(self._url) + LINE_BYTES > limits.max_request_line_bytes:
             raise self._refused(_line_too_long(limits))
         if len(self._headers) > limits.max_headers:
             detail = f"the request has more than {limits.max_headers} headers"
@@ -478,14 +495,14 @@ class HttpProtocol(asyncio.Protocol):
             return
         self.resume()
         self.transport.write_eof()
-        self._since = self.loop.time()
+        self.since = self.loop.time()
         self.edge.watched[self] = None
 
     # Flow control of what is sent
 
     def pause_writing(self) -> None:
         self.taking = asyncio.Event()
-        self._since, self._counted = self.loop.time(), self.transport.get_write_buffer_size()
+        self.since, self._counted = self.loop.time(), self.transport.get_write_buffer_size()
         self.edge.watched[self] = None
 
     def resume_writing(self) -> None:

@@ -19,6 +19,8 @@ from sharequeue.serving import Answer, App, Call, Stream, create_app, serve
 
 PLAIN = ((b"content-type", b"text/plain"),)
 MAX_REQUEST_BYTES = 1 << 20
+LARGE_BYTES = 11 << 20
+"""More than the sockets of a connection hold by themselves."""
 
 
 class EdgeServer:
@@ -64,6 +66,9 @@ class EdgeServer:
             version = exchange.tls.version() if exchange.tls is not None else None
             return Answer(f"{exchange.scheme} {version}".encode(), headers=PLAIN)
 
+        async def large(_: Call) -> Answer:
+            return Answer(b"x" * LARGE_BYTES, headers=PLAIN)
+
         async def remove(_: Call) -> Empty:
             return Empty()
 
@@ -75,6 +80,7 @@ class EdgeServer:
             ("POST", "/json", TopicPartitions, False, decode),
             ("GET", "/wait", None, False, wait),
             ("GET", "/stream", None, False, stream),
+            ("GET", "/large", None, False, large),
             ("GET", "/broken", None, False, broken),
             ("GET", "/connection", None, False, connection),
             ("GET", "/headers", None, False, headers),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from sharequeue.http_limits import HttpLimits
-from tests.hostile.edge_server import MAX_REQUEST_BYTES, EdgeServer, edge_server
+from tests.hostile.edge_server import LARGE_BYTES, MAX_REQUEST_BYTES, EdgeServer, edge_server
 from tests.hostile.raw import Raw, chunked, head
 from tests.http.calls import wait_until
 
@@ -204,6 +204,16 @@ def test_a_client_that_takes_nothing_of_its_answer_is_closed(strict: EdgeServer)
         wait_until(lambda: strict.written > before)
         wait_until(lambda: not strict.server.server_state.connections)
         assert strict.written - before < 200
+
+
+def test_what_clients_do_not_take_is_bounded_over_all_of_them() -> None:
+    with edge_server(HttpLimits(max_unsent_bytes=LARGE_BYTES)) as server:
+        lines = [Raw(server.port) for _ in range(8)]
+        for line in lines:
+            line.send(head("GET /large"))
+        wait_until(lambda: 1 <= len(server.server.server_state.connections) <= 4)
+        for line in lines:
+            line.__exit__()
 
 
 # Crowds
