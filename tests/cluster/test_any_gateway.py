@@ -199,7 +199,7 @@ def test_a_client_that_hung_up_at_once_uses_up_no_deliveries(
     make_topic(clients[0], name, 1)
     produce(clients[0], name, 0, 200)
     body = json.dumps({"topics": [name], "member_id": "m", "max_records": 10, "max_wait_ms": 20_000}).encode()
-    head = f"HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     groups = {f"{name}-{turn}": cluster.gateways[turn % 3] for turn in range(9)}
     for turn, (group, gateway) in enumerate(groups.items()):
         address = httpx.URL(gateway.url)

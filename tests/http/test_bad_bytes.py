@@ -135,7 +135,7 @@ class Wire:
 
     def send(self, *lines: str, body: bytes = b"", finish: bool = False) -> bytes:
         """Send a request of these header lines; `finish` ends our side. Returns: all that comes until it is closed."""
-        head = "\r\n".join((*lines, "Host: test", "Connection: close", "", "")).encode()
+        head = "\r\n".join((*lines, "Host: localhost", "Connection: close", "", "")).encode()
         try:
             self._socket.sendall(head + body)
             if finish:

@@ -69,7 +69,7 @@ def line(shared_stack: Stack) -> Iterator[Line]:
 
 def request(call: str, *headers: str, body: bytes = b"", version: str = "1.1") -> bytes:
     """A request whose body, if there is one, is JSON."""
-    lines = [f"{call} HTTP/{version}", "Host: test", *headers]
+    lines = [f"{call} HTTP/{version}", "Host: localhost", *headers]
     if body:
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
     return "\r\n".join((*lines, "", "")).encode() + body

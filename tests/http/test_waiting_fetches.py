@@ -259,7 +259,7 @@ def test_who_hung_up_acquires_nothing(gateway: Gateway, waiting: Waiting, shared
     gateway.create_topic(name)
     body = json.dumps({"topics": [name], "member_id": "gone", **LONG}).encode()
     host, port = shared_stack.url.removeprefix("http://").split(":")
-    head = f"POST /v1/share-groups/{name}/fetch HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+    head = f"POST /v1/share-groups/{name}/fetch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         wait_until(lambda: waiting.count() == 1)
@@ -274,7 +274,7 @@ def test_who_hung_up_before_the_answer_gives_back_at_once(gateway: Gateway, shar
     gateway.produce_batches(name, 3)
     body = json.dumps({"topics": [name], "member_id": "gone"}).encode()
     host, port = shared_stack.url.removeprefix("http://").split(":")
-    head = f"POST /v1/share-groups/{name}/fetch HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+    head = f"POST /v1/share-groups/{name}/fetch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection((host, int(port))) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)

@@ -68,7 +68,7 @@ def test_who_hangs_up_while_acknowledgements_are_settled_gives_back(
     fetch = {"topics": [name], "member_id": "gone", "max_wait_ms": 0}
     acquisitions = f'sharequeue_topic_partitions_acquire_seconds_count{{group="{name}"}}'
     body = json.dumps({**fetch, "acknowledgements": [acknowledge_range(name, 0, 0, "accept")]}).encode()
-    head = f"POST /v1/share-groups/{name}/fetch HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+    head = f"POST /v1/share-groups/{name}/fetch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     host, port = own_stack.url.removeprefix("http://").split(":")
     with paused(own_stack, "share coordinator"):
         with socket.create_connection((host, int(port))) as connection:
