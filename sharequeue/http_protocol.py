@@ -405,7 +405,7 @@ class HttpProtocol(asyncio.Protocol):
         if scheme.lower() not in (b"http", b"https") or not host or not self._url.isascii():
             raise self._refused(InvalidRequest("the target of the request is neither a path nor an http URL"))
         self._url = slash + path or b"/"
-        self._headers = [(name, value) for name, value in self._headers if name != b"host"] + [(b"host", host)]
+        self._headers = [(name, host if name == b"host" else value) for name, value in self._headers]
 
     def _head_size(self) -> int:
         return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)

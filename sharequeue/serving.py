@@ -23,9 +23,10 @@ from prometheus_client import Counter, Histogram
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from sharequeue.exchange import AsgiExchange, ClientGone, Exchange, too_large
+from sharequeue.callers import Callers, Pairs
+from sharequeue.exchange import AsgiExchange, ClientGone, Exchange, Headers, too_large
 from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, UnknownPath
@@ -100,10 +101,17 @@ class Endpoint:
     """What answers one call: an exchange that `serve` is given, or as an ASGI application."""
 
     def __init__(
-        self, api: Api, handler: Handler, max_request_bytes: int, cluster_token: str | None, protect: bool
+        self,
+        api: Api,
+        handler: Handler,
+        max_request_bytes: int,
+        cluster_token: str | None,
+        protect: bool,
+        callers: Callers | None,
     ) -> None:
         self.api = api
         self._handler = handler
+        self._callers = callers
         self._max_request_bytes = max_request_bytes
         protected = cluster_token is not None and (api.internal or protect)
         self._authorization = f"Bearer {cluster_token}".encode() if protected else None
@@ -125,7 +133,8 @@ class Endpoint:
         status = 499
         try:
             answer = await self._answer(exchange, path, headers, request_id)
-            answer_headers = (*answer.headers, (b"x-request-id", request_id.encode()))
+            shared = () if self._callers is None else self._callers.answer_headers(headers.get(b"origin"))
+            answer_headers = (*answer.headers, (b"x-request-id", request_id.encode()), *shared)
             if isinstance(answer, Answer):
                 status = self.api.status if answer.status is None else answer.status
                 await exchange.answer(status, answer_headers, answer.body)
@@ -149,6 +158,8 @@ class Endpoint:
         self, exchange: Exchange, path: Mapping[str, str], headers: dict[bytes, bytes], request_id: str
     ) -> Answer | Stream:
         try:
+            if self._callers is not None:
+                _admit(self._callers, self.api.method, exchange.headers, headers)
             self._authorise(headers)
             raw = await self._read(exchange, headers) if self._takes_body else b""
             request = self._decode(exchange.query, raw)
@@ -206,6 +217,13 @@ class Endpoint:
             raise InvalidRequest(f"the body is not UTF-8 at byte {fault.start}", status=422) from None
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply", status=422) from None
+
+
+def _admit(callers: Callers, method: str, sent: Headers, headers: Mapping[bytes, bytes]) -> None:
+    """Raises: ApiError: the request is one that a page of another site could have made."""
+    refusal = callers.refusal(method, sent, headers)
+    if refusal is not None:
+        raise refusal
 
 
 def _decode_query(request_type: Any, query_string: bytes) -> Any:
@@ -287,7 +305,7 @@ def serve(
         protect: ask the token of this call too, although clients may make it elsewhere.
     """
     limit = INTERNAL_MAX_REQUEST_BYTES if api.internal else max_request_bytes
-    endpoint = Endpoint(api, handler, limit, cluster_token, protect)
+    endpoint = Endpoint(api, handler, limit, cluster_token, protect, app.callers)
     app.router.routes.append(Route(api.path, endpoint=endpoint, methods=[api.method], name=api.operation_id))
     app.paths.add(endpoint)
 
@@ -360,12 +378,14 @@ class App(FastAPI):
     """FastAPI, but our endpoints are called straight away.
 
     They read, answer and fail by themselves; the layers around a FastAPI route would cost them a tenth of the CPU of a
-    call. Everything else, unknown paths and methods first of all, takes the usual way.
+    call. Everything else, unknown paths and methods first of all, takes the usual way. `callers` is asked about each
+    request first, whichever way it takes.
     """
 
-    def __init__(self, title: str, description: str) -> None:
+    def __init__(self, title: str, description: str, callers: Callers | None) -> None:
         super().__init__(title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None)
         self.paths = Paths()
+        self.callers = callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -375,12 +395,51 @@ class App(FastAPI):
                 scope["path_params"] = found.parameters
                 await found.endpoint(scope, receive, send)
                 return
+            if self.callers is not None:
+                await self._admitted(self.callers, scope, receive, send)
+                return
         await super().__call__(scope, receive, send)
 
+    async def _admitted(self, callers: Callers, scope: Scope, receive: Receive, send: Send) -> None:
+        """What is not for an endpoint, of callers that are checked."""
+        sent: Headers = scope["headers"]
+        headers = dict(sent)
+        shared = callers.answer_headers(headers.get(b"origin"))
+        request_id = request_id_from(headers.get(b"x-request-id"))
+        try:
+            _admit(callers, scope["method"], sent, headers)
+            preflight = callers.preflight(scope["method"], headers)
+            answer = None if preflight is None else Answer(b"", status=200, headers=preflight)
+        except ApiError as error:
+            answer = problem_answer(error, request_id)
+        if answer is None:
+            await super().__call__(scope, receive, _with_headers(send, shared) if shared else send)
+            return
+        exchange = AsgiExchange(scope, receive, send)
+        await exchange.answer(
+            answer.status or 200, (*answer.headers, (b"x-request-id", request_id.encode()), *shared), answer.body
+        )
 
-def create_app(title: str, description: str) -> App:
-    """A FastAPI application whose unknown paths and methods answer problem documents too."""
-    app = App(title, description)
+
+def _with_headers(send: Send, headers: Pairs) -> Send:
+    """`send` with headers that an answer gets besides, unless it has them: an endpoint that FastAPI called adds them too."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = message["headers"]
+            message = {**message, "headers": [*own, *(pair for pair in headers if pair not in own)]}
+        await send(message)
+
+    return send_with_headers
+
+
+def create_app(title: str, description: str, callers: Callers | None = None) -> App:
+    """A FastAPI application whose unknown paths and methods answer problem documents too.
+
+    Args:
+        callers: which requests are served; None: those of any caller.
+    """
+    app = App(title, description, callers)
     app.router.redirect_slashes = False
     app.add_exception_handler(HTTPException, _no_such_route)
     return app

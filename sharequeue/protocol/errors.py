@@ -48,6 +48,8 @@ ERRORS: Final = (
     Error("INVALID_CONFIG", 40, 400, "Invalid configuration"),
     Error("INVALID_REQUEST", 42, 400, "Invalid request"),
     Error("UNKNOWN_PATH", 42, 404, "Unknown path"),
+    Error("HOST_NOT_ALLOWED", 42, 421, "Host is not this gateway's"),
+    Error("ORIGIN_NOT_ALLOWED", 42, 403, "Pages of this origin may not call"),
     Error("KAFKA_STORAGE_ERROR", 56, 503, "Storage not available", retriable=True, definite=False),
     Error("NON_EMPTY_GROUP", 68, 409, "Group is in use"),
     Error("GROUP_ID_NOT_FOUND", 69, 404, "Unknown group"),
@@ -165,6 +167,14 @@ class InvalidRequest(ApiError):
 
 class UnknownPath(ApiError):
     error = BY_CODE["UNKNOWN_PATH"]
+
+
+class HostNotAllowed(ApiError):
+    error = BY_CODE["HOST_NOT_ALLOWED"]
+
+
+class OriginNotAllowed(ApiError):
+    error = BY_CODE["ORIGIN_NOT_ALLOWED"]
 
 
 class StorageError(ApiError):

@@ -1,11 +1,9 @@
-"""Calls from pages in browsers, of the origins that a gateway is told to allow."""
+"""Calls from pages in browsers, of the origins that a gateway allows, and by the host names that it allows."""
 
 import httpx
 import pytest
-from sharequeue_gateway.cross_origin import origins_of
-from sharequeue_gateway.settings import Settings
 
-from tests.http.calls import Gateway
+from tests.http.calls import Gateway, good, problem
 
 PAGE = "https://app.example.org"
 STRANGER = "https://example.com"
@@ -13,7 +11,11 @@ STRANGER = "https://example.com"
 
 @pytest.fixture(scope="module")
 def stack_settings() -> dict[str, str]:
-    return {"SHAREQUEUE_GATEWAY_ALLOW_ORIGINS": f"http://localhost:3000, {PAGE}"}
+    return {
+        "SHAREQUEUE_GATEWAY_ALLOW_ORIGINS": f"http://localhost:3000, {PAGE}",
+        "SHAREQUEUE_GATEWAY_ALLOW_HOSTS": "gateway,queue.example.org",
+        "SHAREQUEUE_GATEWAY_URL": "http://queue-0.internal:8080",
+    }
 
 
 def ask_first(http: httpx.Client, origin: str, method: str, path: str) -> httpx.Response:
@@ -33,7 +35,7 @@ def test_a_browser_is_told_what_a_page_may_call(client: httpx.Client, method: st
     assert method in allowed.headers["access-control-allow-methods"]
     assert allowed.headers["access-control-allow-headers"] == "content-type,record-header-a"
     refused = ask_first(client, STRANGER, method, path)
-    assert refused.status_code == 400
+    problem(refused, 403, "ORIGIN_NOT_ALLOWED", 42)
     assert "access-control-allow-origin" not in refused.headers
 
 
@@ -44,29 +46,41 @@ def test_a_page_reads_answers_and_problems(client: httpx.Client, name: str) -> N
         assert answer.headers["access-control-allow-origin"] == PAGE
         told = answer.headers["access-control-expose-headers"].lower().split(", ")
         assert {"acknowledge-failed", "retry-after", "x-request-id"} <= set(told)
+    for call, status in ("GET /nothing", 404), ("GET /v1/share-groups/g/fetch", 405), ("HEAD /v1/topics", 200):
+        answer = client.request(*call.split(), headers={"Origin": PAGE})
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, PAGE)
+        assert answer.headers["vary"] == "Origin"
     unread = client.get("/v1/topics", headers={"Origin": STRANGER})
     assert "access-control-allow-origin" not in unread.headers
     assert "access-control-allow-origin" not in client.get("/v1/topics").headers
 
 
 def test_no_page_may_call_unless_it_was_allowed(gateway: Gateway) -> None:
-    assert ask_first(gateway.http, PAGE, "POST", "/v1/topics").status_code == 405
+    problem(ask_first(gateway.http, PAGE, "POST", "/v1/topics"), 403, "ORIGIN_NOT_ALLOWED", 42)
     assert "access-control-allow-origin" not in gateway.http.get("/v1/topics", headers={"Origin": PAGE}).headers
 
 
-@pytest.mark.parametrize("setting", ["app.example.org", "https://", "https://app.example.org/", "https://a, b"])
-def test_what_is_no_origin_is_refused(setting: str) -> None:
-    with pytest.raises(ValueError, match="is no origin"):
-        origins_of(setting)
+def test_pages_of_origins_that_are_not_allowed_change_nothing(client: httpx.Client, name: str) -> None:
+    for origin in (STRANGER, "null", "http://app.example.org"):
+        refused = client.post("/v1/topics", json={"name": name}, headers={"Origin": origin})
+        problem(refused, 403, "ORIGIN_NOT_ALLOWED", 42)
+        assert "access-control-allow-origin" not in refused.headers
+    assert client.get(f"/v1/topics/{name}").status_code == 404
 
 
-def test_a_gateway_with_a_setting_that_is_no_origin_does_not_start() -> None:
-    needed = dict.fromkeys(("database_url", "redis_url", "coordinator_url", "share_coordinator_url"), "x")
-    settings = Settings(**needed, cluster_token="x", allow_origins="app.example.org")
-    with pytest.raises(ValueError, match=r"SHAREQUEUE_GATEWAY_ALLOW_ORIGINS: 'app\.example\.org' is no origin"):
-        settings.check()
+@pytest.mark.parametrize("host", ["gateway:8080", "Gateway", "queue.example.org.", "queue-0.internal:18080"])
+def test_a_neighbour_reaches_it_by_a_name_that_is_allowed_or_its_own(
+    client: httpx.Client, name: str, host: str
+) -> None:
+    """The own one is what the other services call it by."""
+    good(client.post("/v1/topics", json={"name": name}, headers={"Host": host}), 201)
+    own = {"Host": host, "Origin": f"https://{host.lower().removesuffix('.')}"}
+    good(client.patch(f"/v1/topics/{name}", json={"partitions": 2}, headers=own))
 
 
-def test_all_origins() -> None:
-    assert origins_of("*") == ["*"]
-    assert origins_of("") == []
+def test_a_page_of_an_allowed_origin_reaches_it_by_no_other_name(client: httpx.Client) -> None:
+    headers = {"Host": "attacker.example", "Origin": PAGE}
+    problem(client.get("/v1/topics", headers=headers), 421, "HOST_NOT_ALLOWED", 42)
+    problem(client.post("/v1/topics", json={"name": "x"}, headers=headers), 421, "HOST_NOT_ALLOWED", 42)
+    asked = client.options("/v1/topics", headers={**headers, "Access-Control-Request-Method": "POST"})
+    problem(asked, 421, "HOST_NOT_ALLOWED", 42)

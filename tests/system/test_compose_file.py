@@ -203,6 +203,8 @@ def test_the_main_job_runs_with_the_commands_and_the_environment_of_the_file(loc
         list(pool.map(local.wait_until_healthy, SETTINGS))
 
     with httpx.Client(base_url=f"http://127.0.0.1:{local.ports['gateway']}", timeout=40) as client:
+        neighbour = client.get("/v1/topics", headers={"Host": "gateway:8080"})
+        assert neighbour.status_code == 200, "containers call it by the name of its service"
         do_main_job(client, name)
         local.kill("gateway")
         assert local.check_health("gateway") == 1, "nobody listens"

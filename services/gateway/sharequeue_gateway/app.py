@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from sharequeue.callers import Callers
 from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Readiness
@@ -37,11 +38,12 @@ def create_gateway_app(
     audit: AuditApi,
     ready: Callable[[], Awaitable[Readiness]],
     *,
+    callers: Callers,
     cluster_token: str,
     max_request_bytes: int,
 ) -> App:
     """The application of one gateway."""
-    app = create_app("sharequeue", DESCRIPTION)
+    app = create_app("sharequeue", DESCRIPTION, callers)
     for api, handler in (
         (apis.FETCH_RECORDS, records.fetch_records),
         (apis.ACKNOWLEDGE_RECORDS, records.acknowledge_records),

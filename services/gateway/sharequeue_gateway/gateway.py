@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from sharequeue.callers import Callers, host_of_url, hosts_of, origins_of
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol import apis
@@ -19,7 +20,6 @@ from sharequeue_gateway.append_news import AppendNews
 from sharequeue_gateway.audit_api import AuditApi
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.compaction_api import CompactionApi
-from sharequeue_gateway.cross_origin import allow_origins, origins_of
 from sharequeue_gateway.dead_letters import DeadLetterQueue
 from sharequeue_gateway.due_locks import DueLocks
 from sharequeue_gateway.fetch import Fetcher
@@ -64,12 +64,8 @@ async def prepare(settings: Settings) -> Service:
         coordinator, kafka_defaults=settings.kafka_defaults, auto_create_topics=settings.auto_create_topics
     )
     node_id = node_name(settings.node_id, settings.port)
-    cluster = Cluster(
-        coordinator,
-        node_id,
-        own_url(settings.url, settings.host, settings.port),
-        cluster_token=settings.cluster_token,
-    )
+    url = own_url(settings.url, settings.host, settings.port)
+    cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token)
     routing = Routing(cluster)
     lock_timers = LockTimers(redis, clock, node_id, settings.redis_timeout_ms)
     epochs = LeaderEpochs(cluster.next_leader_epoch)
@@ -186,6 +182,7 @@ async def prepare(settings: Settings) -> Service:
         ActivityApi(activity, activity_log),
         AuditApi(metadata, share_coordinator, record_log),
         ready,
+        callers=Callers([host_of_url(url), *hosts_of(settings.allow_hosts)], origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,
     )
@@ -212,7 +209,7 @@ async def prepare(settings: Settings) -> Service:
         await fetcher.finish()
         await leader.until_locks_told()
 
-    return Service(allow_origins(app, origins_of(settings.allow_origins)), loops, stop=stop, close=close)
+    return Service(app, loops, stop=stop, close=close)
 
 
 async def apply_retention(metadata: Metadata, record_log: PostgresRecordLog, clock: Clock) -> None:

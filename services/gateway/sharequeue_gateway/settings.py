@@ -1,8 +1,8 @@
 """The gateway's knobs. Read from the environment with the prefix SHAREQUEUE_GATEWAY_."""
 
+from sharequeue.callers import host_of_url, hosts_of, origins_of
 from sharequeue.http_limits import HttpLimits
 from sharequeue.settings import Port, Positive, check_log_level
-from sharequeue_gateway.cross_origin import origins_of
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
 
@@ -25,6 +25,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     log_level: str = "info"
     allow_unauthenticated: bool = False
     """Serve a public address although no caller has to say who it is."""
+    allow_hosts: str = ""
+    """Names besides the one in `url` that requests may have in the header Host, with commas between."""
     allow_origins: str = ""
     """Origins whose pages may call from a browser, with commas between; `*`: all."""
     kafka_defaults: bool = False
@@ -53,9 +55,11 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
         check_log_level(self.log_level, PREFIX)
         if self.redis_timeout_ms >= self.state_write_deadline_ms:
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
-        try:
-            origins_of(self.allow_origins)
-        except ValueError as fault:
-            raise ValueError(f"{PREFIX}ALLOW_ORIGINS: {fault}") from None
+        for parse, name in (host_of_url, "url"), (hosts_of, "allow_hosts"), (origins_of, "allow_origins"):
+            try:
+                if given := getattr(self, name):
+                    parse(given)
+            except ValueError as fault:
+                raise ValueError(f"{PREFIX}{name.upper()}: {fault}") from None
         if self.activity_flush_ms < 100:
             raise ValueError("activity_flush_ms must be at least 100")

@@ -1,0 +1,237 @@
+"""Which requests a gateway serves although it authenticates no caller: none that a page of another site could have sent.
+
+A browser sends the requests of a page to any address, those of its own machine and network too. Two headers are not the
+page's to choose. `Host` is the name by which the page calls: a site can point a name of its own at any address, and for
+the browser its page and the gateway are one site then; it cannot do so with an IP address or `localhost`. `Origin`, or
+`Sec-Fetch-Site` without it, says which site the page is of.
+
+No IO, no clock, no logging. Sources: RFC 9110 7.2, 7.4; RFC 9112 3.2; RFC 6454; the Fetch standard (CORS); Fetch Metadata.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from sharequeue.protocol.errors import ApiError, HostNotAllowed, InvalidRequest, OriginNotAllowed
+
+Pairs = tuple[tuple[bytes, bytes], ...]
+"""Headers, names in lower case."""
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""They change and acquire nothing, so pages of any origin may send them; the browser keeps the answers from the pages."""
+_OWN_SITE: Final = frozenset({b"same-origin", b"none"})
+"""`Sec-Fetch-Site` of a page of this service, and of what the user asked for without a page."""
+_METHODS: Final = b"GET, POST, PATCH, DELETE"
+_EXPOSED: Final = (b"access-control-expose-headers", b"Acknowledge-Failed, Retry-After, X-Request-Id")
+_PREFLIGHT_S: Final = b"600"
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)(?:%[\w.~%-]+)?\]|([\w.~!$&'()*+,;=%-]+))(?::([0-9]{0,5}))?", re.ASCII)
+_NAME: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*", re.ASCII)
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.ASCII)
+_MOST_KNOWN: Final = 256
+_LONGEST_KNOWN: Final = 262
+"""What is kept of headers has a bound: the longest DNS name, a port."""
+
+
+class Authority(NamedTuple):
+    """A host and a port. `host`: in lower case, without a dot at its end; an IPv6 address without brackets."""
+
+    host: str
+    port: int | None
+
+    def is_address(self) -> bool:
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            return False
+        return True
+
+
+class Origin(NamedTuple):
+    """`port`: None where it is the scheme's own."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+
+class _Refusal(NamedTuple):
+    kind: type[ApiError]
+    detail: str
+
+
+def parse_authority(text: str) -> Authority | None:
+    """`host` or `host:port`; None where it is neither."""
+    found = _HOST.fullmatch(text.lower())
+    if found is None:
+        return None
+    address, name, port = found.groups()
+    if address is not None:
+        try:
+            name = str(ipaddress.IPv6Address(address))
+        except ValueError:
+            return None
+    if port and int(port) > 65535:
+        return None
+    return Authority(name.removesuffix("."), int(port) if port else None)
+
+
+def parse_origin(text: str) -> Origin | None:
+    """`scheme://host` or `scheme://host:port`; None where it is neither, as `null`."""
+    scheme, found, rest = text.lower().partition("://")
+    authority = parse_authority(rest) if found and _SCHEME.fullmatch(scheme) else None
+    if authority is None:
+        return None
+    return Origin(scheme, authority.host, None if authority.port == _DEFAULT_PORTS.get(scheme) else authority.port)
+
+
+def host_of_url(url: str) -> str:
+    """The host of a URL of http or https. Raises: ValueError: it has none."""
+    parts = urlsplit(url)
+    authority = parse_authority(parts.netloc.rpartition("@")[2])
+    if authority is None or parts.scheme not in _DEFAULT_PORTS:
+        raise ValueError(f"{url!r} is not a URL of the form http://host:port")
+    return authority.host
+
+
+def hosts_of(setting: str) -> list[str]:
+    """The host names that a setting lists, with commas between. Raises: ValueError: one is not a name."""
+    hosts = []
+    for text in filter(None, map(str.strip, setting.split(","))):
+        host = text.lower().removesuffix(".")
+        if not _NAME.fullmatch(host):
+            raise ValueError(f"{text!r} is not a host name: give names without scheme, port and wildcard")
+        hosts.append(host)
+    return hosts
+
+
+def origins_of(setting: str) -> list[str]:
+    """The origins that a setting lists, with commas between. Raises: ValueError: one is not an origin."""
+    origins = list(filter(None, map(str.strip, setting.split(","))))
+    for origin in origins:
+        if origin != "*" and parse_origin(origin) is None:
+            raise ValueError(f"{origin!r} is not an origin: give scheme://host or scheme://host:port, or * for all")
+    return origins
+
+
+class Callers:
+    """The hosts that requests may name, and the origins whose pages may call. Verdicts on headers seen lately are kept."""
+
+    def __init__(self, hosts: Iterable[str] = (), origins: Sequence[str] = ()) -> None:
+        """Take the settings.
+
+        Args:
+            hosts: names that requests may use besides addresses and localhost, as `hosts_of` and `host_of_url` give them.
+            origins: of pages that may call, as `origins_of` gives them; `*`: of all pages.
+        """
+        self._hosts = frozenset(hosts)
+        self._any_origin = "*" in origins
+        self._origins = frozenset(parse_origin(origin) for origin in origins if origin != "*")
+        self._host_known = lru_cache(_MOST_KNOWN)(self._host_fault)
+        self._origin_known = lru_cache(_MOST_KNOWN)(self._origin_fault)
+        self._answer_known = lru_cache(_MOST_KNOWN)(self._answer)
+
+    def refusal(
+        self, method: str, sent: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
+    ) -> ApiError | None:
+        """Why a request is not served, or None where it is.
+
+        Args:
+            sent: all headers of the request, names in lower case. headers: the same by name.
+        Returns: InvalidRequest (400), HostNotAllowed (421) or OriginNotAllowed (403).
+        """
+        if len(headers) != len(sent):
+            for name in (b"host", b"origin"):
+                if sum(other == name for other, _ in sent) > 1:
+                    return InvalidRequest(f"the request has more than one header {name.decode().title()}; send one")
+        host = headers.get(b"host")
+        if host is None:
+            return InvalidRequest("the request has no header Host; send Host: <host> or Host: <host>:<port>")
+        known = len(host) <= _LONGEST_KNOWN
+        refused = self._host_known(host) if known else self._host_fault(host)
+        if refused is None and (method not in SAFE_METHODS or _is_preflight(method, headers)):
+            origin = headers.get(b"origin")
+            if origin is not None:
+                known = known and len(origin) <= _LONGEST_KNOWN
+                refused = self._origin_known(origin, host) if known else self._origin_fault(origin, host)
+            elif headers.get(b"sec-fetch-site", b"none") not in _OWN_SITE and not self._any_origin:
+                refused = _FROM_ELSEWHERE
+        return None if refused is None else refused.kind(refused.detail)
+
+    def answer_headers(self, origin: bytes | None) -> Pairs:
+        """What an answer to a page of this origin has besides, so that the page may read it."""
+        if origin is None or not (self._origins or self._any_origin):
+            return ()
+        return self._answer_known(origin) if len(origin) <= _LONGEST_KNOWN else self._answer(origin)
+
+    def preflight(self, method: str, headers: Mapping[bytes, bytes]) -> Pairs | None:
+        """The headers of the answer to a browser that asks whether a page may call; None for other requests.
+
+        `refusal` has let the request pass.
+        """
+        if not _is_preflight(method, headers):
+            return None
+        wanted = headers.get(b"access-control-request-headers")
+        return (
+            (b"access-control-allow-methods", _METHODS),
+            *(() if wanted is None else ((b"access-control-allow-headers", wanted),)),
+            (b"access-control-max-age", _PREFLIGHT_S),
+        )
+
+    def _host_fault(self, sent: bytes) -> _Refusal | None:
+        authority = parse_authority(sent.decode("latin-1"))
+        if authority is None:
+            return _Refusal(InvalidRequest, f"the header Host is {_shown(sent)}; send <host> or <host>:<port>")
+        host = authority.host
+        if authority.is_address() or host == "localhost" or host.endswith(".localhost") or host in self._hosts:
+            return None
+        return _Refusal(
+            HostNotAllowed,
+            f"this gateway does not serve requests for the host {_shown(sent)}: any web site can point a name of its own"
+            " here. Use an IP address or localhost; if the name is the gateway's, add it to the setting allow_hosts"
+            " (SHAREQUEUE_GATEWAY_ALLOW_HOSTS)",
+        )
+
+    def _origin_fault(self, sent: bytes, host: bytes) -> _Refusal | None:
+        """`host`: of the same request, and allowed. A proxy may have ended TLS, so both schemes are the request's."""
+        origin = parse_origin(sent.decode("latin-1"))
+        if self._allows(origin):
+            return None
+        authority = parse_authority(host.decode("latin-1"))
+        if origin is not None and authority is not None and origin.scheme in _DEFAULT_PORTS:
+            port = None if authority.port == _DEFAULT_PORTS[origin.scheme] else authority.port
+            if (origin.host, origin.port) == (authority.host, port):
+                return None
+        return _Refusal(
+            OriginNotAllowed,
+            f"a page of the origin {_shown(sent)} made this call; if its pages may call, add the origin to the setting"
+            " allow_origins (SHAREQUEUE_GATEWAY_ALLOW_ORIGINS)",
+        )
+
+    def _allows(self, origin: Origin | None) -> bool:
+        return self._any_origin or origin in self._origins
+
+    def _answer(self, sent: bytes) -> Pairs:
+        if self._any_origin:
+            return (b"access-control-allow-origin", b"*"), _EXPOSED
+        if self._allows(parse_origin(sent.decode("latin-1"))):
+            return (b"access-control-allow-origin", sent), (b"vary", b"Origin"), _EXPOSED
+        return ()
+
+
+_FROM_ELSEWHERE: Final = _Refusal(
+    OriginNotAllowed,
+    "a page of another site made this call (Sec-Fetch-Site), and the header Origin, which names the site, is missing;"
+    " pages that may call send it, and the setting allow_origins (SHAREQUEUE_GATEWAY_ALLOW_ORIGINS) lists their origins",
+)
+
+
+def _is_preflight(method: str, headers: Mapping[bytes, bytes]) -> bool:
+    return method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
+
+
+def _shown(sent: bytes) -> str:
+    return repr(sent[:100].decode("latin-1")) + ("…" if len(sent) > 100 else "")

@@ -1,0 +1,292 @@
+"""Which requests a gateway serves: by their Host, and by the origin of the page that made them."""
+
+import pytest
+from sharequeue_gateway import routed_acknowledge, routing
+from sharequeue_gateway.settings import Settings
+
+from sharequeue import coordinators
+from sharequeue.callers import Callers, host_of_url, hosts_of, origins_of
+from sharequeue.protocol.errors import BY_CODE, BY_NUMBER
+
+GATEWAY = Callers([host_of_url("http://Queue.internal:8080"), *hosts_of("gateway,my_queue.example.org")])
+PAGES = ["https://app.example.org", "http://localhost:3000", "HTTPS://Other.Example.org:443"]
+SHARED = Callers(origins=origins_of(",".join(PAGES)))
+OPEN = Callers(origins=["*"])
+LITERAL = "127.0.0.1:8080"
+
+
+def verdict(callers: Callers, method: str, **headers: str | list[str]) -> int | None:
+    """The status of the refusal; None where the request is served. `sec_fetch_site` is the header Sec-Fetch-Site."""
+    sent = [
+        (name.replace("_", "-").encode(), value.encode("latin-1"))
+        for name, values in headers.items()
+        for value in (values if isinstance(values, list) else [values])
+    ]
+    refusal = callers.refusal(method, [(b"accept", b"*/*"), *sent], {b"accept": b"*/*", **dict(sent)})
+    if refusal is not None:
+        assert not refusal.error.retriable
+        assert refusal.definite
+    return None if refusal is None else refusal.status
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.0.0.1:8080",
+        "192.168.7.9:80",
+        "[::1]",
+        "[::1]:8080",
+        "[2001:DB8::1]:443",
+        "[::ffff:10.0.0.1]:1",
+        "[fe80::1%eth0]:8080",
+        "localhost",
+        "LocalHost.:8080",
+        "queue.localhost:9",
+        "queue.internal",
+        "Queue.INTERNAL.:18080",
+        "gateway:8080",
+        "my_queue.example.org",
+        "127.0.0.1:",
+        "127.0.0.1.",
+    ],
+)
+def test_addresses_localhost_and_names_of_the_gateway_are_served(host: str) -> None:
+    for method in ("GET", "POST", "DELETE"):
+        assert verdict(GATEWAY, method, host=host) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "attacker.example",
+        "attacker.example:8080",
+        "127.0.0.1.attacker.example",
+        "localhost.attacker.example",
+        "notlocalhost",
+        "gateway.attacker.example",
+        "xgateway",
+        "gateway..",
+        "127.0.0.1..",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0177.0.0.1",
+        "127.0.0.256",
+        "%6cocalhost",
+        "127.0.0.1,127.0.0.1",
+        ".",
+        ".localhost.x",
+        "a" * 5000,
+    ],
+)
+def test_any_other_name_is_misdirected(host: str) -> None:
+    for method in ("GET", "POST", "OPTIONS"):
+        assert verdict(GATEWAY, method, host=host) == 421
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        " ",
+        "a b",
+        "user@127.0.0.1",
+        "http://127.0.0.1",
+        "127.0.0.1/",
+        "127.0.0.1:port",
+        "127.0.0.1:65536",
+        "127.0.0.1:8080:8080",
+        "127.0.0.1, localhost",
+        "::1",
+        "[::1",
+        "::1]",
+        "[localhost]",
+        "[127.0.0.1]",
+        "[::g]",
+        "[v1.x]",
+        "ärger",
+        "localhost\x00",
+        "localhost\xa0",
+    ],
+)
+def test_a_host_that_is_not_one_is_malformed(host: str) -> None:
+    assert verdict(GATEWAY, "GET", host=host) == 400
+
+
+def test_exactly_one_host_is_asked_for() -> None:
+    assert verdict(GATEWAY, "GET") == 400
+    assert verdict(GATEWAY, "GET", host=[LITERAL, LITERAL]) == 400
+    assert verdict(GATEWAY, "GET", host=["attacker.example", LITERAL]) == 400
+    assert verdict(GATEWAY, "GET", host=LITERAL, accept=["text/plain", "text/html"]) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("127.0.0.1", "http://127.0.0.1"),
+        ("127.0.0.1:80", "http://127.0.0.1"),
+        ("[::1]:8080", "http://[0:0::1]:8080"),
+        ("gateway:8080", "http://gateway:8080"),
+        ("my_queue.example.org", "https://my_queue.example.org"),
+        ("my_queue.example.org:443", "https://my_queue.example.org"),
+        ("my_queue.example.org:8443", "https://my_queue.example.org:8443"),
+        ("My_Queue.example.org.", "https://my_queue.example.org"),
+    ],
+)
+def test_pages_of_the_host_of_the_request_may_call_by_either_scheme(host: str, origin: str) -> None:
+    for method in ("POST", "PATCH", "DELETE"):
+        assert verdict(GATEWAY, method, host=host, origin=origin, sec_fetch_site="same-origin") is None
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        (LITERAL, "https://attacker.example"),
+        (LITERAL, "null"),
+        (LITERAL, ""),
+        (LITERAL, "http://127.0.0.1"),
+        (LITERAL, "http://127.0.0.1:3000"),
+        (LITERAL, "http://localhost:8080"),
+        (LITERAL, "file://"),
+        (LITERAL, "ftp://127.0.0.1:8080"),
+        (LITERAL, "chrome-extension://127.0.0.1:8080"),
+        (LITERAL, "127.0.0.1:8080"),
+        (LITERAL, "http://127.0.0.1:8080/"),
+        (LITERAL, "http://127.0.0.1:8080 http://attacker.example"),
+        ("gateway", "https://gateway:8443"),
+        ("gateway:443", "http://gateway"),
+        (LITERAL, "http://" + "a" * 5000),
+    ],
+)
+def test_pages_of_other_origins_may_only_read(host: str, origin: str) -> None:
+    for method in ("POST", "PATCH", "DELETE", "PUT", "BREW"):
+        assert verdict(GATEWAY, method, host=host, origin=origin) == 403
+    for method in ("GET", "HEAD", "OPTIONS"):
+        assert verdict(GATEWAY, method, host=host, origin=origin) is None
+
+
+def test_a_request_has_one_origin() -> None:
+    own = f"http://{LITERAL}"
+    for origins in ([own, "https://attacker.example"], ["https://attacker.example", own], [own, own]):
+        assert verdict(GATEWAY, "POST", host=LITERAL, origin=origins) == 400
+
+
+@pytest.mark.parametrize(
+    ("site", "status"), [("cross-site", 403), ("same-site", 403), ("", 403), ("same-origin", None), ("none", None)]
+)
+def test_without_an_origin_the_browser_says_whether_the_page_is_of_another_site(site: str, status: int | None) -> None:
+    assert verdict(GATEWAY, "POST", host=LITERAL, sec_fetch_site=site) == status
+    assert verdict(GATEWAY, "GET", host=LITERAL, sec_fetch_site=site, sec_fetch_mode="navigate") is None
+    assert verdict(GATEWAY, "POST", host=LITERAL, sec_fetch_site=site, origin=f"http://{LITERAL}") is None
+    assert verdict(SHARED, "POST", host=LITERAL, sec_fetch_site=site) == status
+    assert verdict(OPEN, "POST", host=LITERAL, sec_fetch_site=site) is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("https://app.example.org", None),
+        ("https://app.example.org:443", None),
+        ("http://localhost:3000", None),
+        ("https://other.example.org", None),
+        ("http://app.example.org", 403),
+        ("https://app.example.org:8443", 403),
+        ("https://x.app.example.org", 403),
+        ("https://app.example.org.attacker.example", 403),
+        ("null", 403),
+    ],
+)
+def test_pages_of_allowed_origins_may_call(origin: str, status: int | None) -> None:
+    assert verdict(SHARED, "POST", host=LITERAL, origin=origin, sec_fetch_site="cross-site") == status
+    assert verdict(OPEN, "POST", host=LITERAL, origin=origin, sec_fetch_site="cross-site") is None
+    told = dict(SHARED.answer_headers(origin.encode()))
+    assert told.get(b"access-control-allow-origin") == (None if status else origin.encode())
+    assert told.get(b"vary") == (None if status else b"Origin")
+    assert dict(OPEN.answer_headers(origin.encode()))[b"access-control-allow-origin"] == b"*"
+    assert GATEWAY.answer_headers(origin.encode()) == ()
+    asked = {"access_control_request_method": "DELETE", "host": LITERAL, "origin": origin}
+    assert verdict(SHARED, "OPTIONS", **asked) == status
+    assert verdict(OPEN, "OPTIONS", **asked) is None
+    assert verdict(GATEWAY, "OPTIONS", **asked) == 403
+
+
+def test_allowed_origins_do_not_open_other_hosts() -> None:
+    origin = "https://app.example.org"
+    for callers in (SHARED, OPEN):
+        assert verdict(callers, "POST", host="attacker.example", origin=origin) == 421
+        assert verdict(callers, "OPTIONS", host="attacker.example", origin=origin) == 421
+
+
+def test_only_what_asks_for_a_call_of_a_page_is_a_preflight() -> None:
+    asked = {b"origin": b"https://app.example.org", b"access-control-request-method": b"PATCH"}
+    told = dict(SHARED.preflight("OPTIONS", {**asked, b"access-control-request-headers": b"content-type"}) or ())
+    assert told[b"access-control-allow-headers"] == b"content-type"
+    assert b"PATCH" in told[b"access-control-allow-methods"]
+    assert SHARED.preflight("OPTIONS", asked) is not None
+    assert SHARED.preflight("POST", asked) is None
+    for missing in asked:
+        assert SHARED.preflight("OPTIONS", {name: value for name, value in asked.items() if name != missing}) is None
+
+
+@pytest.mark.parametrize("setting", ["app.example.org", "https://", "https://app.example.org/", "https://a, b", "null"])
+def test_what_is_not_an_origin_is_refused_as_a_setting(setting: str) -> None:
+    with pytest.raises(ValueError, match="is not an origin"):
+        origins_of(setting)
+    with pytest.raises(ValueError, match=r"SHAREQUEUE_GATEWAY_ALLOW_ORIGINS: .* is not an origin"):
+        settings(allow_origins=setting).check()
+
+
+@pytest.mark.parametrize(
+    "setting", ["gateway:8080", "http://gateway", "*", "*.example.org", "a b", "a,b/", "ärger", ".a"]
+)
+def test_what_is_not_a_host_name_is_refused_as_a_setting(setting: str) -> None:
+    with pytest.raises(ValueError, match="is not a host name"):
+        hosts_of(setting)
+    with pytest.raises(ValueError, match=r"SHAREQUEUE_GATEWAY_ALLOW_HOSTS: .* is not a host name"):
+        settings(allow_hosts=setting).check()
+
+
+@pytest.mark.parametrize("url", ["gateway:8080", "gateway", "http://", "http://a b", "http://[::1", "ftp://gateway"])
+def test_a_url_of_the_gateway_without_a_host_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="SHAREQUEUE_GATEWAY_URL"):
+        settings(url=url).check()
+
+
+def test_settings_of_names_are_lists() -> None:
+    assert hosts_of("") == origins_of("") == origins_of(" , ") == []
+    assert hosts_of("Gateway, queue.example.org.,my_queue") == ["gateway", "queue.example.org", "my_queue"]
+    assert origins_of("*") == ["*"]
+    settings(url="https://queue.example.org/base", allow_hosts="a,b", allow_origins="*").check()
+
+
+def settings(**given: str) -> Settings:
+    needed = dict.fromkeys(("database_url", "redis_url", "coordinator_url", "share_coordinator_url"), "x")
+    return Settings(**needed, cluster_token="x", **given)
+
+
+def test_nobody_takes_a_refusal_for_a_move_to_another_gateway_or_coordinator() -> None:
+    """421 says so elsewhere: who would ask the others would ask all of them in vain."""
+    for code in ("HOST_NOT_ALLOWED", "ORIGIN_NOT_ALLOWED"):
+        number = BY_CODE[code].kafka_code
+        assert number not in {*coordinators.MOVED, *routing.MOVED, routed_acknowledge.NOT_LEADER}
+        assert not BY_CODE[code].retriable
+        assert BY_NUMBER[number].code == "INVALID_REQUEST", "as data of one partition the number means Kafka's error"
+
+
+def test_what_is_kept_of_headers_is_bounded() -> None:
+    callers = Callers(origins=["https://app.example.org"])
+    long = "a" * 300
+    assert verdict(callers, "POST", host=long, origin=f"https://{long}") == 421
+    assert verdict(callers, "POST", host=f"{long}.localhost", origin=f"https://{long}.localhost") is None
+    assert verdict(callers, "POST", host=LITERAL, origin=f"https://{long}") == 403
+    assert callers._host_known.cache_info().currsize == 1
+    assert callers._origin_known.cache_info().currsize == 0
+    for number in range(5000):
+        host, origin = f"h{number}.example", f"https://o{number}.example"
+        assert verdict(callers, "POST", host=host) == 421
+        assert verdict(callers, "POST", host=LITERAL, origin=origin) == 403
+        callers.answer_headers(origin.encode())
+    for kept in (callers._host_known, callers._origin_known, callers._answer_known):
+        assert kept.cache_info().currsize <= 256

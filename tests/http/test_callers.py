@@ -1,0 +1,174 @@
+"""Pages in browsers must not reach a gateway that does not authenticate its callers: `Host`, `Origin`, `Sec-Fetch-Site`."""
+
+from collections.abc import Iterator
+from http.client import HTTPConnection
+
+import msgspec
+import pytest
+
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, Json, good, problem
+
+REBOUND = {"Host": "attacker.example:8080"}
+STRANGER = "https://attacker.example"
+FORM = {"Content-Type": "text/plain", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+
+
+class Raw:
+    """A connection to the gateway whose requests have only the headers that a test gives them."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._connection = HTTPConnection(stack.url.removeprefix("http://"), timeout=20)
+
+    def ask(self, call: str, *headers: tuple[str, str], body: bytes = b"") -> tuple[int, Json]:
+        method, target = call.split()
+        self._connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+        for name, value in (*headers, ("Content-Length", str(len(body)))):
+            self._connection.putheader(name, value)
+        self._connection.endheaders(body)
+        response = self._connection.getresponse()
+        document = msgspec.json.decode(response.read())
+        if response.status >= 400:
+            assert document["request_id"] == response.headers["X-Request-Id"]
+        return response.status, document
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def raw(shared_stack: Stack) -> Iterator[Raw]:
+    raw = Raw(shared_stack)
+    yield raw
+    raw.close()
+
+
+def refused(gateway: Gateway, status: int) -> float:
+    return gateway.metrics().get(f'sharequeue_http_refused_total{{status="{status}"}}', 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/topics"),
+        ("DELETE", "/v1/topics/{name}"),
+        ("POST", "/v1/topics/{name}/records/raw"),
+        ("GET", "/metrics"),
+        ("GET", "/openapi.json"),
+        ("GET", "/nothing"),
+        ("OPTIONS", "/v1/topics"),
+        ("PUT", "/v1/topics"),
+    ],
+)
+def test_a_rebound_name_reaches_nothing(gateway: Gateway, name: str, method: str, path: str) -> None:
+    gateway.create_topic(name)
+    before = refused(gateway, 421)
+    response = gateway.http.request(method, path.format(name=name), headers={**REBOUND, "X-Request-Id": f"of-{name}"})
+    document = problem(response, 421, "HOST_NOT_ALLOWED", 42)
+    assert (document["retriable"], document["definite"]) == (False, True)
+    assert document["request_id"] == f"of-{name}"
+    assert "'attacker.example:8080'" in document["detail"]
+    assert "SHAREQUEUE_GATEWAY_ALLOW_HOSTS" in document["detail"]
+    assert gateway.log_ends(name) == [0]
+    assert refused(gateway, 421) == before + 1
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:18080", "127.0.0.1", "[::1]:8080", "10.1.2.3:80", "LOCALHOST", "q.localhost"]
+)
+def test_any_address_and_localhost_reach_it_by_any_port(gateway: Gateway, name: str, host: str) -> None:
+    headers = {"Host": host, "Origin": f"http://{host}".lower()}
+    good(gateway.http.post("/v1/topics", json={"name": name}, headers=headers), 201)
+
+
+@pytest.mark.parametrize(
+    ("headers", "target"),
+    [
+        ({**FORM, "Origin": STRANGER}, "/v1/topics/{name}/records/raw"),
+        ({**FORM, "Origin": "null"}, "/v1/topics/{name}/records/raw"),
+        (FORM, "/v1/topics/{name}/records/raw"),
+        ({"Origin": STRANGER, "Content-Type": "application/json"}, "/v1/topics/{name}/records"),
+        ({"Origin": "http://127.0.0.1:3000", "Content-Type": "application/json"}, "/v1/topics/{name}/records"),
+        ({"Origin": STRANGER}, "/nothing"),
+    ],
+    ids=["form", "sandboxed frame", "no origin", "json", "other port", "unknown path"],
+)
+def test_a_page_of_another_origin_changes_nothing(
+    gateway: Gateway, name: str, headers: dict[str, str], target: str
+) -> None:
+    gateway.create_topic(name)
+    before = refused(gateway, 403)
+    body = b'{"records":[{"value":1}]}'
+    response = gateway.http.post(target.format(name=name), content=body, headers=headers)
+    document = problem(response, 403, "ORIGIN_NOT_ALLOWED", 42)
+    assert (document["retriable"], document["definite"]) == (False, True)
+    assert "SHAREQUEUE_GATEWAY_ALLOW_ORIGINS" in document["detail"]
+    assert "access-control-allow-origin" not in response.headers
+    assert gateway.log_ends(name) == [0]
+    assert refused(gateway, 403) == before + 1
+
+
+def test_a_form_makes_no_topic(gateway: Gateway, name: str) -> None:
+    assert gateway.http.post(f"/v1/topics/{name}/records/raw", content=b"x", headers=FORM).status_code == 403
+    problem(gateway.http.get(f"/v1/topics/{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+
+
+@pytest.mark.parametrize("call", ["PATCH /v1/topics/{}", "DELETE /v1/topics/{}", "POST /v1/share-groups/{}/fetch"])
+def test_each_call_that_changes_or_acquires_asks_for_the_origin(gateway: Gateway, name: str, call: str) -> None:
+    gateway.produce(name, 1)
+    method, path = call.format(name).split()
+    response = gateway.http.request(method, path, headers={"Origin": STRANGER, "Content-Type": "application/json"})
+    problem(response, 403, "ORIGIN_NOT_ALLOWED", 42)
+    assert gateway.acquire(name, name) == ["0-0×1"]
+
+
+def test_a_link_on_another_site_may_be_followed(gateway: Gateway) -> None:
+    followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    for path in ("/v1/topics", "/openapi.json", "/metrics"):
+        response = gateway.http.get(path, headers={**followed, "Origin": STRANGER})
+        assert response.status_code == 200
+        assert "access-control-allow-origin" not in response.headers
+
+
+def test_a_page_behind_a_proxy_that_ends_tls_may_call_its_own_host(gateway: Gateway, name: str) -> None:
+    headers = {"Host": "10.1.2.3", "Origin": "https://10.1.2.3", "Sec-Fetch-Site": "same-origin"}
+    good(gateway.http.post("/v1/topics", json={"name": name}, headers=headers), 201)
+
+
+def test_a_request_has_one_host(raw: Raw) -> None:
+    own = ("Host", "127.0.0.1")
+    stranger = ("Host", "attacker.example")
+    for target in ("/livez", "/nothing"):
+        for hosts in ((), (own, own), (stranger, own), (own, stranger), (("Host", ""),), (("Host", "a b"),)):
+            status, document = raw.ask(f"GET {target}", *hosts)
+            assert (status, document["code"]) == (400, "INVALID_REQUEST"), hosts
+            assert "Host" in document["detail"]
+    assert raw.ask("GET /livez", own)[0] == 200
+
+
+def test_the_host_of_a_whole_url_as_target_is_the_one_that_counts(raw: Raw) -> None:
+    assert raw.ask("GET http://attacker.example/livez", ("Host", "127.0.0.1"))[0] == 421
+    assert raw.ask("GET http://127.0.0.1/livez", ("Host", "attacker.example"))[0] == 200
+    assert raw.ask("GET http://127.0.0.1/livez", ("Host", "127.0.0.1"))[0] == 200
+    assert raw.ask("GET http://attacker.example/livez", ("Host", "attacker.example"))[0] == 421
+    assert raw.ask("GET http://127.0.0.1/livez")[0] == 400
+
+
+def test_the_body_of_a_refused_request_is_not_the_next_request(gateway: Gateway, raw: Raw, name: str) -> None:
+    gateway.create_topic(name)
+    own = ("Host", "127.0.0.1")
+    inner = f"POST /v1/topics/{name}/records/raw HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\n\r\nx\r\n"
+    for _ in range(3):
+        form = (own, ("Origin", STRANGER), ("Content-Type", "text/plain"))
+        assert raw.ask(f"POST /v1/topics/{name}/records/raw", *form, body=inner.encode() * 5000)[0] == 403
+        assert raw.ask("GET /livez", own)[0] == 200
+    assert gateway.log_ends(name) == [0]
+
+
+def test_other_services_answer_by_any_name(shared_stack: Stack) -> None:
+    """They are called by names that a cluster gives them; each call that does something asks for the cluster token."""
+    for service in shared_stack.services:
+        connection = HTTPConnection(service.url.removeprefix("http://"), timeout=20)
+        connection.request("GET", "/livez", headers={"Host": "coordinator:8081"})
+        assert connection.getresponse().status == (421 if service.name == "gateway" else 200)
+        connection.close()
