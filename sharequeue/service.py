@@ -134,8 +134,14 @@ def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits:
     return 0
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address of IPv4 or IPv6, or on a name's IPv4 address. Raises: OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=4096)
+
+
 async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> None:
-    listener = socket.create_server((host, port), backlog=4096)
+    listener = listen(host, port)
     service = await prepare()
     gc.freeze()  # what is there by now stays: no collection need look at it, not even the one at the end
     gc.set_threshold(10_000)  # a request makes a thousand objects, and they are no garbage that it takes to find

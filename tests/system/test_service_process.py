@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sharequeue.embedded import free_port
+from sharequeue.service import listen
 from sharequeue.stack import ServiceProcess
 from tests.http.calls import wait_until
 
@@ -45,3 +46,9 @@ def test_a_port_is_given_to_nobody_else_before_its_server_listens() -> None:
     for _ in range(2):
         with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
             pass
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_a_service_listens_on_addresses_of_both_versions(host: str) -> None:
+    with listen(host, 0) as listener, socket.create_connection((host, listener.getsockname()[1]), timeout=10):
+        pass
