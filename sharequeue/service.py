@@ -39,10 +39,13 @@ RESERVED_FILES: Final = 256
 
 
 class Clock:
-    """Milliseconds since the epoch that never go back: the wall clock read once, then the monotonic one."""
+    """Milliseconds since the epoch that never go back: a clock read once, then the monotonic one.
 
-    def __init__(self) -> None:
-        self._start_ms = time.time() * 1000 - time.monotonic() * 1000
+    `now_ms`: what the clock that several processes share says now; without it, the wall clock of this machine.
+    """
+
+    def __init__(self, now_ms: float | None = None) -> None:
+        self._start_ms = (time.time() * 1000 if now_ms is None else now_ms) - time.monotonic() * 1000
 
     def now_ms(self) -> int:
         return int(self._start_ms + time.monotonic() * 1000)

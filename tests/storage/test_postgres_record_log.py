@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sharequeue_gateway.in_flight import OffsetRange
@@ -125,42 +126,112 @@ async def test_many_gateways_start_at_once(database_url: str) -> None:
         await log.close()
 
 
-async def test_keys_of_a_day_ago_are_known_and_older_ones_are_dropped(database_url: str) -> None:
-    async with session(database_url) as admin:
-        now = int(time.time() // 3600)
-        for hour in range(now - 30, now + 1):
-            await store.make_key_partitions(admin, store.KEYS, hour)
-            await store.keep_key(
-                admin, store.KEYS, hour, "c", "/p", str(uuid.UUID(int=1)), f"k{hour}", b"f", b"[]", [0]
-            )
-        kept = await admin.fetch("SELECT DISTINCT created_hour FROM log.idempotency_keys ORDER BY 1")
-        assert [row[0] for row in kept] == list(range(now - 25, now + 1))
+@pytest.fixture
+def wrong_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets this machine's clock, as a gateway reads it, so many hours ahead."""
+    right = time.time
 
-        async def find(age: int) -> object:
-            async with admin.transaction():
-                return await store.find_key(
-                    admin, store.KEYS, "c", "/p", str(uuid.UUID(int=1)), f"k{now - age}", now - 24
-                )
+    def set_ahead(hours: int) -> None:
+        monkeypatch.setattr(time, "time", lambda: right() + hours * 3600)
 
-        assert await find(0) == await find(24) == (b"f", b"[]", [0])
-        assert await find(25) is None
+    return set_ahead
 
 
-async def test_lasting_keys_of_a_week_ago_are_known_and_older_ones_are_dropped(database_url: str) -> None:
-    """A key of the last moment of a day is known seven days later, through the next day that has begun."""
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize("hours", [-240, 28])
+async def test_a_gateway_whose_clock_is_wrong_forgets_no_key_and_refuses_none(
+    database_url: str, wrong_clock: Callable[[int], None], hours: int, lasting: bool
+) -> None:
+    topic = new_topic()
+    before, meanwhile, after = (key_of(topic, key, b"1")._replace(lasting=lasting) for key in "abc")
+    async with PostgresRecordLogs(database_url).open() as log:
+        first = await log.append([batch_of(topic, "a")], before)
+        wrong_clock(hours)
+        async with PostgresRecordLogs(database_url).open() as wrong:
+            for table in (store.KEYS, store.LASTING_KEYS):
+                await wrong.query(store.make_key_partitions, table)
+                await wrong.query(store.drop_key_partitions, table)
+            for gateway in (log, wrong):
+                assert await gateway.append([batch_of(topic, "a")], before) == first
+                assert (await gateway.append([batch_of(topic, "b")], meanwhile)).base_offsets == [1]
+        wrong_clock(0)
+        assert await log.append([batch_of(topic, "a")], before) == first
+        assert (await log.append([batch_of(topic, "c")], after)).base_offsets == [2]
+
+
+@pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
+async def test_a_key_is_taken_when_no_partition_of_its_period_is_there(
+    database_url: str, table: store.KeyTable
+) -> None:
+    """As after a sleep of the machine that PostgreSQL runs on: the purge, which makes them ahead, comes too late."""
     topic = new_topic()
     async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
-        key = key_of(topic, "k", b"1")._replace(lasting=True)
+        names = await admin.fetch(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = $1::regclass", f"log.{table.name}"
+        )
+        await admin.execute("DROP TABLE " + ", ".join(name for (name,) in names))
+        keys = [key_of(topic, str(n), b"1")._replace(lasting=table is store.LASTING_KEYS) for n in range(8)]
+        results = await asyncio.gather(*(log.append([batch_of(topic, "a")], key) for key in keys))
+        assert sorted(result.base_offsets[0] for result in results) == list(range(8))
+        assert await asyncio.gather(*(log.append([batch_of(topic, "a")], key) for key in keys)) == results
+
+
+async def age_keys(connection: Any, table: store.KeyTable, periods: int) -> None:
+    """Let partitions stand for periods that are so long ago."""
+    period = await connection.fetchval(f"SELECT {table.period} - {periods}")
+    await connection.execute(
+        f"CREATE TABLE IF NOT EXISTS log.{table.name}_{period} "
+        f"PARTITION OF log.{table.name} FOR VALUES FROM ({period}) TO ({period + 1})"
+    )
+
+
+@pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
+async def test_keys_are_known_as_long_as_promised_and_no_longer(database_url: str, table: store.KeyTable) -> None:
+    """A key of the last moment of a period is known a day or a week later, through the next period that has begun."""
+    topic = new_topic()
+    async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
+        key = key_of(topic, "k", b"1")._replace(lasting=table is store.LASTING_KEYS)
         first = await log.append([batch_of(topic, "a")], key)
-        today = store.LASTING_KEYS.period
-        for age, known in ((7, True), (9, False)):
-            await store.make_key_partitions(admin, store.LASTING_KEYS, today - age)
-            await admin.execute("UPDATE log.lasting_idempotency_keys SET created_day = $1", today - age)
-            again = await log.append([batch_of(topic, "a")], key)
-            assert (list(again.base_offsets) == list(first.base_offsets)) is known
-        await store.make_key_partitions(admin, store.LASTING_KEYS, today)
-        kept = await admin.fetch("SELECT DISTINCT created_day FROM log.lasting_idempotency_keys")
-        assert [row[0] for row in kept] == [today]
+        for periods, known in ((table.kept - 1, True), (table.kept, False)):
+            await age_keys(admin, table, periods)
+            await admin.execute(f"UPDATE log.{table.name} SET {table.column} = {table.period} - {periods}")
+            assert (await log.append([batch_of(topic, "a")], key) == first) is known
+
+
+@pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
+async def test_partitions_of_keys_that_are_too_old_are_dropped(database_url: str, table: store.KeyTable) -> None:
+    async with session(database_url) as admin:
+        now = await admin.fetchval(f"SELECT {table.period}")
+        for periods in range(table.most_partitions + 4):
+            await age_keys(admin, table, periods)
+        await store.make_key_partitions(admin, table)
+        await store.drop_key_partitions(admin, table)
+        assert await key_partitions(admin, table) == list(range(now - table.most_partitions + 2, now + 2))
+
+
+async def test_a_clock_of_postgresql_that_jumped_ahead_and_back_drops_no_key_that_was_promised(
+    database_url: str,
+) -> None:
+    """The partitions of today are then as old as those of a month ago to whoever looks meanwhile."""
+    table = store.KEYS
+    async with session(database_url) as admin:
+        for periods in range(700, 700 + table.most_partitions + 4):
+            await age_keys(admin, table, periods)
+        now = await admin.fetchval(f"SELECT {table.period}")
+        await store.make_key_partitions(admin, table)
+        await store.drop_key_partitions(admin, table)
+        kept = await key_partitions(admin, table)
+        assert set(kept) >= {*range(now - 700 - table.kept, now - 699), now, now + 1}
+        assert len(kept) == table.most_partitions
+
+
+async def key_partitions(connection: Any, table: store.KeyTable) -> list[int]:
+    """The periods that have a partition, in order."""
+    rows = await connection.fetch(
+        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass",
+        f"log.{table.name}",
+    )
+    return sorted(int(name.rpartition("_")[2]) for (name,) in rows)
 
 
 # Dead letters

@@ -55,10 +55,10 @@ log = logging.getLogger(__name__)
 
 async def prepare(settings: Settings) -> Service:
     """Connect to everything and register with the group coordinator. Raises: whatever cannot be reached."""
-    clock = Clock()
+    record_log = await PostgresRecordLog.open(settings.database_url, cache_bytes=settings.record_cache_bytes)
+    clock = Clock(await record_log.now_ms())  # locks, delays and retention are not for this machine's clock to decide
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     share_coordinator = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
-    record_log = await PostgresRecordLog.open(settings.database_url, cache_bytes=settings.record_cache_bytes)
     redis = redis_client(settings.redis_url)
     metadata = Metadata(
         coordinator, kafka_defaults=settings.kafka_defaults, auto_create_topics=settings.auto_create_topics

@@ -219,7 +219,14 @@ class Appender:
             in_doubt = bool(tried_at)
             try:
                 async with self._connections.lend(deadline - time.monotonic()) as connection:
-                    return await self._transaction(connection, appends, key, append_id, tried_at)
+                    try:
+                        return await self._transaction(connection, appends, key, append_id, tried_at)
+                    except asyncpg.CheckViolationError as fault:
+                        if not store.lacks_key_partition(fault):
+                            raise
+                        for table in (store.KEYS, store.LASTING_KEYS):
+                            await store.make_key_partitions(connection, table)
+                        return await self._transaction(connection, appends, key, append_id, tried_at)
             except ApiError:
                 raise
             except (*LOST, asyncpg.PostgresError, ValueError, OverflowError) as fault:
@@ -263,11 +270,8 @@ class Appender:
         places = [(append.topic_id, append.partition) for append in appends]
         async with connection.transaction():
             table = store.LASTING_KEYS if key is not None and key.lasting else store.KEYS
-            period = table.period
             if key is not None:
-                used = await store.find_key(
-                    connection, table, key.caller, key.path, key.topic_id, key.key, period - table.kept + 1
-                )
+                used = await store.find_key(connection, table, key.caller, key.path, key.topic_id, key.key)
                 if used is not None:
                     fingerprint, answer, base_offsets = used
                     if fingerprint != key.fingerprint:
@@ -287,7 +291,6 @@ class Appender:
                 await store.keep_key(
                     connection,
                     table,
-                    period,
                     key.caller,
                     key.path,
                     key.topic_id,

@@ -89,7 +89,7 @@ class PostgresRecordLog:
         )
         record_log = cls(database_url, pool, cache_bytes, deadline_s)
         for table in (store.KEYS, store.LASTING_KEYS):
-            await record_log._query(store.make_key_partitions, table, table.period)
+            await record_log._query(store.make_key_partitions, table)
         return record_log
 
     async def close(self) -> None:
@@ -329,13 +329,23 @@ class PostgresRecordLog:
             self._cache.forget_unused()
             try:
                 for table in (store.KEYS, store.LASTING_KEYS):
-                    await self._query(store.make_key_partitions, table, table.period)
+                    await self._query(store.make_key_partitions, table)
+                    await self._query(store.drop_key_partitions, table)
                 for stage, after_s in purging.STAGES:
                     while await self._query(stage, purging.AT_ONCE, after_s) >= purging.AT_ONCE:
                         pass
             except StorageError as error:
                 log.warning("cannot purge the record log", extra=fields(cause=error.detail))
             await asyncio.sleep(PURGE_PAUSE_S)
+
+    async def now_ms(self) -> float:
+        """Milliseconds since the epoch by PostgreSQL's clock."""
+
+        async def ask(connection: Any) -> float:
+            return float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"))
+
+        now_ms: float = await self._query(ask)
+        return now_ms
 
     async def ping(self) -> None:
         async def select(connection: Any) -> None:

@@ -1,7 +1,6 @@
 """The record log's SQL, one function per statement. Schema `log`; partitions end at `greatest(end_floor, last batch + 1)`."""
 
 import hashlib
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -256,7 +255,10 @@ async def mark_deleted(connection: Connection, topic_id: str) -> None:
 
 
 class KeyTable(NamedTuple):
-    """A table of keys. It has a partition for each period, hour or day, which is dropped whole `kept` periods later."""
+    """A table of keys. It has a partition for each period, hour or day, by PostgreSQL's clock: gateways may disagree.
+
+    A partition is dropped whole `kept` periods later.
+    """
 
     name: str
     column: str
@@ -264,46 +266,63 @@ class KeyTable(NamedTuple):
     kept: int
 
     @property
-    def period(self) -> int:
-        """The one now."""
-        return int(time.time() // self.seconds)
+    def most_partitions(self) -> int:
+        """So many, the newest, stay whatever the clock says: one that jumps ahead and back forgets no key."""
+        return self.kept + 8
+
+    @property
+    def period(self) -> str:
+        """SQL: the period in which the transaction began."""
+        return f"floor(extract(epoch FROM now()) / {self.seconds})::int"
 
 
 KEYS: Final = KeyTable("idempotency_keys", "created_hour", 3600, 25)
 LASTING_KEYS: Final = KeyTable("lasting_idempotency_keys", "created_day", 86_400, 8)
 
 
-async def make_key_partitions(connection: Connection, table: KeyTable, period: int) -> None:
-    """Make the partitions of this period and the next, and drop those that are too old."""
+async def make_key_partitions(connection: Connection, table: KeyTable) -> None:
+    """Make the partitions of this period and the next."""
+    period: int = await connection.fetchval(f"SELECT {table.period}")
     for wanted in (period, period + 1):
         with suppress(asyncpg.DuplicateTableError, asyncpg.UniqueViolationError):  # another gateway is making it now
             await connection.execute(
                 f"CREATE TABLE IF NOT EXISTS log.{table.name}_{wanted} "
                 f"PARTITION OF log.{table.name} FOR VALUES FROM ({wanted}) TO ({wanted + 1})"
             )
-    names = await connection.fetch(
-        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass",
+
+
+async def drop_key_partitions(connection: Connection, table: KeyTable) -> None:
+    """Drop the partitions that are too old."""
+    rows = await connection.fetch(
+        f"""SELECT c.relname, {table.period} FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = $1::regclass""",
         f"log.{table.name}",
     )
-    for (name,) in names:
-        if int(name.rpartition("_")[2]) < period - table.kept:
-            await connection.execute(f"DROP TABLE IF EXISTS log.{name}")
+    newest_first = sorted(((int(name.rpartition("_")[2]), period) for name, period in rows), reverse=True)
+    for number, period in newest_first[table.most_partitions :]:
+        if number < period - table.kept:
+            await connection.execute(f"DROP TABLE IF EXISTS log.{table.name}_{number}")
+
+
+def lacks_key_partition(fault: BaseException) -> bool:
+    """Whether a key was refused because its period has no partition: PostgreSQL's clock went on by more than a period."""
+    return isinstance(fault, asyncpg.CheckViolationError) and fault.table_name in (KEYS.name, LASTING_KEYS.name)
 
 
 async def find_key(
-    connection: Connection, table: KeyTable, caller: str, path: str, topic_id: str, key: str, since: int
+    connection: Connection, table: KeyTable, caller: str, path: str, topic_id: str, key: str
 ) -> tuple[bytes, bytes, list[int]] | None:
     """Take the key for this transaction; its fingerprint, answer and base offsets if it was used before."""
     name = hashlib.blake2b("\0".join((caller, path, topic_id, key)).encode(), digest_size=8).digest()
     await connection.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(name, "big", signed=True))
     row = await connection.fetchrow(
         f"""SELECT fingerprint, answer, base_offsets FROM log.{table.name}
-           WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller = $4 AND {table.column} >= $5 LIMIT 1""",
+           WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller = $4
+             AND {table.column} > {table.period} - {table.kept} LIMIT 1""",
         topic_id,
         key,
         path,
         caller,
-        since,
     )
     return None if row is None else (row[0], row[1], list(row[2]))
 
@@ -311,7 +330,6 @@ async def find_key(
 async def keep_key(
     connection: Connection,
     table: KeyTable,
-    period: int,
     caller: str,
     path: str,
     topic_id: str,
@@ -323,8 +341,7 @@ async def keep_key(
     await connection.execute(
         f"""INSERT INTO log.{table.name}
              ({table.column}, topic_id, key, path, caller, fingerprint, answer, base_offsets)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
-        period,
+           VALUES ({table.period}, $1, $2, $3, $4, $5, $6, $7)""",
         topic_id,
         key,
         path,
