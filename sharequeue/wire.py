@@ -146,7 +146,7 @@ class Client:
             except (CannotConnect, ConnectionLost, TimeoutError) as fault:
                 error = self._unanswered(api, fault)
             else:
-                if status < 400 and (answer or api.response is None):
+                if (status < 400 or status in api.also) and (answer or api.response is None):
                     return answer, answer_headers
                 error = self._refused(api, status, answer_headers, answer)
             if repeats is None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import asyncpg
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.writing import Database
+from sharequeue_coordinator.writing import TRY_WRITE, Database
 
 from sharequeue.ownership import Ownership
+from sharequeue.postgres_health import PostgresHealth
 from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service import Clock
 from sharequeue.shard_store import ShardStore
@@ -43,7 +44,7 @@ async def instance(database_url: str, node_id: str) -> AsyncIterator[tuple[Group
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=8, command_timeout=10)
     client = ShareStateClient("http://127.0.0.1:1")
     coordinator = GroupCoordinator(
-        Database(pool, ownership),
+        Database(pool, ownership, PostgresHealth(connect, TRY_WRITE)),
         client,
         cluster_token="",
         kafka_defaults=False,

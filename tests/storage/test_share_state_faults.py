@@ -163,7 +163,7 @@ async def test_a_paused_owner_can_write_nothing_after_a_takeover(database_url: s
             assert await old.write(key, 0, 2, (4, 4, 2, 1)) == 16
             with pytest.raises(OwnershipLost):
                 await old.ownership.run()
-            await new.coordinator.ping()
+            await new.coordinator.health.check()
             assert held(await new.read(key)) == (0, [(3, 3, 2, 1)])
 
 

@@ -12,6 +12,7 @@ import asyncpg
 
 from sharequeue import log
 from sharequeue.ownership import Ownership
+from sharequeue.postgres_health import PostgresHealth
 from sharequeue.protocol.shards import CLUSTER_SHARD
 from sharequeue.service import Clock, Service, check_address, node_name, own_url, run
 from sharequeue.settings import SettingsError, load
@@ -21,7 +22,7 @@ from sharequeue_coordinator.app import create_group_coordinator_app
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.settings import PREFIX, Settings
 from sharequeue_coordinator.store import CHANGES_CHANNEL
-from sharequeue_coordinator.writing import Database
+from sharequeue_coordinator.writing import TRY_WRITE, Database
 
 
 def main() -> int:
@@ -61,7 +62,7 @@ def main() -> int:
             command_timeout=10,
             server_settings=server_settings,
         )
-        database = Database(pool, ownership)
+        database = Database(pool, ownership, PostgresHealth(connect, TRY_WRITE))
         share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
         coordinator = GroupCoordinator(
             database,
@@ -91,6 +92,7 @@ def main() -> int:
 
         async def close() -> None:
             await ownership.close()
+            await database.health.close()
             await share_coordinators.close()
 
         loops = (

@@ -5,7 +5,7 @@ from prometheus_client import Gauge
 from sharequeue.finding import serve_ownership
 from sharequeue.ownership import Ownership
 from sharequeue.protocol import apis, messages
-from sharequeue.protocol.errors import ApiError, InvalidGroupId
+from sharequeue.protocol.errors import InvalidGroupId
 from sharequeue.protocol.internal import (
     DescribeTopicsRequest,
     DescribeTopicsResponse,
@@ -24,10 +24,11 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
+from sharequeue.readiness import CHECK_S, Check, faults
 from sharequeue.service import serve_operations
 from sharequeue.serving import App, Call, create_app, serve
 from sharequeue.share_state_client import ShareStateClient
-from sharequeue_coordinator import group_metrics, groups_store, store
+from sharequeue_coordinator import store
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups_api import GroupsApi, check_page_size, group_of
 
@@ -123,19 +124,17 @@ def create_group_coordinator_app(
         epoch = await coordinator.gateways.next_leader_epoch(request.node_id, request.generation)
         return LeaderEpochResponse(leader_epoch=epoch)
 
+    async def ask_share_coordinator() -> None:
+        await share_coordinators.call(apis.LIVEZ, deadline_s=CHECK_S, retry=False)
+
+    postgres_check = Check(coordinator.health.check)
+    share_check = Check(ask_share_coordinator)
+
     async def ready() -> Readiness:
-        dependencies = {"postgresql": "ok", "share coordinator": "ok", "shards": ownership.missing() or "ok"}
-        status = "degraded" if ownership.missing() else "ready"
-        try:
-            await share_coordinators.call(apis.LIVEZ, deadline_s=1, retry=False)
-        except ApiError as error:
-            dependencies["share coordinator"] = error.detail
-            status = "degraded"
-        try:
-            group_metrics.show(*await coordinator.query(groups_store.counts))
-        except ApiError as error:
-            dependencies["postgresql"] = error.detail
-            status = "unavailable"
+        found = await faults(**{"postgresql": postgres_check, "share coordinator": share_check})
+        missing = ownership.missing()
+        dependencies = {"postgresql": "ok", "share coordinator": "ok", "shards": missing or "ok", **found}
+        status = "unavailable" if "postgresql" in found else "degraded" if found or missing else "ready"
         return Readiness(status=status, dependencies=dependencies)
 
     for api, handler in (

@@ -76,6 +76,7 @@ class GroupCoordinator:
         self._led: Fence | None = None
         self._to_do = asyncio.Event()
         self.query = database.query
+        self.health = database.health
         self.changes = Changes()
         self.groups = Groups(
             database,

@@ -4,21 +4,27 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import asyncpg
+from typing import Any, Final
 
 from sharequeue.ownership import Ownership
-from sharequeue.protocol.errors import NotCoordinator, StorageError
+from sharequeue.postgres_faults import FAULTS, sqlstate_of
+from sharequeue.postgres_health import SOME_BYTES, PostgresHealth
+from sharequeue.protocol.errors import NotCoordinator
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue_coordinator.store import NOT_HELD, Fence
+
+TRY_WRITE: Final = f"""
+INSERT INTO groups.share_group_configs (group_id, config)
+VALUES (gen_random_uuid()::text, to_jsonb(encode({SOME_BYTES}, 'base64')))
+"""
 
 
 class Database:
     """Runs functions of the store. `ownership` says what this instance may write."""
 
-    def __init__(self, pool: Any, ownership: Ownership) -> None:
+    def __init__(self, pool: Any, ownership: Ownership, health: PostgresHealth) -> None:
         self._pool = pool
+        self.health = health
         self._ownership = ownership
         self._under_way: Counter[int] = Counter()
         self._ended = asyncio.Event()
@@ -28,13 +34,11 @@ class Database:
         try:
             async with self._pool.acquire(timeout=5) as connection:
                 return await function(connection, *arguments)
-        except asyncpg.PostgresError as fault:
-            if fault.sqlstate == NOT_HELD:
+        except FAULTS as fault:
+            if sqlstate_of(fault) == NOT_HELD:
                 self._ownership.look_again()
                 raise NotCoordinator("another group coordinator took over") from fault
-            raise StorageError(f"the group coordinator's database does not answer: {fault!r}") from fault
-        except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as fault:
-            raise StorageError(f"the group coordinator's database does not answer: {fault!r}") from fault
+            raise self.health.error(fault, "the group coordinator's database cannot be used") from fault
 
     def fence(self, key: str) -> Fence:
         """What to write under about a group, or about what is CLUSTER's. Raises: as `Ownership.epoch`."""

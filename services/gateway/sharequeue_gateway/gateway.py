@@ -7,8 +7,9 @@ from sharequeue.callers import Callers, host_of_url, hosts_of, origins_of
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.log import fields
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.messages import Readiness
+from sharequeue.readiness import ROUNDABOUT_CHECK_S, Check, faults
 from sharequeue.service import Clock, Service, node_name, own_url
 from sharequeue.share_state_client import ShareStateClient
 from sharequeue_gateway import metrics
@@ -138,8 +139,7 @@ async def prepare(settings: Settings) -> Service:
             await asyncio.sleep(settings.retention_interval_ms / 1000)
             await apply_retention(metadata, record_log, clock)
 
-    async def ready() -> Readiness:
-        return await readiness(record_log, lock_timers, metadata, share_coordinator, dead_letters, cluster)
+    ready = ReadinessCheck(record_log, lock_timers, metadata, share_coordinator, dead_letters, cluster)
 
     async def close() -> None:
         await activity.close()
@@ -231,35 +231,49 @@ async def apply_retention(metadata: Metadata, record_log: PostgresRecordLog, clo
             log.warning("retention goes on later", extra=fields(topic=topic.name, cause=error.detail))
 
 
-async def readiness(
-    record_log: PostgresRecordLog,
-    lock_timers: LockTimers,
-    metadata: Metadata,
-    share_coordinator: ShareStateClient,
-    dead_letters: DeadLetterQueue,
-    cluster: Cluster,
-) -> Readiness:
-    """Unavailable without the record log or the share coordinator; degraded without the rest."""
-    dependencies = {"postgresql": "ok", "redis": "ok", "group coordinator": "ok", "share coordinator": "ok"}
-    status = "ready"
-    if lock_timers.degraded:
-        dependencies["redis"] = "does not answer: locks end by the sweep, delivery counts do not survive a crash"
-        status = "degraded"
-    if not metadata.reachable():
-        dependencies["group coordinator"] = "does not answer: what is known goes on being served"
-        status = "degraded"
-    if dead_letters.stuck():
-        dependencies["dead letters"] = "cannot be written now; GET in-flight of the group says why"
-        status = "degraded"
-    try:
-        await share_coordinator.call(apis.LIVEZ, deadline_s=1, retry=False)
-    except ApiError as error:
-        dependencies["share coordinator"] = error.detail
-        status = "unavailable"
-    try:
-        await record_log.ping()
-    except ApiError as error:
-        dependencies["postgresql"] = error.detail
-        status = "unavailable"
-    gateways = [node.node_id for node in cluster.generation.nodes]
-    return Readiness(status=status, dependencies=dependencies, gateways=gateways)
+class ReadinessCheck:
+    """What `/readyz` says: unavailable without the record log or the share coordinator; degraded without the rest."""
+
+    def __init__(
+        self,
+        record_log: PostgresRecordLog,
+        lock_timers: LockTimers,
+        metadata: Metadata,
+        share_coordinator: ShareStateClient,
+        dead_letters: DeadLetterQueue,
+        cluster: Cluster,
+    ) -> None:
+        self._lock_timers = lock_timers
+        self._metadata = metadata
+        self._share_coordinator = share_coordinator
+        self._dead_letters = dead_letters
+        self._cluster = cluster
+        self._postgres_check = Check(record_log.ping)
+        self._share_check = Check(self._ask_share_coordinator, ROUNDABOUT_CHECK_S)
+
+    async def _ask_share_coordinator(self) -> None:
+        answer: Readiness = await self._share_coordinator.call(apis.READYZ, deadline_s=ROUNDABOUT_CHECK_S, retry=False)
+        if answer.status == "unavailable":
+            raise CoordinatorNotAvailable(f"unavailable: {_faults_of(answer)}")
+
+    async def __call__(self) -> Readiness:
+        needed = await faults(
+            **{"postgresql": self._postgres_check, "share coordinator": self._share_check},
+        )
+        lacking = {}
+        if self._lock_timers.degraded:
+            lacking["redis"] = "does not answer: locks end by the sweep, delivery counts do not survive a crash"
+        if not self._metadata.reachable():
+            lacking["group coordinator"] = "does not answer: what is known goes on being served"
+        if self._dead_letters.stuck():
+            lacking["dead letters"] = "cannot be written now; GET in-flight of the group says why"
+        dependencies = {"postgresql": "ok", "redis": "ok", "group coordinator": "ok", "share coordinator": "ok"}
+        return Readiness(
+            status="unavailable" if needed else "degraded" if lacking else "ready",
+            dependencies={**dependencies, **lacking, **needed},
+            gateways=[node.node_id for node in self._cluster.generation.nodes],
+        )
+
+
+def _faults_of(answer: Readiness) -> str:
+    return "; ".join(f"{name} {word}" for name, word in answer.dependencies.items() if word != "ok")

@@ -17,6 +17,7 @@ from sharequeue.protocol.errors import (
     CoordinatorNotAvailable,
     NotLeaderOrFollower,
     RequestTimedOut,
+    StorageError,
     error_of,
 )
 from sharequeue.protocol.internal import (
@@ -54,7 +55,7 @@ class Pending(NamedTuple):
 
 
 def persist_error(kafka_code: int, detail: str | None) -> ApiError:
-    """The share coordinator's answer as the leader's: 14, 15, 16 → 15; 74, 124 → 6; 3, 42 and 69 as they are.
+    """The share coordinator's answer as the leader's: 14, 15, 16 → 15; 74, 124 → 6; 3, 42, 56 and 69 as they are.
 
     15 is not definite: the share coordinator also answers it when it lost a commit's outcome.
     """
@@ -62,6 +63,8 @@ def persist_error(kafka_code: int, detail: str | None) -> ApiError:
         return CoordinatorNotAvailable(detail or "the share coordinator is not available", definite=False)
     if kafka_code in (74, 124):
         return NotLeaderOrFollower(detail or "another leader or a newer state took over")
+    if kafka_code == 56:
+        return StorageError(detail or "the state cannot be stored", definite=True)
     if kafka_code in (3, 42, 69):
         return error_of(kafka_code, detail)
     return error_of(-1, f"the share coordinator answered {kafka_code}: {detail}")

@@ -75,7 +75,7 @@ def main() -> int:
             ownership,
             group_coordinators,
             topics,
-            Export(connect),
+            Export(connect, coordinator.health),
             clock,
             cluster_token=settings.cluster_token,
             updates_per_snapshot=settings.snapshot_update_records_per_snapshot,
@@ -83,6 +83,7 @@ def main() -> int:
 
         async def close() -> None:
             await ownership.close()
+            await coordinator.health.close()
             await group_coordinators.close()
 
         return Service(app, (ownership.run, coordinator.run, coordinator.housekeep), stop=ownership.stop, close=close)

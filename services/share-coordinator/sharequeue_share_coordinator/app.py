@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-import asyncpg
-
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.finding import serve_ownership
 from sharequeue.ownership import Ownership
+from sharequeue.postgres_faults import FAULTS
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.internal import (
@@ -30,10 +29,11 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.messages import Readiness
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.readiness import CHECK_S, Check, faults
 from sharequeue.service import Clock, serve_operations
 from sharequeue.serving import App, Call, create_app, serve
 from sharequeue_share_coordinator import shard
-from sharequeue_share_coordinator.coordinator import LOST, Item, ShareCoordinator
+from sharequeue_share_coordinator.coordinator import Item, ShareCoordinator
 from sharequeue_share_coordinator.export import Export
 from sharequeue_share_coordinator.shard import Decision, KeyState
 
@@ -206,22 +206,21 @@ def create_share_coordinator_app(
         topics.deleted(request.topic_id)
         try:
             return TopicDeletedResponse(shards=await coordinator.delete_topic(request.topic_id))
-        except (*LOST, asyncpg.PostgresError) as fault:
-            raise CoordinatorNotAvailable(f"the state cannot be deleted now: {fault!r}") from fault
+        except FAULTS as fault:
+            sentence = coordinator.health.note(fault).sentence
+            raise CoordinatorNotAvailable(f"the state cannot be deleted: {sentence}") from fault
+
+    async def ask_group_coordinator() -> None:
+        await group_coordinators.call(apis.LIVEZ, deadline_s=CHECK_S, retry=False)
+
+    postgres_check = Check(coordinator.health.check)
+    group_check = Check(ask_group_coordinator)
 
     async def ready() -> Readiness:
-        dependencies = {"postgresql": "ok", "group coordinator": "ok", "shards": ownership.missing() or "ok"}
-        status = "degraded" if ownership.missing() else "ready"
-        try:
-            await group_coordinators.call(apis.LIVEZ, deadline_s=1, retry=False)
-        except ApiError as error:
-            dependencies["group coordinator"] = error.detail
-            status = "degraded"
-        try:
-            await coordinator.ping()
-        except (*LOST, asyncpg.PostgresError) as fault:
-            dependencies["postgresql"] = repr(fault)
-            status = "unavailable"
+        found = await faults(**{"postgresql": postgres_check, "group coordinator": group_check})
+        missing = ownership.missing()
+        dependencies = {"postgresql": "ok", "group coordinator": "ok", "shards": missing or "ok", **found}
+        status = "unavailable" if "postgresql" in found else "degraded" if found or missing else "ready"
         return Readiness(status=status, dependencies=dependencies)
 
     for api, handler in (

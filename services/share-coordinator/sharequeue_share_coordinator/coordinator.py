@@ -17,6 +17,8 @@ import asyncpg
 
 from sharequeue.log import fields
 from sharequeue.ownership import Ownership
+from sharequeue.postgres_faults import FAULTS, Meaning
+from sharequeue.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import PartitionStateResult
 from sharequeue.protocol.shards import shard_of, share_key
@@ -33,13 +35,10 @@ PRUNING_SHARD: Final = 0
 ROUNDS_PER_SWEEP: Final = 20
 """Of so many rounds of housekeeping, the first after a start among them, one reads whole tables."""
 KEYS_AT_ONCE: Final = 20_000
-LOST: Final = (
-    OSError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.InternalClientError,  # asyncpg's own confusion when the server ends a connection as it is taken into use
-)
+UNAVAILABLE: Final = 15
+NOT_STORED: Final = 56
+"""PostgreSQL can write or read nothing just now, whatever is asked; it surely did not happen."""
+TRY_WRITE: Final = f"INSERT INTO share_state.share_records (key_id, kind, record) VALUES (-1, 0, {SOME_BYTES})"
 
 
 class Item(NamedTuple):
@@ -81,6 +80,7 @@ class ShareCoordinator:
         max_cached: int,
     ) -> None:
         self._connect = connect
+        self.health = PostgresHealth(connect, TRY_WRITE)
         self._ownership = ownership
         self._clock = clock
         self._updates_per_snapshot = updates_per_snapshot
@@ -99,10 +99,6 @@ class ShareCoordinator:
         self._stateless: dict[SharePartitionKey, int] = {}
         """Keys whose rows are gone. They go too, between two commits."""
         metrics.CACHED.set_function(lambda: len(self._entries))
-
-    async def ping(self) -> None:
-        """Raises: OSError or asyncpg's errors: PostgreSQL does not answer."""
-        await (await self._maintenance_connection()).execute("SELECT 1")
 
     def refusal(self, items: Iterable[Item]) -> ApiError | None:
         """Why none of these share-partitions can be served here, if that is so."""
@@ -153,13 +149,18 @@ class ShareCoordinator:
     async def _commit(self, gathered: Sequence[Work]) -> None:
         try:
             await self._connected()
-            damaged = await self._load(gathered)
-        except asyncpg.DataError as fault:
-            await self._refuse(gathered, fault)
+        except FAULTS as fault:
+            meaning = self.health.note(fault)
+            error_code = NOT_STORED if meaning.unwritable else UNAVAILABLE
+            self._answer_failed(gathered, error_code, "the state cannot be read", meaning)
             return
-        except (*LOST, asyncpg.PostgresError) as fault:
-            self._disconnect()
-            self._answer_unavailable(gathered, f"the state cannot be read: {fault!r}")
+        try:
+            damaged = await self._load(gathered)
+        except FAULTS as fault:
+            meaning = self.health.note(fault)
+            if not meaning.definite:
+                self._disconnect()
+            await self._refuse(gathered, meaning, "the state cannot be read")
             return
         tentative: dict[SharePartitionKey, KeyState | None] = {}
         rows: list[tuple[int, Row]] = []
@@ -227,14 +228,15 @@ class ShareCoordinator:
     ) -> bool:
         try:
             held = await store.append(self._connection, dict(sorted(epochs.items())), rows)
-        except (*LOST, asyncpg.QueryCanceledError) as fault:
+        except FAULTS as fault:
+            meaning = self.health.note(fault)
+            if meaning.definite and not isinstance(fault, asyncpg.QueryCanceledError):
+                await self._refuse(gathered, meaning, "the state cannot be written")
+                return False
             self._disconnect()
             for key in keys:
                 self._entries.pop(key, None)
-            self._answer_unavailable(gathered, f"the write is not known to be durable: {fault!r}")
-            return False
-        except asyncpg.PostgresError as fault:
-            await self._refuse(gathered, fault)
+            self._answer_failed(gathered, UNAVAILABLE, "the write is not known to be durable", meaning)
             return False
         if not held:
             self._ownership.look_again()
@@ -242,11 +244,12 @@ class ShareCoordinator:
             return False
         return True
 
-    async def _refuse(self, gathered: Sequence[Work], fault: asyncpg.PostgresError) -> None:
-        """PostgreSQL refuses something of this: try in halves; what stands alone is the culprit."""
-        if len(gathered) == 1:
-            log.error("a request was refused", extra=fields(cause=repr(fault)))
-            self._answer(gathered, -1, f"the request was refused: {fault}")
+    async def _refuse(self, gathered: Sequence[Work], meaning: Meaning, what: str) -> None:
+        """PostgreSQL refuses all, or something of this: try in halves then; what stands alone is the culprit."""
+        if meaning.passes:
+            self._answer_failed(gathered, NOT_STORED if meaning.definite else UNAVAILABLE, what, meaning)
+        elif len(gathered) == 1:
+            self._answer_failed(gathered, -1, what, meaning)
         else:
             await self._commit(gathered[: len(gathered) // 2])
             await self._commit(gathered[len(gathered) // 2 :])
@@ -303,9 +306,8 @@ class ShareCoordinator:
                 kept[key] = _Entry(of_shard, found.key_id if found else None, state)
         return damaged
 
-    def _answer_unavailable(self, gathered: Sequence[Work], message: str) -> None:
-        log.warning("state cannot be served", extra=fields(cause=message, requests=len(gathered)))
-        self._answer(gathered, 15, message)
+    def _answer_failed(self, gathered: Sequence[Work], error_code: int, what: str, meaning: Meaning) -> None:
+        self._answer(gathered, error_code, f"{what}: {meaning.sentence}")
 
     @staticmethod
     def _answer(gathered: Sequence[Work], error_code: int, message: str) -> None:
@@ -343,7 +345,7 @@ class ShareCoordinator:
                     await self._sweep(connection)
                 else:
                     await self._prune(connection)
-            except (*LOST, asyncpg.PostgresError) as fault:
+            except FAULTS as fault:
                 self._maintenance = None
                 log.warning("housekeeping failed", extra=fields(cause=repr(fault)))
 
@@ -386,7 +388,7 @@ class ShareCoordinator:
                     key_ids.append(key_id)
                     self._entries.pop(key, None)
             await store.remove_keys(self._connection, dict(sorted(epochs.items())), key_ids)
-        except (*LOST, asyncpg.PostgresError) as fault:
+        except FAULTS as fault:
             self._disconnect()
             log.info("keys without state stay behind", extra=fields(cause=repr(fault)))
 

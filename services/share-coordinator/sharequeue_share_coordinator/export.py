@@ -6,14 +6,14 @@ Each page has a connection of its own, so that neither commits nor housekeeping 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import asyncpg
 import msgspec
 
+from sharequeue.postgres_faults import FAULTS
+from sharequeue.postgres_health import PostgresHealth
 from sharequeue.protocol.audit_messages import ExportStateQuery, ExportStateResponse, StateRow, StoredState
 from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.serving import Call
 from sharequeue_share_coordinator import store
-from sharequeue_share_coordinator.coordinator import LOST
 from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, UPDATE
 
 KINDS: Final = {SNAPSHOT: "snapshot", UPDATE: "update", TOMBSTONE: "tombstone"}
@@ -22,8 +22,9 @@ KINDS: Final = {SNAPSHOT: "snapshot", UPDATE: "update", TOMBSTONE: "tombstone"}
 class Export:
     """The handler of exportShareGroupState. `connect`: to the database."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Any]], health: PostgresHealth) -> None:
         self._connect = connect
+        self._health = health
 
     async def export(self, call: Call) -> ExportStateResponse:
         query: ExportStateQuery = call.request
@@ -33,8 +34,8 @@ class Export:
                 rows = await store.export(connection, query)
             finally:
                 connection.terminate()
-        except (*LOST, asyncpg.PostgresError) as fault:
-            raise CoordinatorNotAvailable(f"the state cannot be read now: {fault!r}") from fault
+        except FAULTS as fault:
+            raise CoordinatorNotAvailable(f"the state cannot be read: {self._health.note(fault).sentence}") from fault
         found: dict[int, StoredState] = {}
         for key_id, group_id, topic_id, partition, seq, kind, record in rows:
             state = found.setdefault(

@@ -16,6 +16,8 @@ import asyncpg
 
 from sharequeue import background
 from sharequeue.log import fields
+from sharequeue.postgres_faults import FAULTS, LOST, meaning_of
+from sharequeue.postgres_health import PostgresHealth
 from sharequeue.protocol.errors import ApiError, InvalidRequest, RequestTimedOut, StorageError, UnknownTopicOrPartition
 from sharequeue_gateway.record_log import (
     AppendResult,
@@ -26,7 +28,7 @@ from sharequeue_gateway.record_log import (
     store,
 )
 from sharequeue_gateway.record_log.cache import BatchCache
-from sharequeue_gateway.record_log.connections import LEAST_S, LOST, Connections
+from sharequeue_gateway.record_log.connections import LEAST_S, Connections
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class Appender:
         cache: BatchCache,
         on_append: Callable[[str, int], None],
         on_records: Callable[[str, int, int], None],
+        health: PostgresHealth,
         deadline_s: float,
     ) -> None:
         self._connect = connect
@@ -62,6 +65,7 @@ class Appender:
         self._cache = cache
         self._on_append = on_append
         self._on_records = on_records
+        self._health = health
         self._deadline_s = deadline_s
         self._gathered: list[Waiting] = []
         self._behind: dict[Place, list[Waiting]] = {}
@@ -129,7 +133,7 @@ class Appender:
             if self._connection is None or self._connection.is_closed():
                 async with asyncio.timeout(max(try_until - time.monotonic(), LEAST_S)):
                     self._connection = await self._connect()
-        except (*LOST, asyncpg.PostgresError) as fault:
+        except FAULTS as fault:
             log.warning("no connection to append with", extra=fields(appends=len(by_id), cause=repr(fault)))
             for waiting, _ in by_id.values():
                 self._fall_back(waiting)
@@ -148,9 +152,9 @@ class Appender:
                 self._fall_back(waiting, batch.base_offset)
             return
         except (asyncpg.PostgresError, ValueError, OverflowError) as fault:
-            if len(by_id) == 1:
-                ((waiting, _),) = by_id.values()
-                _refuse(waiting, StorageError(f"the record log refused the append: {fault}", definite=True))
+            if len(by_id) == 1 or meaning_of(fault).passes:  # else one of them is at fault
+                for waiting, _ in by_id.values():
+                    _refuse(waiting, self._health.error(fault, "nothing was appended", definite=True))
                 return
             halves = [waiting for waiting, _ in by_id.values()]
             await self._commit(halves[: len(halves) // 2])
@@ -229,14 +233,22 @@ class Appender:
                         return await self._transaction(connection, appends, key, append_id, tried_at)
             except ApiError:
                 raise
-            except (*LOST, asyncpg.PostgresError, ValueError, OverflowError) as fault:
+            except (*FAULTS, ValueError, OverflowError) as fault:
                 again = isinstance(fault, (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError))
                 if not again and not in_doubt:
-                    raise StorageError(f"the record log refused the append: {fault}", definite=True) from fault
+                    raise self._health.error(fault, "nothing was appended", definite=True) from fault
                 if time.monotonic() + 0.2 >= deadline:
-                    raise _unknown(bool(tried_at), fault) from fault
+                    raise self._not_known(bool(tried_at), fault) from fault
                 log.info("an append is tried again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(0.1)
+
+    def _not_known(self, begun: bool, fault: BaseException) -> ApiError:
+        if not begun:
+            return self._health.error(fault, "nothing was appended", definite=True)
+        sentence = self._health.note(fault).sentence
+        return RequestTimedOut(
+            f"the record log did not answer in time: the records may have been appended ({sentence})"
+        )
 
     async def _look_up(
         self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID, tried_at: Sequence[int]
@@ -357,9 +369,3 @@ class Appender:
 def _refuse(waiting: Waiting, error: ApiError) -> None:
     if not waiting.done.done():  # who asked may be gone
         waiting.done.set_exception(error)
-
-
-def _unknown(begun: bool, fault: BaseException) -> ApiError:
-    if begun:
-        return RequestTimedOut(f"the record log did not answer in time: the records may have been appended ({fault!r})")
-    return StorageError(f"the record log cannot be reached: {fault!r}", definite=True)

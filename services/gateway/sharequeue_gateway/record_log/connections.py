@@ -7,13 +7,8 @@ from typing import Any, Final
 
 import asyncpg
 
-LOST: Final = (
-    OSError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.InternalClientError,  # asyncpg's own confusion when the server ends a connection as it is taken into use
-)
+from sharequeue.postgres_faults import LOST
+
 LEAST_S: Final = 0.1
 """What whoever comes late has at least."""
 GIVE_BACK_S: Final = 5.0

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
 import msgspec
 
 from sharequeue.log import fields
+from sharequeue.postgres_faults import FAULTS
+from sharequeue.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.in_flight import OffsetRange
@@ -32,7 +35,7 @@ from sharequeue_gateway.record_log import (
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.compacting import Compaction
-from sharequeue_gateway.record_log.connections import LOST, Connections
+from sharequeue_gateway.record_log.connections import Connections
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
 
 log = logging.getLogger(__name__)
@@ -43,6 +46,11 @@ WATCH_PAUSE_S: Final = 0.5
 PURGE_PAUSE_S: Final = 15.0
 STATEMENT_TIMEOUT_S: Final = 15
 CONNECT_TIMEOUT_S: Final = 5
+TRY_WRITE: Final = f"""
+INSERT INTO log.record_batches
+  (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
+VALUES (gen_random_uuid(), 0, 0, 0, 0, 0, gen_random_uuid(), {SOME_BYTES})
+"""
 
 
 class _Timestamped(msgspec.Struct):
@@ -66,13 +74,20 @@ class PostgresRecordLog:
         self.on_records: Callable[[str, int, int], None] = nobody
         """Told of records appended here: topic id, partition, how many."""
 
-        async def connect() -> Any:
+        async def connect(name: str) -> Any:
             return await asyncpg.connect(
-                database_url, timeout=CONNECT_TIMEOUT_S, server_settings=_server_settings("append")
+                database_url, timeout=CONNECT_TIMEOUT_S, server_settings=_server_settings(name)
             )
 
+        self.health = PostgresHealth(partial(connect, "health"), TRY_WRITE)
         self._appender = Appender(
-            connect, self._connections, self._cache, self._on_append, self._on_append_of, deadline_s
+            partial(connect, "append"),
+            self._connections,
+            self._cache,
+            self._on_append,
+            self._on_append_of,
+            self.health,
+            deadline_s,
         )
 
     @classmethod
@@ -94,6 +109,7 @@ class PostgresRecordLog:
 
     async def close(self) -> None:
         self._connections.close()
+        await self.health.close()
 
     def _on_append(self, topic_id: str, partition: int) -> None:
         self._changed(topic_id, partition)
@@ -131,8 +147,8 @@ class PostgresRecordLog:
     ) -> int:
         try:
             return await self._appender.append_dead_letters(topic_id, partition, rows, leader_epoch, for_group)
-        except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
-            raise StorageError(f"dead letters cannot be written: {fault!r}") from fault
+        except FAULTS as fault:
+            raise self.health.error(fault, "dead letters cannot be written") from fault
 
     async def dead_letters_written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
         written: set[DeadLetterKey] = await self._query(dead_letter_store.known_keys, keys)
@@ -348,10 +364,7 @@ class PostgresRecordLog:
         return now_ms
 
     async def ping(self) -> None:
-        async def select(connection: Any) -> None:
-            await connection.execute("SELECT 1", timeout=2)
-
-        await self._query(select)
+        await self.health.check()
 
     async def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function on a connection to the same database, for tables beside the log. Raises: StorageError."""
@@ -362,8 +375,8 @@ class PostgresRecordLog:
         try:
             async with self._connections.lend(STATEMENT_TIMEOUT_S, wait_s=CONNECT_TIMEOUT_S) as connection:
                 return await function(connection, *arguments)
-        except (*LOST, TimeoutError, asyncpg.PostgresError) as fault:
-            raise StorageError(f"the record log's database does not answer: {fault!r}") from fault
+        except FAULTS as fault:
+            raise self.health.error(fault, "the record log cannot be used") from fault
         except CorruptBatch as fault:
             raise StorageError(f"the record log cannot be read: {fault}") from fault
 

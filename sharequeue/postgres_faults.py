@@ -1,0 +1,83 @@
+"""What a failure of PostgreSQL means, for all services: one table, by SQLSTATE.
+
+PostgreSQL's own text names files, tables and values: it is for the log. Callers get the sentence of the table.
+Source: PostgreSQL, appendix A, error codes.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import asyncpg
+
+LOST: Final = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.InternalClientError,  # asyncpg's own confusion when the server ends a connection as it is taken into use
+)
+"""The connection is gone, or never came to be: what was sent over it may have happened."""
+FAULTS: Final = (*LOST, asyncpg.PostgresError)
+"""All that a statement may raise. TimeoutError is an OSError."""
+
+
+class Meaning(NamedTuple):
+    """What to conclude.
+
+    `sentence`: what is wrong and what to do. `passes`: the same may succeed later; else it is this statement's own fault.
+    `definite`: the statement surely did nothing. `unwritable`: no statement can write until somebody does something.
+    """
+
+    sentence: str
+    passes: bool = True
+    definite: bool = True
+    unwritable: bool = False
+
+
+_AWAY: Final = Meaning("PostgreSQL cannot be reached, or closed the connection", definite=False)
+_STOPS: Final = Meaning("PostgreSQL is starting or stopping", definite=False)
+_FILES: Final = Meaning("PostgreSQL cannot use its files: look into its log", unwritable=True)
+_BUSY: Final = Meaning("PostgreSQL was busy with others: try again")
+_LOGIN: Final = Meaning("PostgreSQL refuses the database or its user: check DATABASE_URL, and the rights there")
+_OWN: Final = Meaning("PostgreSQL refuses the statement; the log of this service says why", passes=False)
+
+MEANINGS: Final[Mapping[str, Meaning]] = {
+    "08": _AWAY,
+    "25006": Meaning("PostgreSQL takes no writes: it is read-only, or a standby", unwritable=True),
+    "28": _LOGIN,
+    "3D000": _LOGIN,
+    "40": _BUSY,
+    "40003": _AWAY,
+    "42501": _LOGIN,
+    "53": Meaning("PostgreSQL has no resources left: look into its log"),
+    "53100": Meaning("PostgreSQL has no disk space left: free or add some", unwritable=True),
+    "53200": Meaning("PostgreSQL has no memory left"),
+    "53300": Meaning("PostgreSQL takes no more connections: raise its max_connections"),
+    "55000": _LOGIN,
+    "55006": _BUSY,
+    "55P03": _BUSY,
+    "57014": Meaning("PostgreSQL took too long, and the statement was cancelled"),
+    "57": _STOPS,
+    "58": _FILES,
+    "F0": _FILES,
+    "XX": Meaning("PostgreSQL failed: look into its log"),
+}
+"""By SQLSTATE or what it begins with; the longest holds. All others: the statement is at fault."""
+
+
+def meaning_of(fault: BaseException) -> Meaning:
+    """What one of FAULTS means; also what else a driver raises for a value that it cannot send."""
+    sqlstate = sqlstate_of(fault)
+    if isinstance(fault, asyncpg.PostgresError) and sqlstate is not None:
+        for length in (5, 3, 2):
+            found = MEANINGS.get(sqlstate[:length])
+            if found is not None:
+                return found
+        return _OWN
+    return _AWAY if isinstance(fault, LOST) and not isinstance(fault, ValueError) else _OWN
+
+
+def sqlstate_of(fault: BaseException) -> str | None:
+    """The five characters that PostgreSQL, or its driver in its place, gave the fault."""
+    sqlstate = getattr(fault, "sqlstate", None)
+    return sqlstate if isinstance(sqlstate, str) else None

@@ -1,0 +1,177 @@
+"""What `/readyz` says, and how soon, while a store or a coordinator hangs or refuses; a stack with stores of its own."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from sharequeue.stack import Stack, temporary_stack
+from tests.http.calls import Gateway, acknowledge_range, problem, wait_until
+from tests.http.database import sql
+
+ANSWER_S = 1.0
+SLACK_S = 1.0
+"""What a busy machine may add."""
+SERVICES = ("gateway", "group coordinator", "share coordinator")
+SECRETS = ("base/", "record_batches", "extend", "HINT")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    data_dir: Path = tmp_path_factory.mktemp("stores")
+    with temporary_stack(data_dir) as stack:
+        yield stack
+
+
+@pytest.fixture
+def gateway(client: httpx.Client) -> Gateway:
+    return Gateway(client)
+
+
+def pids_of(stack: Stack, part: str) -> list[int]:
+    assert stack.postgres is not None
+    assert stack.redis is not None
+    if part == "postgresql":
+        return [stack.postgres.pid, *(child.pid for child in psutil.Process(stack.postgres.pid).children())]
+    return [stack.redis.pid if part == "redis" else stack.service(part).pid]
+
+
+@contextmanager
+def paused(pids: Sequence[int]) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def readiness(stack: Stack, service: str) -> dict[str, Any]:
+    """The answer, which must come in time."""
+    started = time.monotonic()
+    answer = httpx.get(f"{stack.service(service).url}/readyz", timeout=20, verify=False)
+    assert time.monotonic() - started < ANSWER_S + SLACK_S
+    found: dict[str, Any] = answer.json()
+    assert (answer.status_code == 503) is (found["status"] == "unavailable")
+    return found
+
+
+def statuses(stack: Stack, without: str = "") -> dict[str, str]:
+    return {service: readiness(stack, service)["status"] for service in SERVICES if service != without}
+
+
+def until_ready(stack: Stack) -> None:
+    wait_until(lambda: set(statuses(stack).values()) == {"ready"}, 30)
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("postgresql", dict.fromkeys(SERVICES, "unavailable")),
+        ("redis", {"gateway": "degraded", "group coordinator": "ready", "share coordinator": "ready"}),
+        ("group coordinator", {"gateway": "ready", "share coordinator": "degraded"}),
+        ("share coordinator", {"gateway": "unavailable", "group coordinator": "degraded"}),
+    ],
+)
+def test_readyz_answers_in_a_second_whatever_hangs(stack: Stack, part: str, expected: dict[str, str]) -> None:
+    until_ready(stack)
+    with paused(pids_of(stack, part)):
+        wait_until(lambda: statuses(stack, without=part) == expected)
+    until_ready(stack)
+
+
+def test_a_check_that_hangs_piles_up_neither_tasks_nor_connections(stack: Stack) -> None:
+    until_ready(stack)
+    processes = {service: psutil.Process(stack.service(service).pid) for service in SERVICES}
+    before = {service: len(process.net_connections()) for service, process in processes.items()}
+    with paused(pids_of(stack, "postgresql")):
+        for _ in range(2):
+            with ThreadPoolExecutor() as threads:
+                for found in threads.map(lambda service: readiness(stack, service), SERVICES * 8):
+                    assert found["status"] == "unavailable"
+        after = {service: len(process.net_connections()) for service, process in processes.items()}
+    assert all(after[service] <= before[service] + 4 for service in SERVICES), (before, after)
+    until_ready(stack)
+
+
+@contextmanager
+def full_disk(database_url: str) -> Iterator[None]:
+    """Whatever is written to the tables that grow is refused in PostgreSQL's words and with its SQLSTATE."""
+    text = 'could not extend file "base/12769/16513": No space left on device'
+    sql(
+        database_url,
+        f"""CREATE FUNCTION public.full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+              RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = '{text}', HINT = 'Check free disk space.';
+            END $$""",
+    )
+    tables = sql(
+        database_url,
+        """SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname IN ('log', 'share_state', 'groups')
+           AND tablename NOT IN ('shards', 'instances', 'alembic_version')""",
+    )
+    for (table,) in tables:
+        sql(
+            database_url,
+            f"""CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON {table}
+                FOR EACH STATEMENT EXECUTE FUNCTION public.full_disk()""",
+        )
+    try:
+        yield
+    finally:
+        sql(database_url, "DROP FUNCTION public.full_disk CASCADE")
+
+
+def refused(response: httpx.Response, code: str = "KAFKA_STORAGE_ERROR", kafka_code: int = 56) -> None:
+    """503, worth a retry, surely not done; and nothing of PostgreSQL's own words."""
+    answer = problem(response, 503, code, kafka_code)
+    assert (answer["retriable"], answer["definite"]) == (True, True)
+    assert ("no disk space" in answer["detail"]) is (kafka_code == 56)
+    assert not [secret for secret in SECRETS if secret in response.text]
+
+
+def test_without_disk_space_every_call_is_refused_for_now_and_readyz_says_so(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    assert stack.postgres is not None
+    until_ready(stack)
+    http = gateway.http
+    gateway.create_topic(name)
+    gateway.produce(name, *range(6))
+    assert gateway.acquire(name, name, max_records=2, acquire_mode="record_limit") == ["0-1×1"]
+    produce = {"records": [{"value": 1}]}
+    token = (stack._data_dir / "cluster.token").read_text().strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    groups = httpx.Client(base_url=stack.service("group coordinator").url, headers=headers, timeout=20, verify=False)
+    with full_disk(stack.postgres.url), groups, ThreadPoolExecutor() as background:
+        of_new_group = background.submit(
+            gateway.try_fetch, "new", name
+        )  # a gateway asks coordinators again for a while
+        refused(http.post(f"/v1/topics/{name}/records", json=produce))
+        refused(http.post(f"/v1/topics/{name}/records", json=produce, headers={"Idempotency-Key": "k"}))
+        refused(groups.post("/v1/topics", json={"name": f"{name}x", "partitions": 1}))
+        refused(groups.patch(f"/v1/share-groups/{name}/config", json={"share.heartbeat.interval.ms": 5001}))
+        (result,) = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "accept")]).json()["results"]
+        assert (result["status"], result["code"], result["retriable"]) == ("failed", "KAFKA_STORAGE_ERROR", True)
+        assert "no disk space" in result["detail"]
+        wait_until(lambda: set(statuses(stack).values()) == {"unavailable"}, 5)
+        words = readiness(stack, "gateway")["dependencies"]
+        assert "no disk space" in words["postgresql"]
+        assert "no disk space" in words["share coordinator"]
+        assert gateway.acquire(name, name, max_records=1, acquire_mode="record_limit") == ["2-2×1"], (
+            "this takes no write"
+        )
+        refused(of_new_group.result(), "COORDINATOR_LOAD_IN_PROGRESS", 14)
+    until_ready(stack)
+    for offset in range(3):
+        assert gateway.settle(name, name, offset, offset, "accept", delivery_count=1) == "applied"
+    gateway.produce(name, "again")
+    assert gateway.log_ends(name) == [7]
