@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+from sharequeue_gateway import lock_timers as lock_timers_module
 from sharequeue_gateway.lock_timers import LOAD_TIMEOUT_S, LockTimers, LockWrite
 from sharequeue_gateway.redis_client import redis_client
 
@@ -182,3 +183,50 @@ async def test_what_a_gateway_left_is_taken_over_though_redis_is_away_when_it_go
         other.on_due = named.append
         other.adopt({"gateway-2"}, lambda key: True)
         await until(lambda: led_elsewhere in named)
+
+
+MAXMEMORY = ("CONFIG", "SET", "maxmemory", "1")
+NO_MAXMEMORY = ("CONFIG", "SET", "maxmemory", "0")
+REFUSING = {
+    "no memory": (MAXMEMORY, NO_MAXMEMORY, "maxmemory"),
+    "a replica": (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE"), "replica"),
+    "no right": (("ACL", "SETUSER", "default", "-hset"), ("ACL", "SETUSER", "default", "+hset"), "rights"),
+}
+
+
+@pytest.mark.parametrize(("refuse", "accept", "word"), REFUSING.values(), ids=REFUSING)
+async def test_a_redis_that_refuses_is_left_out_until_it_accepts_and_says_why_once(
+    own_redis: embedded.Redis,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    refuse: tuple[str, ...],
+    accept: tuple[str, ...],
+    word: str,
+) -> None:
+    monkeypatch.setattr(lock_timers_module, "REFUSED_PAUSE_S", 0.05)
+    monkeypatch.setattr(lock_timers_module, "PROBE_PAUSE_S", 0.05)
+    key = new_key()
+    async with timers(own_redis.url) as lock_timers, Redis.from_url(own_redis.url) as admin:
+        turns: list[bool] = []
+        monkeypatch.setattr(lock_timers, "all_locks", lambda: turns.append(True) or [])
+        assert await lock_timers.write(lock_write(key, HELD))
+        await admin.execute_command(*refuse)
+        assert await lock_timers.write(lock_write(key, HELD)), "a fetch goes on"
+        async with asyncio.timeout(10):
+            while await refused_writes(admin) < 5:
+                assert lock_timers.degraded
+                assert word in lock_timers.trouble
+                await asyncio.sleep(0.02)
+        assert not turns, "it was not used in between"
+        (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert lock_timers.trouble in warning
+        await admin.execute_command(*accept)
+        await until(lambda: not lock_timers.degraded)
+        assert await lock_timers.write(lock_write(key, HELD))
+        assert await locks_of(lock_timers, key) == restored(HELD)
+
+
+async def refused_writes(admin: Redis) -> int:
+    """How often Redis refused HSET, by itself or in a script."""
+    stats = (await admin.info("commandstats")).get("cmdstat_hset", {})
+    return int(stats.get("rejected_calls", 0)) + int(stats.get("failed_calls", 0))

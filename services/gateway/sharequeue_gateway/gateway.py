@@ -262,7 +262,9 @@ class ReadinessCheck:
         )
         lacking = {}
         if self._lock_timers.degraded:
-            lacking["redis"] = "does not answer: locks end by the sweep, delivery counts do not survive a crash"
+            lacking["redis"] = (
+                f"{self._lock_timers.trouble}; locks end by the sweep, delivery counts do not survive a crash"
+            )
         if not self._metadata.reachable():
             lacking["group coordinator"] = "does not answer: what is known goes on being served"
         if self._dead_letters.stuck():

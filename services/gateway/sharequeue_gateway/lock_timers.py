@@ -8,6 +8,7 @@ timer is harmless. A script refuses a leader epoch below the stored one: a zombi
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -21,12 +22,19 @@ from sharequeue.service import Clock
 from sharequeue_gateway import lock_scripts, metrics
 from sharequeue_gateway.lock_scripts import sha1
 from sharequeue_gateway.redis_client import LOST, OwnConnection
+from sharequeue_gateway.redis_faults import SILENT, trouble_of
 from sharequeue_gateway.share_partition import RestoredLock
 
 log = logging.getLogger(__name__)
 
 HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
 PROBE_PAUSE_S: Final = 0.5
+REFUSED_PAUSE_S: Final = 2.0
+"""How often a Redis that refuses is asked whether it still does: somebody must do something first."""
+PROBE_BYTES: Final = 64 << 10
+"""So much room Redis must have before it is used again; else the first lock would be refused."""
+LOG_PAUSE_S: Final = 60.0
+"""How often the same trouble with Redis is logged, were it to come and go."""
 DUE_PAUSE_S: Final = 0.1
 LOOK_PAUSE_MS: Final = 500
 """How long what others made due here may stay unnoticed. What is written here is named when it is due."""
@@ -107,6 +115,10 @@ class LockTimers:
         self._look_ms = 0
         """When Redis is to be asked what is due."""
         self.degraded = False
+        self.trouble = SILENT
+        """What is wrong with Redis while `degraded`."""
+        self._logged = ("", 0.0)
+        """The trouble that was logged last, and when."""
         self.all_locks: Callable[[], list[LockWrite]] = list
         """All locks this gateway leads, to write them back when Redis answers again."""
         self.on_due: Callable[[SharePartitionKey], None] = lambda key: None
@@ -282,10 +294,18 @@ class LockTimers:
         except LOST as fault:
             if not self.degraded:
                 self._turn(degraded=True)
-                log.warning("Redis does not answer: locks end by the sweep", extra=fields(cause=repr(fault)))
+                self._note(fault)
             answer = None
         _heed_cancellation()
         return answer
+
+    def _note(self, fault: BaseException) -> None:
+        """Keep what is wrong, and log it once."""
+        self.trouble = trouble_of(fault)
+        logged, at = self._logged
+        if self.trouble != logged or time.monotonic() >= at + LOG_PAUSE_S:
+            self._logged = (self.trouble, time.monotonic())
+            log.warning("Redis %s; locks end by the sweep", self.trouble, extra=fields(cause=repr(fault)))
 
     def _turn(self, *, degraded: bool) -> None:
         self.degraded = degraded
@@ -295,7 +315,7 @@ class LockTimers:
         """Name share-partitions with a lock that is due; while degraded probe until Redis is back. For ever."""
         while True:
             if self.degraded:
-                await asyncio.sleep(PROBE_PAUSE_S)
+                await asyncio.sleep(PROBE_PAUSE_S if self.trouble == SILENT else REFUSED_PAUSE_S)
                 await self._recover()
                 continue
             await asyncio.sleep(DUE_PAUSE_S)
@@ -320,7 +340,7 @@ class LockTimers:
         """Write every lock back, and those that are taken meanwhile; only then is Redis used again."""
         try:
             async with asyncio.timeout(5):
-                await self._redis.ping()
+                await self._probe()
                 locks = self.all_locks()
                 self._while_writing_back = []
                 for start in range(0, len(locks), DUE_BATCH):
@@ -329,14 +349,21 @@ class LockTimers:
                     taken, self._while_writing_back = self._while_writing_back, []
                     await self._send(taken)
         except LOST as fault:
-            log.info("Redis is still away", extra=fields(cause=repr(fault)))
+            self._note(fault)
             _heed_cancellation()
             return
         finally:
             self._while_writing_back = None
         self._turn(degraded=False)
         _heed_cancellation()
-        log.warning("Redis is back", extra=fields(share_partitions=len(locks)))
+        log.info("Redis is back", extra=fields(share_partitions=len(locks)))
+
+    async def _probe(self) -> None:
+        """Write something, then see whether Redis would take more. Raises: what LOST says."""
+        probe = f"sharequeue:probe:{self._node_id}"
+        await self._execute_once(
+            [["HSET", probe, "x", b"x" * PROBE_BYTES], ["PEXPIRE", probe, 1000], ["HSET", probe, "x", b""]]
+        )
 
 
 async def _in_time(call: Awaitable[Any], timeout_s: float) -> Any:

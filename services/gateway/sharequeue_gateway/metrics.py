@@ -151,7 +151,7 @@ PARKED_DEAD_LETTERS = Series(
     )
 )
 DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
-LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer.")
+LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer, or refuses.")
 
 OF_GROUP = (
     FETCH_RATIO,

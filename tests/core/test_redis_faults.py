@@ -1,0 +1,37 @@
+"""What a failure of Redis means: a refusal says what to do, silence is silence."""
+
+import pytest
+from redis import exceptions
+from sharequeue_gateway.redis_faults import REFUSALS, SILENT, trouble_of
+
+CASES = {
+    "a full memory": (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), "OOM"),
+    "a full memory, in a script of Redis 6": (
+        exceptions.ResponseError("Error running script (call to f_1): @user_script:4: -OOM command not allowed"),
+        "OOM",
+    ),
+    "a replica": (exceptions.ReadOnlyError("You can't write against a read only replica."), "READONLY"),
+    "a replica, in a script": (exceptions.ResponseError("@user_script: 3: -READONLY You can't write"), "READONLY"),
+    "a disk that fails": (exceptions.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "MISCONF"),
+    "no password": (exceptions.AuthenticationError("NOAUTH Authentication required."), "NOAUTH"),
+    "a wrong password": (exceptions.AuthenticationError("invalid username-password pair"), "WRONGPASS"),
+    "no right": (exceptions.NoPermissionError("this user has no permissions to run the 'hset' command"), "NOPERM"),
+    "a start": (exceptions.BusyLoadingError("Redis is loading the dataset in memory"), "LOADING"),
+    "too many clients": (exceptions.ConnectionError("max number of clients reached"), "max number of clients"),
+}
+
+
+@pytest.mark.parametrize(("fault", "word"), CASES.values(), ids=CASES)
+def test_a_refusal_says_what_to_do(fault: Exception, word: str) -> None:
+    assert trouble_of(fault) == REFUSALS[word]
+
+
+@pytest.mark.parametrize(
+    "fault", [TimeoutError(), ConnectionRefusedError(), exceptions.ConnectionError("Connection closed by server.")]
+)
+def test_silence_is_no_refusal(fault: Exception) -> None:
+    assert trouble_of(fault) == SILENT
+
+
+def test_another_refusal_sends_to_the_log() -> None:
+    assert "log" in trouble_of(exceptions.ResponseError("ERR unknown command 'EVALSHA'"))
