@@ -8,7 +8,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.internal import FindCoordinatorQuery, FindCoordinatorResponse, ShardsResponse
 from sharequeue.protocol.shards import shard_of, share_key
-from sharequeue.protocol.types import SharePartitionKey, group_id_fault
+from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fault, whole_number
 from sharequeue.serving import App, Call, serve
 
 
@@ -50,9 +50,9 @@ def _checked(query: FindCoordinatorQuery) -> str:
 def check_key(key: str) -> SharePartitionKey:
     """Parse `group:topic_id:partition` from the right: group ids may hold `:`. Raises: InvalidRequest."""
     parts = key.rsplit(":", 2)
-    if len(parts) != 3 or not parts[0].strip() or not parts[2].isdecimal():
+    if len(parts) != 3 or not parts[0].strip() or (partition := whole_number(parts[2], MAX_INT32)) is None:
         raise InvalidRequest(f"a share key is group:topic_id:partition, not {key!r}")
     hexadecimal = parts[1].replace("-", "")
     if len(hexadecimal) != 32 or not all(digit in "0123456789abcdefABCDEF" for digit in hexadecimal):
         raise InvalidRequest(f"{parts[1]!r} is not a topic id")
-    return SharePartitionKey(parts[0], str(UUID(hexadecimal)), int(parts[2]))
+    return SharePartitionKey(parts[0], str(UUID(hexadecimal)), partition)

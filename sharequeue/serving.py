@@ -31,6 +31,7 @@ from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, UnknownPath
 from sharequeue.protocol.messages import PointedDetail, Problem
+from sharequeue.texts import convert_texts
 from sharequeue.wire import encode
 
 log = logging.getLogger(__name__)
@@ -233,7 +234,7 @@ def _decode_query(request_type: Any, query_string: bytes) -> Any:
             raise InvalidRequest(f"the query parameter {name!r} is given twice", status=422)
         values[name] = value
     try:
-        return msgspec.convert(values, request_type, strict=False)
+        return convert_texts(values, request_type)
     except msgspec.ValidationError as fault:
         raise _does_not_fit(str(fault)) from None
 

@@ -9,6 +9,8 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from sharequeue.texts import convert_texts
+
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 """A duration, a size or a number of things that must not be none."""
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -41,7 +43,8 @@ def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | N
         known = ", ".join(sorted(prefix + name.upper() for name in settings_type.__struct_fields__))
         raise SettingsError(f"unknown setting {names}; known are {known}")
     try:
-        return msgspec.convert(values, settings_type, strict=False)
+        settings: T = convert_texts(values, settings_type)
+        return settings
     except msgspec.ValidationError as fault:
         detail, _, place = str(fault).partition(" - at `$.")
         what = prefix + place.rstrip("`").upper() if place else f"settings with the prefix {prefix}"

@@ -16,6 +16,7 @@ from sharequeue.log import REQUEST
 from sharequeue.protocol.apis import Api, path_of
 from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, RequestTimedOut, exception_type
 from sharequeue.protocol.messages import Problem
+from sharequeue.protocol.types import whole_number
 
 encode: Final = msgspec.json.Encoder().encode
 _FROM_BETWEEN: Final = {
@@ -27,6 +28,7 @@ _FROM_BETWEEN: Final = {
     504: "REQUEST_TIMED_OUT",
 }
 """What a proxy on the way means by a status without a problem document."""
+LONGEST_RETRY_S: Final = 86_400
 SHORTEST_ATTEMPT_S: Final = 0.05  # with less time left a definite failure would be repeated into a doubtful one
 
 
@@ -182,6 +184,10 @@ def _context_headers() -> dict[str, str]:
     return headers
 
 
+def _seconds(retry_after: str | None) -> float | None:
+    return None if retry_after is None else whole_number(retry_after, LONGEST_RETRY_S)
+
+
 def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
     """The exception for a problem document another service answered."""
     try:
@@ -197,7 +203,7 @@ def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
             f"{status}: {text}",
             status=status,
             definite=status in (401, 403, 429),
-            retry_after_s=float(retry_after) if retry_after and retry_after.isdigit() and status == 429 else None,
+            retry_after_s=_seconds(retry_after) if status == 429 else None,
         )
     pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]
     known = {*Problem.__struct_fields__} - {"results", "failed_count"}
@@ -206,7 +212,7 @@ def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
         error=error,
         status=status,
         definite=definite,
-        retry_after_s=float(retry_after) if retry_after and retry_after.isdigit() and status == 429 else None,
+        retry_after_s=_seconds(retry_after) if status == 429 else None,
         limit=problem.get("limit"),
         pointers=pointers,
         extra={name: value for name, value in problem.items() if name not in known},

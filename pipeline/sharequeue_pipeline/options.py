@@ -93,7 +93,7 @@ def _group(text: str) -> str:
 
 def _number(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not re.fullmatch(r"\d{1,18}", text) or not low <= int(text) <= high:
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
             raise ValueError(f"must be a whole number from {low} to {high}, not {text!r}")
         return int(text)
 
@@ -113,6 +113,13 @@ def _flag(text: str) -> bool:
     return _choice("true", "false")(text) == "true"
 
 
+def _whole(value: str | int) -> int:
+    """A whole number of JSON, or the name of a field that is one. Raises: ValueError."""
+    if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,18}", str(value)):
+        raise ValueError(value)
+    return int(value)
+
+
 def _offsets(word: str) -> Callable[[str], str | Offsets]:
     def read(text: str) -> str | Offsets:
         if text.lower() in (EARLIEST, LATEST):
@@ -120,7 +127,7 @@ def _offsets(word: str) -> Callable[[str], str | Offsets]:
         try:
             given = json.loads(text)
             return {
-                topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+                topic: {_whole(partition): _whole(offset) for partition, offset in partitions.items()}
                 for topic, partitions in given.items()
             }
         except (ValueError, AttributeError, TypeError):

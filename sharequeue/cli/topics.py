@@ -26,6 +26,7 @@ from sharequeue.protocol.messages import (
     TopicListing,
     UpdateTopicRequest,
 )
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, whole_number
 
 LOG_END: Final = -1
 READ_AT_ONCE: Final = 1000
@@ -179,9 +180,11 @@ async def delete_records(name: str, before: tuple[str, ...], yes: bool, as_json:
 
 def _before(text: str) -> DeleteRecordsPartition:
     partition, _, offset = text.partition(":")
-    if not partition.isdecimal() or not (offset == "end" or offset.isdecimal()):
+    number = whole_number(partition, MAX_INT32)
+    before_offset = LOG_END if offset == "end" else whole_number(offset, MAX_INT64)
+    if number is None or before_offset is None:
         raise click.UsageError(f"PARTITION:OFFSET is like 0:100 or 0:end, not {text!r}")
-    return DeleteRecordsPartition(partition=int(partition), before_offset=LOG_END if offset == "end" else int(offset))
+    return DeleteRecordsPartition(partition=number, before_offset=before_offset)
 
 
 def _confirm(question: str, yes: bool) -> None:

@@ -44,9 +44,11 @@ class Config(NamedTuple):
         )
 
 
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
 _DURATION: Final = re.compile(
     r"P(?=.)(?:(?P<days>\d{1,18})D)?"
-    r"(?:T(?=.)(?:(?P<hours>\d{1,18})H)?(?:(?P<minutes>\d{1,18})M)?(?:(?P<seconds>\d{1,18}(?:\.\d{1,9})?)S)?)?"
+    r"(?:T(?=.)(?:(?P<hours>\d{1,18})H)?(?:(?P<minutes>\d{1,18})M)?(?:(?P<seconds>\d{1,18}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII,
 )
 
 
@@ -208,10 +210,9 @@ def validate(configs: Mapping[str, Config], name: str, value: str, kafka_default
     if config is None:
         raise InvalidConfig(f"there is no setting {name!r}; known are {', '.join(sorted(configs))}")
     if config.kind == "int":
-        try:
-            number = int(value)
-        except ValueError:
-            raise InvalidConfig(f"{name} must be a whole number, not {value!r}") from None
+        if not _WHOLE_NUMBER.fullmatch(value):
+            raise InvalidConfig(f"{name} must be a whole number in the digits 0 to 9, not {value[:40]!r}")
+        number = int(value)
         low, high = config.bounds(kafka_defaults)
         if not low <= number <= high:
             raise InvalidConfig(f"{name} must be in the range {low} to {high} inclusive, not {number}")

@@ -7,6 +7,7 @@ the same in each run, files are cut by size alone, never by how many CPUs there 
 import hashlib
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -148,7 +149,7 @@ def _time(text: str | None) -> datetime | None:
     """A time as ISO 8601, UTC without a zone, or as milliseconds since 1970."""
     if text is None:
         return None
-    if text.lstrip("-").isdigit():
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
         return datetime.fromtimestamp(int(text) / 1000, UTC)
     time = datetime.fromisoformat(text)
     return time if time.tzinfo else time.replace(tzinfo=UTC)

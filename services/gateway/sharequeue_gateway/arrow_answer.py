@@ -7,6 +7,7 @@ is null. The schema's metadata has `next_offset`, `log_start_offset` and `log_en
 
 import base64
 import importlib.util
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages import Record
 
 CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
+_WEIGHT: Final = re.compile(r"[01](\.[0-9]{0,3})?")
 _decode: Final = msgspec.json.Decoder(list[Record]).decode
 
 
@@ -47,10 +49,8 @@ def _qualities(accept: str) -> dict[str, float]:
         quality = 1.0
         for parameter in parameters:
             if parameter.startswith("q="):
-                try:
-                    quality = float(parameter.removeprefix("q="))
-                except ValueError:
-                    quality = 0.0
+                weight = parameter.removeprefix("q=")
+                quality = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
         qualities[media_type] = quality
     return qualities
 

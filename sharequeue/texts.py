@@ -1,0 +1,39 @@
+"""Messages made of texts: query parameters and environment variables. A number is digits, as a person writes it."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9.].*", re.DOTALL)
+_WHOLE: Final = re.compile(r"-?[0-9]+")
+
+
+def convert_texts(values: Mapping[str, str], message: Any) -> Any:
+    """A message of a Struct type. JSON's other ways to write a whole number, `1e3` and `1.0`, are refused.
+
+    Raises: msgspec.ValidationError.
+    """
+    for name in _whole_numbers(message) & values.keys():
+        value = values[name]
+        if _NUMBER.fullmatch(value) and not _WHOLE.fullmatch(value):
+            raise msgspec.ValidationError(f"Expected `int`, got {value[:40]!r} - at `$.{name}`")
+    return msgspec.convert(values, message, strict=False)
+
+
+@cache
+def _whole_numbers(message: Any) -> frozenset[str]:
+    """The fields that are whole numbers and nothing else, or absent."""
+    fields = inspect.type_info(message).fields  # type: ignore[attr-defined]  # it is a Struct
+    return frozenset(field.encode_name for field in fields if _is_whole(field.type))
+
+
+def _is_whole(kind: inspect.Type) -> bool:
+    if isinstance(kind, inspect.Metadata):  # an annotation for the schema alone
+        return _is_whole(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return all(isinstance(each, inspect.NoneType) or _is_whole(each) for each in kind.types)
+    return isinstance(kind, inspect.IntType)
