@@ -5,7 +5,7 @@ SEED ?=
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test check format migrate bench soak mutants compose-test example clean
+.PHONY: help install up test test-stores check format migrate bench soak mutants compose-test example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ up: install ## Run the whole stack on this machine: http://127.0.0.1:8080
 
 test: install ## Run all tests (real PostgreSQL and Redis, started and ended by them)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-stores: install ## The tests of the stores on PostgreSQL 16 and Redis 7, and on Valkey 8
+	$(BIN)/python -m tests.stores -n $(WORKERS) --dist loadfile
 
 check: install ## Formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

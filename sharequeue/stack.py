@@ -241,7 +241,7 @@ class Stack:
             self.redis = Redis(self._data_dir, password=self._secret("redis.password"), inherited=inherited)
             self.redis.launch()
         if self._postgres_url is None:
-            self.postgres = Postgres(self._data_dir, inherited=inherited, temporary=self._temporary)
+            self.postgres = Postgres(self._data_dir, inherited=inherited, temporary=self._temporary, tell=self._tell)
             self.postgres.launch()
         from sharequeue import stores  # noqa: PLC0415 - takes as long to import as the stores to start
 

@@ -1,6 +1,6 @@
-"""When we are root: the user that PostgreSQL runs as, and what is made for that user below /var/lib/sharequeue.
+"""When we are root: the user that the stores run as, and what is made for that user below /var/lib/sharequeue.
 
-PostgreSQL refuses to run as root, so it runs as the system user `sharequeue`. That user cannot enter a folder of mode
+PostgreSQL refuses to run as root, so the stores run as the system user `sharequeue`. That user cannot enter a folder of mode
 0700, as the home of root is. Then programs and data lie here, and each folder has a file `lock`:
 
     lock                          held while anything here is made or removed
@@ -46,7 +46,7 @@ class EmbeddedError(Exception):
 
 
 def system_user() -> str:
-    """The user that PostgreSQL runs as when we are root; made if it is missing."""
+    """The user that the stores run as when we are root; made if it is missing."""
     try:
         return pwd.getpwnam(NAME).pw_name
     except KeyError:
@@ -64,6 +64,14 @@ def package_root(distribution: str) -> Path:
     The wheel is not imported: importing those that we use starts things.
     """
     return Path(str(_installed(distribution).locate_file(""))).absolute()
+
+
+def find_programs(distribution: str, name: str) -> list[str]:
+    """The programs of an installed wheel that have this name: their paths in the wheel. Raises: EmbeddedError: none."""
+    found = [str(file) for file in _installed(distribution).files or () if file.name == name]
+    if not found:
+        raise EmbeddedError(f"the package {distribution} has no {name}: install it again")
+    return found
 
 
 def _installed(distribution: str) -> metadata.Distribution:

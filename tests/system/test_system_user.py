@@ -12,14 +12,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import asyncpg
 import psutil
 import pytest
+import redis
 
 from sharequeue import system_user
-from sharequeue.embedded import POSTGRES, Postgres
+from sharequeue.embedded import POSTGRES, REDIS, Postgres, Redis
 from sharequeue.system_user import EmbeddedError, Shelter, remove_leftovers
 from tests.system.up_command import until
 
@@ -40,11 +42,11 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that only its owner may enter, with spaces in its path; PostgreSQL is installed below it."""
+    """A folder that only its owner may enter, with spaces in its path; PostgreSQL and Valkey are installed below it."""
     private = tmp_path / "a home with spaces"
     private.mkdir(mode=0o700)
     site_packages = private / "site packages"
-    for file in metadata.distribution(POSTGRES).files or ():
+    for file in chain.from_iterable(metadata.distribution(name).files or () for name in (POSTGRES, REDIS)):
         if file.suffix not in (".pyc", ".h") and ".." not in file.parts:
             (site_packages / file).parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -97,6 +99,35 @@ def test_a_server_starts_below_a_folder_that_only_its_owner_may_enter(home: Path
         server.remove()
 
 
+def test_redis_starts_there_with_what_root_wrote_before(home: Path, private: Path) -> None:
+    """The file is of Redis 6, as its process of root left it: one command was cut off by a crash."""
+    kept = private / "data" / "redis" / "appendonly.aof"
+    kept.parent.mkdir(parents=True, mode=0o700)
+    kept.write_bytes(command("SELECT", "0") + command("HSET", "locks", "7", "m1") + command("HSET", "locks", "8")[:-5])
+    server = Redis(private / "data", password="s3cret")
+    asked = redis.Redis.from_url(server.url)
+    try:
+        server.start()
+        process = psutil.Process(server.pid)
+        assert asked.hgetall("locks") == {b"7": b"m1"}
+        asked.hset("locks", "9", "m2")
+        assert process.uids().effective == kept.parent.stat().st_uid
+        assert (process.uids().effective != 0, home in Path(process.exe()).parents) == (True, ROOT)
+        assert "s3cret" not in " ".join(process.cmdline())
+        server.stop()
+        server.start()
+        assert asked.hgetall("locks") == {b"7": b"m1", b"9": b"m2"}
+    finally:
+        asked.close()
+        server.stop()
+
+
+def command(*words: str) -> bytes:
+    """A command as it stands in Redis's file."""
+    parts = [f"*{len(words)}\r\n", *(f"${len(word)}\r\n{word}\r\n" for word in words)]
+    return "".join(parts).encode()
+
+
 if ROOT:
 
     def test_a_copy_that_does_not_start_is_made_again(home: Path, private: Path) -> None:
@@ -120,7 +151,7 @@ if ROOT:
             Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
         assert left(home) == set()
 
-    def test_what_a_killed_program_leaves_is_removed_by_the_next_start(home: Path, private: Path) -> None:
+    def test_what_a_killed_program_leaves_is_removed_by_the_next_start(home: Path, tmp_path: Path) -> None:
         code = (
             "import sys; from pathlib import Path; from sharequeue import system_user, embedded\n"
             "system_user.HOME = Path(sys.argv[1])\n"
@@ -129,7 +160,7 @@ if ROOT:
         )
         paths = os.pathsep.join(sys.path)
         with subprocess.Popen(
-            [sys.executable, "-c", code, str(home), str(private / "data")],
+            [sys.executable, "-c", code, str(home), str(tmp_path / "data")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},
