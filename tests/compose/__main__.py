@@ -143,6 +143,10 @@ def check_containers(stack: Project) -> None:
     for service in SERVICES:
         container = containers[service]["Id"]
         assert stack.engine.docker("exec", container, "id", "-u").strip() == "10001"
+    for store in ("postgres", "redis"):
+        assert stack.engine.docker("exec", containers[store]["Id"], "id", "-un").strip() == store
+    refused = stack.engine.docker("exec", "--env", "REDISCLI_AUTH=", containers["redis"]["Id"], "redis-cli", "ping")
+    assert "NOAUTH" in refused, refused
     listed = stack.engine.docker(
         "exec", containers["gateway"]["Id"], "ls", "/opt/sharequeue/lib/python3.11/site-packages"
     )
@@ -171,7 +175,7 @@ def needed_images() -> list[str]:
     """What the files name and do not build."""
     dockerfile = (compose_file.ROOT / "Dockerfile").read_text()
     bases = {line.split()[1] for line in dockerfile.splitlines() if line.startswith("FROM ")}
-    variables = dict.fromkeys(("SHAREQUEUE_CLUSTER_TOKEN", "SHAREQUEUE_POSTGRES_PASSWORD"), "unused")
+    variables = dict.fromkeys(compose_file.SECRETS, "unused")
     services = compose_file.load(variables)["services"].values()
     return sorted(bases | {service["image"] for service in services if "build" not in service})
 

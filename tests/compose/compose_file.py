@@ -10,6 +10,7 @@ import yaml
 
 ROOT: Final = Path(__file__).parents[2]
 FILE: Final = ROOT / "docker-compose.yml"
+SECRETS: Final = ("SHAREQUEUE_CLUSTER_TOKEN", "SHAREQUEUE_POSTGRES_PASSWORD", "SHAREQUEUE_REDIS_PASSWORD")
 VARIABLE: Final = re.compile(r"\$\{(?P<name>\w+)(?::(?P<operator>[?-])(?P<text>[^}]*))?\}")
 
 
@@ -18,7 +19,7 @@ class MissingVariable(Exception):
 
 
 def load(variables: Mapping[str, str]) -> dict[str, Any]:
-    """The file with `variables` filled in. Raises: MissingVariable."""
+    """The file with `variables` filled in; `$$` stands for a dollar sign. Raises: MissingVariable."""
 
     def fill(match: re.Match[str]) -> str:
         value = variables.get(match["name"], "")
@@ -28,13 +29,13 @@ def load(variables: Mapping[str, str]) -> dict[str, Any]:
             raise MissingVariable(match["text"])
         return str(match["text"])
 
-    loaded: dict[str, Any] = yaml.safe_load(VARIABLE.sub(fill, FILE.read_text()))
+    loaded: dict[str, Any] = yaml.safe_load(VARIABLE.sub(fill, FILE.read_text()).replace("$$", "$"))
     return loaded
 
 
 def make_environment_file(directory: Path) -> Path:
     """Run the command at the top of the file in `directory`. Returns: the .env it made."""
-    command = next(line for line in FILE.read_text().splitlines() if line.startswith("#   test -e .env"))
+    command = next(line for line in FILE.read_text().splitlines() if line.startswith("#   (umask"))
     subprocess.run(["sh", "-c", command.removeprefix("#   ")], cwd=directory, check=True)
     return directory / ".env"
 

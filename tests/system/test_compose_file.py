@@ -14,16 +14,19 @@ from typing import Any
 
 import asyncpg
 import httpx
+import psutil
 import pytest
+import redis
 import sharequeue_coordinator.settings
 import sharequeue_gateway.settings
 import sharequeue_share_coordinator.settings
 
-from sharequeue.embedded import Postgres, die_with_parent, free_port
+from sharequeue.embedded import Postgres, Redis, die_with_parent, free_port
 from sharequeue.service import check_address
 from sharequeue.settings import SettingsError, load
 from tests.compose import compose_file
 from tests.compose.main_job import check_held, do_main_job, finish
+from tests.system.up_command import until
 
 READY_SECONDS = 30
 SETTINGS: Mapping[str, Any] = {
@@ -31,7 +34,8 @@ SETTINGS: Mapping[str, Any] = {
     "coordinator": sharequeue_coordinator.settings,
     "share-coordinator": sharequeue_share_coordinator.settings,
 }
-VARIABLES = {"SHAREQUEUE_CLUSTER_TOKEN": "token", "SHAREQUEUE_POSTGRES_PASSWORD": "password"}
+VARIABLES = {name: f"{name.removeprefix('SHAREQUEUE_').lower()}-of-the-tests" for name in compose_file.SECRETS}
+TOKEN, POSTGRES_PASSWORD, REDIS_PASSWORD = VARIABLES.values()
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,12 @@ def test_one_command_makes_the_secrets_the_file_asks_for(tmp_path: Path) -> None
     compose_file.load(secrets)
     compose_file.make_environment_file(tmp_path)
     assert compose_file.read_environment_file(made) == secrets, "made again, the secrets of a living stack are lost"
+    lines = made.read_text().splitlines(keepends=True)
+    made.write_text("".join(lines[:-1]))
+    compose_file.make_environment_file(tmp_path)
+    kept = compose_file.read_environment_file(made)
+    assert kept.keys() == secrets.keys(), "one that an earlier version made lacks a secret"
+    assert [name for name in secrets if kept[name] != secrets[name]] == [lines[-1].partition("=")[0]]
 
 
 @pytest.mark.parametrize("missing", VARIABLES)
@@ -74,7 +84,7 @@ def test_a_service_may_serve_its_address_and_knows_its_settings(services: dict[s
     settings.check()
     check_address(settings.host, settings.allow_unauthenticated, module.PREFIX)
     assert settings.host == "0.0.0.0"
-    assert settings.cluster_token == "token"
+    assert settings.cluster_token == TOKEN
     with pytest.raises(SettingsError, match="MISSPELT"):
         load(module.Settings, module.PREFIX, {**environment, f"{module.PREFIX}MISSPELT": "1"})
 
@@ -90,6 +100,53 @@ def test_services_wait_for_migrated_stores_and_come_back(services: dict[str, dic
     assert services["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
 
 
+def test_no_container_has_privileges_or_writes_outside_of_its_volume(services: dict[str, dict[str, Any]]) -> None:
+    for service in services.values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert not service.keys() & {"privileged", "cap_add"}
+    users = {name: service["user"] for name, service in services.items() if "build" not in service}
+    assert users == {"postgres": "postgres", "redis": "redis"}, "our own image names its user itself"
+
+
+def test_redis_asks_for_its_password_and_shows_it_to_nobody(
+    services: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    service = services["redis"]
+    embedded = Redis(tmp_path)
+    port = embedded.port
+    shell, option, script = service["command"]
+    script = script.replace("redis-server -", f"{embedded._program} - --port {port} --bind 127.0.0.1", 1)
+    environment = {"PATH": os.defpath, **service["environment"]}
+    with (
+        subprocess.Popen([shell, option, script], env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL) as process,
+        redis.Redis(port=port, password=REDIS_PASSWORD) as known,
+        redis.Redis(port=port) as stranger,
+    ):
+        try:
+            until(lambda: answers(known), "it answers")
+            with pytest.raises(redis.exceptions.AuthenticationError):
+                stranger.ping()
+            assert known.config_get("appendonly", "appendfsync", "maxmemory-policy", "save") == {
+                "appendonly": "yes",
+                "appendfsync": "everysec",
+                "maxmemory-policy": "noeviction",
+                "save": "",
+            }
+            assert REDIS_PASSWORD not in " ".join(psutil.Process(process.pid).cmdline())
+            assert (tmp_path / "appendonlydir").exists(), "in the directory that the image starts it in"
+        finally:
+            process.terminate()
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.exceptions.ConnectionError:
+        return False
+
+
 class LocalCompose:
     """The file's own services as processes of this machine, on the stores of the tests."""
 
@@ -99,8 +156,8 @@ class LocalCompose:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports = {name: free_port(self) for name in SETTINGS}
         self._addresses = {
-            "postgresql://sharequeue:password@postgres:5432/sharequeue": database_url,
-            "redis://redis:6379/0": redis_url,
+            f"postgresql://sharequeue:{POSTGRES_PASSWORD}@postgres:5432/sharequeue": database_url,
+            f"redis://:{REDIS_PASSWORD}@redis:6379/0": redis_url,
         }
         for name, port in self.ports.items():
             listens_on = load(SETTINGS[name].Settings, SETTINGS[name].PREFIX, services[name]["environment"]).port
