@@ -17,6 +17,8 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
+TOKEN_CHARACTERS: Final = 16
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -55,3 +57,12 @@ def check_log_level(level: str, prefix: str) -> None:
     """Raises: SettingsError: there is no such level."""
     if level.lower() not in LOG_LEVELS:
         raise SettingsError(f"{prefix}LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {level!r}")
+
+
+def check_cluster_token(token: str, prefix: str) -> None:
+    """Raises: SettingsError: anybody could guess it, or no header can carry it."""
+    if len(token) < TOKEN_CHARACTERS or not (token.isascii() and token.isprintable() and token == token.strip()):
+        raise SettingsError(
+            f"{prefix}CLUSTER_TOKEN must have at least {TOKEN_CHARACTERS} characters, printable ASCII with no space at the ends;"
+            ' make one with: python3 -c "import secrets; print(secrets.token_hex(24))"'
+        )

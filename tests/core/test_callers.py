@@ -263,7 +263,7 @@ def test_settings_of_names_are_lists() -> None:
 
 def settings(**given: str) -> Settings:
     needed = dict.fromkeys(("database_url", "redis_url", "coordinator_url", "share_coordinator_url"), "x")
-    return Settings(**needed, cluster_token="x", **given)
+    return Settings(**needed, cluster_token="x" * 16, **given)
 
 
 def test_nobody_takes_a_refusal_for_a_move_to_another_gateway_or_coordinator() -> None:

@@ -15,7 +15,8 @@ SERVICES = {"gateway": gateway, "group coordinator": coordinator, "share coordin
 def started(service: Any, **variables: str) -> Any:
     """The settings that a service starts with."""
     needed = [name for name in service.Settings.__struct_fields__ if name.endswith("_url")]
-    environment = {service.PREFIX + name.upper(): "x" for name in (*needed, "cluster_token")}
+    environment = {service.PREFIX + name.upper(): "x" for name in needed}
+    environment[f"{service.PREFIX}CLUSTER_TOKEN"] = "0123456789abcdef"
     given = {service.PREFIX + name.upper(): value for name, value in variables.items()}
     settings = load(service.Settings, service.PREFIX, {**environment, **given})
     settings.check()
@@ -36,6 +37,16 @@ def test_settings_are_read_from_the_environment(service: Any) -> None:
 def test_a_value_that_cannot_be_is_refused_by_name(service: Any, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^{service.PREFIX}{name.upper()}[: ]"):
         started(service, **{name: value})
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
+@pytest.mark.parametrize(
+    "token", ["", "x", "0123456789abcde", " 123456789abcdef", "0123456789abcde\n", "0123456789abcdeé"]
+)
+def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused(service: Any, token: str) -> None:
+    assert started(service, cluster_token="0123456789abcdef").cluster_token == "0123456789abcdef"
+    with pytest.raises(SettingsError, match=rf"^{service.PREFIX}CLUSTER_TOKEN must .*; make one with: python3 -c"):
+        started(service, cluster_token=token)
 
 
 @pytest.mark.parametrize(

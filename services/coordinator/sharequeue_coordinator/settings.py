@@ -1,7 +1,7 @@
 """The group coordinator's knobs. Read from the environment with the prefix SHAREQUEUE_COORDINATOR_."""
 
 from sharequeue.http_limits import HttpLimits
-from sharequeue.settings import Port, Positive, check_log_level
+from sharequeue.settings import Port, Positive, check_cluster_token, check_log_level
 
 PREFIX = "SHAREQUEUE_COORDINATOR_"
 
@@ -39,6 +39,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raises: ValueError: a limit out of bounds, a lease too short to be kept."""
         check_log_level(self.log_level, PREFIX)
+        check_cluster_token(self.cluster_token, PREFIX)
         if not 1 <= self.group_max_size <= 1000:
             raise ValueError("group_max_size must be in the range 1 to 1000")
         if self.gateway_lease_ms < 300 or self.lease_ms < 300:

@@ -2,7 +2,7 @@
 
 from sharequeue.callers import host_of_url, hosts_of, origins_of
 from sharequeue.http_limits import HttpLimits
-from sharequeue.settings import Port, Positive, check_log_level
+from sharequeue.settings import Port, Positive, check_cluster_token, check_log_level
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
 
@@ -53,6 +53,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raises: ValueError: settings that contradict each other."""
         check_log_level(self.log_level, PREFIX)
+        check_cluster_token(self.cluster_token, PREFIX)
         if self.redis_timeout_ms >= self.state_write_deadline_ms:
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
         for parse, name in (host_of_url, "url"), (hosts_of, "allow_hosts"), (origins_of, "allow_origins"):

@@ -1,7 +1,7 @@
 """The share coordinator's knobs. Read from the environment with the prefix SHAREQUEUE_SHARE_COORDINATOR_."""
 
 from sharequeue.http_limits import HttpLimits
-from sharequeue.settings import Port, Positive, check_log_level
+from sharequeue.settings import Port, Positive, check_cluster_token, check_log_level
 
 PREFIX = "SHAREQUEUE_SHARE_COORDINATOR_"
 
@@ -33,6 +33,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raises: ValueError: a value out of Kafka's bounds."""
         check_log_level(self.log_level, PREFIX)
+        check_cluster_token(self.cluster_token, PREFIX)
         if not 0 <= self.snapshot_update_records_per_snapshot <= 500:
             raise ValueError("snapshot_update_records_per_snapshot must be in the range 0 to 500 inclusive")
         if not 1 <= self.shards <= 1024:
