@@ -26,6 +26,7 @@ from sharequeue.system_user import (
     EmbeddedError,
     Shelter,
     find_programs,
+    make_private,
     package_root,
     remove_data,
     remove_leftovers,
@@ -154,7 +155,7 @@ class Postgres(Process):
         `tell`: is given sentences for the user while a start takes long.
         """
         data_dir = data_dir.absolute()
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_private(data_dir)
         super().__init__(data_dir / "postgresql.log", inherited)
         self.port = port or free_port(self)
         self._tell = tell
@@ -358,8 +359,9 @@ class Redis(Process):
         inherited: Sequence[int] = (),
     ) -> None:
         data_dir = data_dir.absolute()
+        make_private(data_dir)
         self._home = data_dir / "redis"
-        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._home.mkdir(mode=0o700, exist_ok=True)
         super().__init__(data_dir / "redis.log", inherited)
         self._append_fsync = append_fsync
         self._databases = databases

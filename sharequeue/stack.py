@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
-from sharequeue.embedded import Postgres, Redis, die_with_parent, free_port
-from sharequeue.system_user import EmbeddedError
+from sharequeue.embedded import Postgres, Redis, die_with_parent, free_port, open_log
+from sharequeue.system_user import EmbeddedError, make_private
 
 READY_SECONDS: Final = 60
 STOP_SECONDS: Final = 15
@@ -57,7 +57,7 @@ class ServiceProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        with self._log_file.open("ab") as log:
+        with open_log(self._log_file) as log:
             self.process = ServiceProcess.popen(
                 [sys.executable, "-P", "-m", self._module],  # -P: nothing is imported from the current directory
                 env={**os.environ, **self._environment},
@@ -172,7 +172,7 @@ class Stack:
     def start(self) -> str:
         """Start everything and wait until it is ready. Returns: the gateway's URL. Raises: StackError."""
         try:
-            self._data_dir.mkdir(parents=True, exist_ok=True)
+            make_private(self._data_dir)
             inherited = self._take_locks()
         except OSError as fault:
             raise StackError(f"cannot use the --data-dir {self._data_dir}: {fault}") from fault
@@ -192,7 +192,7 @@ class Stack:
 
         Returns: the open files that every process of this stack inherits: the second lock lasts as long as any runs.
         """
-        own = (self._data_dir / "lock").open("a+")
+        own = _open_lock(self._data_dir / "lock")
         self._locks.append(own)
         if not _locked(own):
             own.seek(0)
@@ -203,7 +203,7 @@ class Stack:
         own.truncate(0)
         own.write(f"{os.getpid()}\n")
         own.flush()
-        processes = (self._data_dir / "processes.lock").open("a")
+        processes = _open_lock(self._data_dir / "processes.lock")
         self._locks.append(processes)
         deadline = time.monotonic() + EARLIER_SECONDS
         if not _locked(processes):
@@ -280,7 +280,7 @@ class Stack:
             "gateway": {**group, **share, "REDIS_URL": redis_url},
         }
         logs = self._data_dir / "logs"
-        logs.mkdir(exist_ok=True)
+        logs.mkdir(mode=0o700, exist_ok=True)
         self.services = []
         for name, kind in KINDS.items():
             variables = f"SHAREQUEUE_{kind.prefix}_"
@@ -344,6 +344,11 @@ def temporary_stack(data_dir: Path, **options: Any) -> Iterator[Stack]:
         stack.stop()
         if stack.postgres is not None:
             stack.postgres.remove()
+
+
+def _open_lock(file: Path) -> IO[str]:
+    """A file to lock. Others could lock it if they could open it."""
+    return open(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
 
 
 def _locked(file: IO[str]) -> bool:

@@ -58,6 +58,19 @@ def system_user() -> str:
     return "nobody"
 
 
+def make_private(directory: Path) -> None:
+    """Make a directory that others cannot enter, if it is not there. The stores' user may pass through that of root."""
+    try:
+        directory.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
+        return
+    if os.geteuid() == 0:
+        os.chown(directory, -1, pwd.getpwnam(system_user()).pw_gid)
+        directory.chmod(0o710)
+
+
 def package_root(distribution: str) -> Path:
     """The directory that an installed wheel was unpacked into. Raises: EmbeddedError: it is not installed.
 
@@ -211,7 +224,9 @@ def _changing_home() -> Iterator[None]:
     if not HOME.exists():
         HOME.mkdir(parents=True, exist_ok=True)
         HOME.chmod(0o755)
-    with (HOME / "lock").open("a") as lock:
+    with open(
+        os.open(HOME / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    ) as lock:  # others could hold it if they could open it
         deadline = time.monotonic() + BUSY_SECONDS
         while True:
             try:

@@ -99,6 +99,20 @@ def test_a_server_starts_below_a_folder_that_only_its_owner_may_enter(home: Path
         server.remove()
 
 
+def test_data_stays_where_it_is_asked_for_if_it_can(home: Path) -> None:
+    """Others cannot enter the directory, and the user of the server has to pass through it."""
+    server = Postgres(home / "a project" / "data")
+    try:
+        assert answer(server.start()) == 42
+        directory = home / "a project" / "data"
+        assert server.home == directory / "postgresql"
+        assert (directory.stat().st_mode & 0o777, directory.stat().st_uid) == (0o710 if ROOT else 0o700, os.geteuid())
+        files = {file.name: file.stat().st_mode & 0o777 for file in directory.iterdir() if file.is_file()}
+        assert files == {"postgresql.log": 0o600, "postgresql.password": 0o600}
+    finally:
+        server.remove()
+
+
 def test_redis_starts_there_with_what_root_wrote_before(home: Path, private: Path) -> None:
     """The file is of Redis 6, as its process of root left it: one command was cut off by a crash."""
     kept = private / "data" / "redis" / "appendonly.aof"

@@ -313,6 +313,14 @@ def test_a_second_one_on_the_same_data_is_refused(running: tuple[Up, Path, str])
     assert run("healthcheck", f"{up.ready()}/readyz").returncode == 0, "the first one goes on"
 
 
+def test_nobody_else_may_read_what_it_keeps(running: tuple[Up, Path, str]) -> None:
+    _, data_dir, _ = running
+    assert data_dir.stat().st_mode & 0o777 == (0o710 if ROOT else 0o700)
+    kept = {place.relative_to(data_dir): place.stat().st_mode & 0o077 for place in data_dir.rglob("*")}
+    assert Path("logs/gateway.log") in kept
+    assert [place for place, others in kept.items() if others] == []
+
+
 @pytest.mark.parametrize("option", PORT_OPTIONS)
 def test_a_taken_port_is_said_by_name(running: tuple[Up, Path, str], tmp_path: Path, option: str) -> None:
     port = port_of(running[0].ready())
