@@ -21,16 +21,18 @@ READ_AHEAD_BYTES: Final = 64 * 1024
 
 
 class Connection(Protocol):
-    """What an exchange asks of its connection. `taking`: set while the client does not take what was sent."""
+    """What an exchange asks of its connection. `untaken`: there while the client does not take what was sent."""
 
     transport: asyncio.Transport
-    taking: asyncio.Event | None
+    untaken: asyncio.Event | None
 
     def address(self, name: str) -> tuple[str, int] | None: ...
 
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...
+
+    def restart_clock(self) -> None: ...
 
     async def drain(self) -> None: ...
 
@@ -53,13 +55,14 @@ class HttpExchange:
 
     __slots__ = (
         "_body",
+        "_chunked",
         "_connection",
         "_fault",
         "_most",
         "_news",
         "_size",
-        "_streaming",
         "_wanted",
+        "_without_content",
         "answered",
         "expects",
         "found",
@@ -113,7 +116,8 @@ class HttpExchange:
         self._fault: ApiError | None = None
         self._news: asyncio.Event | None = None
         """Set when something happened to this request; made by the first who waits for that."""
-        self._streaming = False
+        self._chunked = False
+        self._without_content = False
 
     @property
     def client(self) -> tuple[str, int] | None:
@@ -136,15 +140,16 @@ class HttpExchange:
 
     def add(self, part: bytes) -> None:
         """A part of the body came in."""
+        self.received += len(part)
+        if self.found is not None and not self.found.endpoint.takes_body:
+            return
         if not self._size:
             self._body = part
         else:
             if not isinstance(self._body, bytearray):
                 self._body = bytearray(self._body)
             self._body += part
-        size = len(part)
-        self._size += size
-        self.received += size
+        self._size += len(part)
         if self._size > self._most:
             self._tell()
         if self._size > READ_AHEAD_BYTES and not self._wanted:
@@ -179,20 +184,24 @@ class HttpExchange:
 
     async def _more(self, most: int) -> None:
         """Read on until the body is whole or has more than `most` bytes. Raises: ClientGone; ApiError."""
-        if self.expects:
+        connection = self._connection
+        if self.expects and self._fault is None and not connection.transport.is_closing():
             self.expects = False
-            if not self._size and not self.whole:
-                self._connection.transport.write(CONTINUE)
+            if not self._size:
+                connection.transport.write(CONTINUE)
+            connection.restart_clock()
         self._wanted = True
         self._most = most
-        self._connection.resume()
-        while not self.whole and self._size <= most:
-            if self._fault is not None:
-                raise self._fault
-            if self.left:
-                raise ClientGone
-            await self._hear()
-        self._wanted = False
+        connection.resume()
+        try:
+            while not self.whole and self._size <= most:
+                if self._fault is not None:
+                    raise self._fault
+                if self.left:
+                    raise ClientGone
+                await self._hear()
+        finally:
+            self._wanted = False
 
     async def read(self, most: int) -> bytes:
         if not self.whole:
@@ -220,14 +229,15 @@ class HttpExchange:
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         connection = self._connection
-        if connection.taking is not None:
+        if connection.untaken is not None:
             await connection.drain()
         transport = connection.transport
         if transport.is_closing():
             return
-        length = None if status in WITHOUT_LENGTH else len(body)
-        head = answer_head(status, headers, length, close=self._closes())
-        if self.method == b"HEAD" or not body:
+        self.expects = False
+        bare = status in WITHOUT_LENGTH
+        head = answer_head(status, headers, None if bare else len(body), close=self._closes())
+        if bare or not body or self.method == b"HEAD":
             transport.write(head)
         else:
             transport.writelines((head, body))
@@ -235,18 +245,20 @@ class HttpExchange:
 
     async def start(self, status: int, headers: Headers) -> None:
         """See Exchange. A client of HTTP/1.0 sees the end of the answer by the end of the connection."""
-        chunked = self.version == "1.1"
+        self.expects = False
+        chunked = self.version == "1.1" and status not in WITHOUT_LENGTH
         framing = ((b"transfer-encoding", b"chunked"),) if chunked else ()
-        self._streaming = chunked and self.method != b"HEAD"
+        self._without_content = status in WITHOUT_LENGTH or self.method == b"HEAD"
+        self._chunked = chunked and not self._without_content
         await self._send(answer_head(status, (*headers, *framing), None, close=self._closes()))
 
     async def write(self, part: bytes) -> None:
-        if not part or self.method == b"HEAD":
+        if not part or self._without_content:
             return
-        await self._send(b"%x\r\n%b\r\n" % (len(part), part) if self._streaming else part)
+        await self._send(b"%x\r\n%b\r\n" % (len(part), part) if self._chunked else part)
 
     async def finish(self) -> None:
-        if self._streaming and not self._connection.transport.is_closing():
+        if self._chunked and not self._connection.transport.is_closing():
             self._connection.transport.write(LAST_CHUNK)
         self._answered()
 
@@ -254,9 +266,9 @@ class HttpExchange:
         connection = self._connection
         if not connection.transport.is_closing():
             connection.transport.write(data)
-            if connection.taking is not None:
+            if connection.untaken is not None:
                 await connection.drain()
-        if self.left or connection.transport.is_closing():
+        if connection.transport.is_closing():
             raise ClientGone
 
     def _closes(self) -> bool:

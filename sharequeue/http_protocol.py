@@ -1,10 +1,13 @@
 """HTTP/1.1 as a server speaks it: one connection (RFC 9112), and what all connections of a server share.
 
     accept ──▶ idle ──first byte──▶ head ──whole──▶ body ──whole──▶ served ──answered, nothing queued──▶ idle
-                │                    │               │                │
-             75 s: closed       30 s: 408        < 1 KiB/s: 408    the client waits as long as it likes
+                │                    │               │                │                                   │
+           75 s: closed         30 s: 408     < 1 KiB/s: 408    no clock: the client waits          75 s: closed
+      (30 s if it says nothing)                                 as long as its answer takes
 
-- Requests of one connection are answered one after another, in their order. A few may queue; then reading pauses.
+    Whatever the state: an answer of which the client takes nothing for 75 s ends the connection.
+
+- Requests of one connection are answered one after another, in their order. When a few are queued reading pauses.
 - An endpoint of ours is handed its request as an exchange. Everything else goes to the application by ASGI.
 - Every limit is checked before the bytes are kept: a head by its size, a body by the exchange that reads it.
 - An offer to upgrade is ignored (RFC 9110 7.8). The parser would drop the body of such a request, so it gets the head again
@@ -12,17 +15,23 @@
 - Trailers are dropped (RFC 9110 6.5.1): nothing that came behind a body is a header.
 - A request that is refused before it was whole ends its connection. What still comes in is thrown away for a moment,
   because a closed socket would reset the connection and take the answer with it.
+- While reading is paused nobody hears that the client left; its request goes on as long as it would for one that stays.
 - A client that shut down its sending side gets the answers under way, but counts as gone: nothing is acquired for it.
 
 uvicorn listens, accepts and shuts down; it is given this class by its option `http`.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
+import re
 import resource
+import socket
+import struct
 import time
 from collections import deque
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -40,11 +49,18 @@ from sharequeue.serving import App, problem_answer, request_id_from
 log = logging.getLogger(__name__)
 
 UPGRADE_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
+ABSOLUTE_TARGET: Final = re.compile(rb"https?://([!-\"$-.0->A-~]+?)((?:[/?][!-~]*)?)", re.IGNORECASE)
+"""Host and port, then path and query."""
 LINE_BYTES: Final = len(b"  HTTP/1.1\r\n")
 """A request line beside its method and target."""
-MOST_QUEUED: Final = 16
-"""How many requests of a connection may be there at once; then reading pauses."""
+MOST_QUEUED: Final = 8
+"""With so many requests of a connection unanswered, reading pauses."""
+PIECE: Final = 16 * 1024
+"""A read is parsed in pieces of this size, so that few more than MOST_QUEUED requests come of it."""
 LINGER_S: Final = 3.0
+"""How long what comes in behind a refused request is thrown away before the connection is closed."""
+RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: the other end is told that the connection failed, not that it ended."""
 LOOK_S: Final = 0.5
 """How often connections are looked at that may have run out of time."""
 
@@ -61,7 +77,7 @@ class Edge:
         self.idle: dict[HttpProtocol, float] = {}
         """Connections without a request, and since when (seconds of the loop's clock). The longest idle comes first."""
         self.watched: dict[HttpProtocol, None] = {}
-        """Connections in the middle of a head, a body, an answer that is not taken, or their end."""
+        """Connections that may run out of time: in a head or a body, with an answer that is not taken, or closing."""
         self.malformed = Rarely(lines=3, seconds=1)
         self.full = Rarely(lines=1, seconds=60)
         self._no_file = Rarely(lines=1, seconds=60)
@@ -71,11 +87,17 @@ class Edge:
         return type("HttpProtocol", (HttpProtocol,), {"edge": self})
 
     def make_room(self) -> bool:
-        """Close the connection that is idle longest. Returns: False if none is."""
-        for connection in self.idle:
-            connection.abort()
-            return True
-        return False
+        """Close the connection that is idle longest; with none idle one that has sent a part of a head and nothing else.
+
+        Returns: False if there is neither.
+        """
+        connection = next(iter(self.idle), None)
+        if connection is None:
+            connection = next((watched for watched in self.watched if watched.begins), None)
+        if connection is None:
+            return False
+        connection.drop()
+        return True
 
     def _look_for_a_file(self, now: float) -> None:
         """Say so if no file can be opened. New connections are reset by then, which nothing else would tell."""
@@ -90,13 +112,13 @@ class Edge:
 
     def _bound_unsent(self) -> None:
         """Close the connections that have taken nothing for longest, while too much waits to be taken."""
-        stalled = [connection for connection in self.watched if connection.taking is not None]
-        unsent = sum(connection.transport.get_write_buffer_size() for connection in stalled)
-        stalled.sort(key=lambda connection: connection.since)
+        stalled = [connection for connection in self.watched if connection.unsent]
+        unsent = sum(connection.unsent for connection in stalled)
+        stalled.sort(key=lambda connection: connection.taken_at)
         for connection in stalled:
             if unsent <= self.limits.max_unsent_bytes:
                 return
-            unsent -= connection.transport.get_write_buffer_size()
+            unsent -= connection.unsent
             connection.transport.abort()
 
     async def watch(self) -> None:
@@ -113,7 +135,7 @@ class Edge:
             silent_since = now - self.limits.head_timeout_ms / 1000
             for connection, since in list(self.idle.items()):
                 if since <= idle_since or (connection.silent and since <= silent_since):
-                    connection.abort()
+                    connection.drop()
                 elif since > silent_since:
                     break
 
@@ -138,7 +160,7 @@ class HttpProtocol(asyncio.Protocol):
         self._tasks = server_state.tasks
         self.loop = _loop or asyncio.get_running_loop()
         self.transport: asyncio.Transport
-        self._parser = HttpRequestParser(self)
+        self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._queue: deque[HttpExchange] = deque()
         """Requests without an answer, in their order; the first is being served."""
         self._incoming: HttpExchange | None = None
@@ -150,24 +172,34 @@ class HttpProtocol(asyncio.Protocol):
         self._codings: list[bytes] = []
         self._method = b""
         self._version = ""
-        self._fed = 0
-        """Bytes since the last request was whole."""
-        self._read_size = 0
-        """Bytes of the read that is being parsed."""
         self._refusal: ApiError | None = None
+        """Why a callback of the parser stopped it."""
+        self._unparsed = b""
+        """The rest of a read that was not parsed, because enough requests are queued."""
+        self._read_size = 0
+        """Bytes of the piece that is being parsed."""
+        self._fed = 0
+        """Bytes that were parsed since the last request was whole."""
+        self._since = 0.0
+        """When the clock of the head or body began; 0: it stands still."""
+        self._fed_then = 0
+        """`_fed` at that moment."""
+        self.silent = True
+        """Whether no byte of a request has come yet."""
+        self._paused = False
         self._deaf = False
-        """Whether what comes in is thrown away."""
+        """Whether what comes in is thrown away: nothing more is to be served."""
+        self._closes_at = 0.0
+        """When the time is over for which a client may go on to send behind a refused request; 0: there is none."""
         self._ended = False
         """Whether the client has shut down its sending side."""
-        self._paused = False
-        self.silent = True
-        """Whether no byte has come yet."""
-        self.taking: asyncio.Event | None = None
-        """Set again when the client has taken enough of what was sent; None while it does."""
-        self.since = 0.0
-        """When the clock of what this connection does began."""
-        self._counted = 0
-        """Bytes by then: received ones, or unsent ones while an answer is not taken."""
+        self._lost = False
+        self.untaken: asyncio.Event | None = None
+        """There while the client does not take what was sent; set when it has taken enough."""
+        self.unsent = 0
+        """Bytes that the client had not taken when that was last looked at."""
+        self.taken_at = 0.0
+        """When the client last took some."""
 
     # Connection
 
@@ -180,23 +212,24 @@ class HttpProtocol(asyncio.Protocol):
                 log.error(
                     "no more connections are taken", extra=fields(connections=edge.max_connections, refused=missed + 1)
                 )
-            self._deaf = True
             busy = Throttled(f"{edge.max_connections} connections are in use; try again in a moment", status=503)
             self._write_problem(busy)
-            transport.close()
+            self._finish()
             return
         self._connections.add(self)
         edge.idle[self] = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = self._deaf = True
         self._connections.discard(self)
         self.edge.idle.pop(self, None)
         self.edge.watched.pop(self, None)
-        self._deaf = True
         for exchange in self._queue:
             exchange.leave()
-        if self.taking is not None:
-            self.taking.set()
+        self._queue.clear()
+        self._parser = self._incoming = None  # they refer to this object: without that only the collector frees them
+        if self.untaken is not None:
+            self.untaken.set()
 
     def eof_received(self) -> bool:
         """The client sends no more. Returns: whether answers are still to be written."""
@@ -207,56 +240,75 @@ class HttpProtocol(asyncio.Protocol):
             self._queue[-1].keep_alive = False
         return bool(self._queue)
 
-    def abort(self) -> None:
-        """Close the connection at once. An answer that was not taken yet is lost."""
+    def drop(self) -> None:
+        """Close the connection for good. An answer that was not taken yet is lost."""
         self._deaf = True
         self.edge.idle.pop(self, None)
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            self.transport.close()
+        self.edge.watched.pop(self, None)
+        self.transport.abort()
 
     def shutdown(self) -> None:
         """uvicorn stops: answer what is here, then close."""
         self._deaf = self._incoming is None
+        self._unparsed = b""
         if self._queue:
             self._queue[-1].keep_alive = False
         else:
-            self.transport.close()
+            self._finish()
 
     def address(self, name: str) -> tuple[str, int] | None:
         """`name`: peername or sockname."""
         address = self.transport.get_extra_info(name)
         return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
 
+    @property
+    def begins(self) -> bool:
+        """Whether all there is of this connection's requests is a part of a head."""
+        return self._in_head and not self._queue
+
     # Bytes in
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        if len(data) <= PIECE:
+            self._parse(data)
+            return
+        for start in range(0, len(data), PIECE):
+            self._parse(data[start : start + PIECE])
+            if self._deaf:
+                return
+            if len(self._queue) > MOST_QUEUED and self._incoming is None:
+                self._unparsed = data[start + PIECE :]
+                return
+
+    def _parse(self, data: bytes) -> None:
         self._read_size = len(data)
         self._fed += self._read_size
         try:
             self._feed(data)
         except HttpParserError as fault:
             refusal, self._refusal = self._refusal, None
-            self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}", definite=True))
+            self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}"))
             return
         if self._in_head or self._incoming is not None:
             self._check_unfinished()
 
     def _feed(self, data: bytes) -> None:
-        rest = memoryview(data)
-        parsing: bytes | memoryview = data
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+            return
+        except HttpParserUpgrade as offer:
+            rest = memoryview(data)[offer.args[0] :]
         while True:
+            self._parser = HttpRequestParser(self)
+            self._parser.feed_data(self._head_without_offer())
             try:
-                self._parser.feed_data(parsing)
+                self._parser.feed_data(rest)
                 return
             except HttpParserUpgrade as offer:
                 rest = rest[offer.args[0] :]
-                self._parser = HttpRequestParser(self)
-                self._parser.feed_data(self._head_without_offer())
-                parsing = rest
 
     def _head_without_offer(self) -> bytes:
         """The head that was parsed last, less its offer to upgrade."""
@@ -271,10 +323,10 @@ class HttpProtocol(asyncio.Protocol):
         return b"".join(lines)
 
     def _check_unfinished(self) -> None:
-        """A read ended within a request: watch the clock and the size of what is not whole."""
+        """A read ended within a request: check the size of what is not whole, and watch the clock."""
         limits = self.edge.limits
-        if self not in self.edge.watched:
-            self._restart_clock()
+        if not self._since:
+            self.restart_clock()
         if self._in_head:
             if len(self._url) > limits.max_request_line_bytes:
                 self._refuse(_line_too_long(limits))
@@ -286,35 +338,41 @@ class HttpProtocol(asyncio.Protocol):
         if self._fed - received > 8 * received + 2 * limits.max_head_bytes:  # the shortest chunks are 1 byte in 6
             self._refuse(InvalidRequest("the framing of the body, its chunks and trailers, is larger than the body"))
 
-    def _restart_clock(self) -> None:
-        self.since = self.loop.time()
-        self._counted = self._fed
+    def restart_clock(self) -> None:
+        """The time of a head or body counts from now."""
+        self._since = self.loop.time()
+        self._fed_then = self._fed
         self.edge.watched[self] = None
 
     def look(self, now: float) -> None:
-        """Whether this connection ran out of time."""
+        """Close this connection, or refuse its request, if its time is over."""
         limits = self.edge.limits
-        elapsed = now - self.since
-        if self.taking is not None:
-            unsent = self.transport.get_write_buffer_size()
-            if unsent < self._counted:
-                self._counted, self.since = unsent, now
-            elif elapsed > limits.idle_timeout_ms / 1000:
+        if self._takes_nothing(now):
+            if now - self.taken_at > limits.idle_timeout_ms / 1000:
                 self.transport.abort()
-        elif self._deaf:
-            if elapsed > LINGER_S and not self._queue:
+        elif self._closes_at:
+            if now > self._closes_at:
                 self.transport.abort()
         elif self._paused:
             return
         elif self._in_head:
-            if elapsed > limits.head_timeout_ms / 1000:
+            if now - self._since > limits.head_timeout_ms / 1000:
                 self._refuse(_too_slow(f"the head of the request was not whole after {limits.head_timeout_ms} ms"))
         elif self._incoming is not None:
-            slow = self._fed - self._counted < limits.min_body_bytes_per_s * elapsed
-            if slow and elapsed > limits.body_grace_ms / 1000:
+            elapsed = now - self._since
+            slow = self._fed - self._fed_then < limits.min_body_bytes_per_s * elapsed
+            if slow and elapsed > limits.body_grace_ms / 1000 and not self._incoming.expects:
                 self._refuse(_too_slow(f"the body came with less than {limits.min_body_bytes_per_s} bytes a second"))
         else:
             self.edge.watched.pop(self, None)
+
+    def _takes_nothing(self, now: float) -> bool:
+        """Whether the client is to take an answer, which may be all that this connection waits for."""
+        unsent = self.transport.get_write_buffer_size() if self.untaken is not None or self._deaf else 0
+        if unsent < self.unsent or not self.unsent:
+            self.taken_at = now
+        self.unsent = unsent
+        return unsent > 0
 
     def pause(self) -> None:
         """Read no more for now; the client's clock stands still."""
@@ -324,17 +382,18 @@ class HttpProtocol(asyncio.Protocol):
 
     def resume(self) -> None:
         """Read on."""
-        if self._paused and not self.transport.is_closing():
-            self._paused = False
+        if not self._paused or self._lost:
+            return
+        self._paused = False
+        if self._in_head or self._incoming is not None:
+            self.restart_clock()
+        if not self.transport.is_closing():
             self.transport.resume_reading()
-        if self._incoming is not None:
-            self._restart_clock()
 
     # The parser's callbacks
 
     def on_message_begin(self) -> None:
-        if self.silent:
-            self.silent = False
+        self.silent = False
         self.edge.idle.pop(self, None)
         self._in_head = True
         self._url = b""
@@ -347,8 +406,9 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            return
+            return  # a trailer
         name = name.lower()
+        value = value.strip(b" \t")
         self._headers.append((name, value))
         if name == b"transfer-encoding":
             self._codings.append(value.lower())
@@ -357,6 +417,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         parser = self._parser
+        assert parser is not None
         self._in_head = False
         self._method = parser.get_method()
         version = self._version = parser.get_http_version()
@@ -370,6 +431,7 @@ class HttpProtocol(asyncio.Protocol):
         paths = self.edge.paths
         found = None if paths is None else paths.find(self._method, self._url)
         exchange = HttpExchange(self, self._method, self._url, version, self._headers, found)
+        self._headers = []
         if version == "1.0" or not parser.should_keep_alive():
             exchange.keep_alive = False
         exchange.expects = self._expects and version == "1.1"
@@ -394,17 +456,17 @@ class HttpProtocol(asyncio.Protocol):
         if version not in ("1.1", "1.0"):
             raise self._refused(InvalidRequest(f"HTTP/{version} is not spoken here; use HTTP/1.1", status=505))
         if self._method == b"CONNECT":
-            raise self._refused(InvalidRequest("this is no proxy: there is no CONNECT", status=501))
+            raise self._refused(InvalidRequest("this is not a proxy: CONNECT is not served", status=501))
         if self._codings and (self._codings != [b"chunked"] or version == "1.0"):
             raise self._refused(InvalidRequest("the only Transfer-Encoding here is chunked, in HTTP/1.1", status=501))
 
     def _take_host_from_target(self) -> None:
         """`GET http://host/path`: the host of the target is the one that counts (RFC 9112 3.2.2)."""
-        scheme, _, rest = self._url.partition(b"://")
-        host, slash, path = rest.partition(b"/")
-        if scheme.lower() not in (b"http", b"https") or not host or not self._url.isascii():
+        found = ABSOLUTE_TARGET.fullmatch(self._url)
+        if found is None:
             raise self._refused(InvalidRequest("the target of the request is neither a path nor an http URL"))
-        self._url = slash + path or b"/"
+        host, path = found.groups()
+        self._url = path if path.startswith(b"/") else b"/" + path
         self._headers = [(name, host if name == b"host" else value) for name, value in self._headers]
 
     def _head_size(self) -> int:
@@ -418,9 +480,8 @@ class HttpProtocol(asyncio.Protocol):
         incoming, self._incoming = self._incoming, None
         if incoming is not None:  # else the head comes again, without its offer to upgrade
             self._fed = 0
+            self._since = 0.0
             incoming.end()
-            if self.edge.watched:
-                self.edge.watched.pop(self, None)
 
     # Answers
 
@@ -431,30 +492,43 @@ class HttpProtocol(asyncio.Protocol):
         )
         task = self.loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._served)
+        task.add_done_callback(partial(self._served, exchange))
 
-    def _served(self, task: "asyncio.Task[None]") -> None:
+    def _served(self, exchange: HttpExchange, task: "asyncio.Task[None]") -> None:
+        """The work for a request has ended, with or without its answer."""
         self._tasks.discard(task)
-        if task.cancelled() or task.exception() is not None:
-            log.error("an exchange ended without an answer", exc_info=None if task.cancelled() else task.exception())
-            self.transport.abort()
-        elif self._queue and self._queue[0].left:
-            self.transport.close()  # its client is gone
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            log.error("serving a request failed", exc_info=fault)
+        if exchange.answered or self._lost:
+            return
+        if exchange.left:
+            self._finish()
+            return
+        if fault is None and not task.cancelled():
+            log.error("a request was served without an answer", extra=fields(path=exchange.path))
+        self._reset()
 
     def on_answered(self, exchange: HttpExchange) -> None:
         """The answer to the first request of the queue is written."""
+        if self._lost:
+            return
         queue = self._queue
         queue.popleft()
         if self._incoming is exchange:
             self._incoming = None
         if not exchange.keep_alive:
             self._close(exchange.whole)
-        elif queue:
+            return
+        if queue:
             self._serve(queue[0])
-            self.resume()
         elif not self._in_head:
             self.edge.idle[self] = self.loop.time()
-            if self._paused:
+        if self._paused and self._incoming is None and len(queue) <= MOST_QUEUED:
+            unparsed, self._unparsed = self._unparsed, b""
+            if unparsed:
+                self.data_received(unparsed)
+            if not self._unparsed and len(queue) <= MOST_QUEUED:
                 self.resume()
 
     def _refused(self, error: ApiError) -> Exception:
@@ -473,6 +547,7 @@ class HttpProtocol(asyncio.Protocol):
                 extra=fields(peer=self.address("peername"), status=error.status, cause=error.detail, not_logged=missed),
             )
         self._deaf = True
+        self._in_head = False
         if self._incoming is not None:
             self._incoming.fail(error)
         elif self._queue:
@@ -488,33 +563,45 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.write(answer_head(error.status, headers, len(answer.body), close=True) + answer.body)
 
     def _close(self, whole: bool) -> None:
-        """Close the connection once everything is written; `whole`: nothing more is to be expected from the client."""
-        self._deaf = True
+        """End the connection behind an answer. `whole`: the client is not in the middle of a request."""
         if whole or self._ended or not self.transport.can_write_eof():
-            self.transport.close()
+            self._finish()
             return
+        self._deaf = True
         self.resume()
         self.transport.write_eof()
-        self.since = self.loop.time()
+        self._closes_at = self.loop.time() + LINGER_S
         self.edge.watched[self] = None
+
+    def _finish(self) -> None:
+        """Close the connection once the client has taken what was written, for which it has a while."""
+        self._deaf = True
+        self.edge.watched[self] = None
+        self.transport.close()
+
+    def _reset(self) -> None:
+        """End the connection so that the client cannot take a piece of an answer for the whole."""
+        with contextlib.suppress(OSError):
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        self.transport.abort()
 
     # Flow control of what is sent
 
     def pause_writing(self) -> None:
-        self.taking = asyncio.Event()
-        self.since, self._counted = self.loop.time(), self.transport.get_write_buffer_size()
-        self.edge.watched[self] = None
+        if self.untaken is None:
+            self.untaken = asyncio.Event()
+            self.unsent = 0
+            self.edge.watched[self] = None
 
     def resume_writing(self) -> None:
-        if self.taking is not None:
-            self.taking.set()
-            self.taking = None
-            self._restart_clock()
+        if self.untaken is not None:
+            self.untaken.set()
+            self.untaken = None
 
     async def drain(self) -> None:
         """Wait until the client has taken enough of what was sent, or is gone."""
-        if self.taking is not None:
-            await self.taking.wait()
+        if self.untaken is not None:
+            await self.untaken.wait()
 
 
 def _line_too_long(limits: HttpLimits) -> InvalidRequest:

@@ -118,7 +118,7 @@ class Endpoint:
         self._authorization = f"Bearer {cluster_token}".encode() if protected else None
         has_type = api.request is not None
         self._decoder = msgspec.json.Decoder(api.request) if has_type and not api.query_parameters else None
-        self._takes_body = api.raw_body or self._decoder is not None
+        self.takes_body = api.raw_body or self._decoder is not None
         self._seconds: dict[int, Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,7 +162,7 @@ class Endpoint:
             if self._callers is not None:
                 _admit(self._callers, self.api.method, exchange.headers, headers)
             self._authorise(headers)
-            raw = await self._read(exchange, headers) if self._takes_body else b""
+            raw = await self._read(exchange, headers) if self.takes_body else b""
             request = self._decode(exchange.query, raw)
             result = await self._handler(Call(exchange, path, raw, request, request_id))
             if isinstance(result, Answer | Stream):

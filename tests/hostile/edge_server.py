@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Iterator
 
 import uvicorn
 import uvloop
-from starlette.types import ASGIApp
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sharequeue.http_exchange import HttpExchange
 from sharequeue.http_limits import HttpLimits
@@ -21,6 +22,40 @@ PLAIN = ((b"content-type", b"text/plain"),)
 MAX_REQUEST_BYTES = 1 << 20
 LARGE_BYTES = 11 << 20
 """More than the sockets of a connection hold by themselves."""
+
+
+class AsgiApplication:
+    """For Starlette: an application, not a function that takes a request."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._application(scope, receive, send)
+
+
+async def read_late(_: Scope, receive: Receive, send: Send) -> None:
+    """Read a body some time after the request began."""
+    await asyncio.sleep(0.3)
+    while (message := await receive()).get("more_body"):
+        pass
+    if message["type"] == "http.request":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"read"})
+
+
+async def say_nothing(_: Scope, receive: Receive, send: Send) -> None:
+    """Return without an answer."""
+
+
+async def stream_and_look(_: Scope, receive: Receive, send: Send) -> None:
+    """Look whether the client is gone between two parts of an answer."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"one", "more_body": True})
+    looking = asyncio.ensure_future(receive())
+    await asyncio.wait([looking], timeout=0.1)
+    looking.cancel()
+    await send({"type": "http.response.body", "body": b"two"})
 
 
 class EdgeServer:
@@ -69,6 +104,13 @@ class EdgeServer:
         async def large(_: Call) -> Answer:
             return Answer(b"x" * LARGE_BYTES, headers=PLAIN)
 
+        async def slow(call: Call) -> Answer:
+            await asyncio.sleep(0.1)
+            return await echo(call)
+
+        async def not_modified(_: Call) -> Stream:
+            return Stream(self._parts(), PLAIN)
+
         async def remove(_: Call) -> Empty:
             return Empty()
 
@@ -85,11 +127,20 @@ class EdgeServer:
             ("GET", "/connection", None, False, connection),
             ("GET", "/headers", None, False, headers),
             ("POST", "/headers", None, True, headers),
+            ("POST", "/slow", None, True, slow),
+            ("GET", "/not-modified", None, False, not_modified),
             ("DELETE", "/thing", None, False, remove),
         ):
-            status = 204 if method == "DELETE" else 200
+            status = {"/thing": 204, "/not-modified": 304}.get(path, 200)
             api = Api(method + path, method, path, "", request, Empty, status, tag="Tests", raw_body=raw)
             serve(app, api, handler, max_request_bytes=MAX_REQUEST_BYTES)
+        for path, application in ("/asgi", read_late), ("/asgi-silent", say_nothing), ("/asgi-stream", stream_and_look):
+            app.router.routes.append(Route(path, endpoint=AsgiApplication(application), methods=["GET", "POST"]))
+
+        @app.get("/raises")
+        async def raises() -> None:
+            raise RuntimeError("a fault of the application")
+
         return app
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:

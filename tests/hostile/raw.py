@@ -50,10 +50,17 @@ class Raw:
         response.begin()
         return Answered(response)
 
+    def line(self) -> bytes:
+        return self._received.readline()
+
+    def read_all(self) -> bytes:
+        """What comes until the other end closes. Raises: ConnectionResetError."""
+        return self._received.read()
+
     def rest(self) -> bytes:
-        """What comes until the other end closes."""
+        """As `read_all`; nothing where the connection was reset."""
         try:
-            return self._received.read()
+            return self.read_all()
         except ConnectionResetError:
             return b""
 

@@ -217,10 +217,12 @@ def test_a_streamed_answer_comes_whole_in_both_versions(raw: Raw, server: EdgeSe
     assert "transfer-encoding" not in answer.headers
 
 
-def test_a_streamed_answer_that_fails_is_not_ended(raw: Raw) -> None:
-    raw.send(head("GET /broken"))
-    received = raw.rest()
-    assert received.endswith(b"3\r\none\r\n")
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+def test_a_streamed_answer_that_fails_resets_its_connection(raw: Raw, version: bytes) -> None:
+    """In HTTP/1.0 the end of the connection would be the end of the answer."""
+    raw.send(b"GET /broken HTTP/%b\r\nHost: localhost\r\n\r\n" % version)
+    with pytest.raises(ConnectionResetError):
+        raw.read_all()
 
 
 def test_a_client_that_leaves_ends_its_streamed_answer(server: EdgeServer) -> None:

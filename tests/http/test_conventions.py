@@ -18,7 +18,7 @@ PARAMETERS = {"topic": "t", "partition": 0, "group": "g", "member_id": "m1"}
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/topic", "/v1/topics/", "/v1%2Ftopics", "/docs"])
 def test_unknown_paths_are_404_problems(gateway: Gateway, path: str) -> None:
-    document = problem(gateway.http.get(path), 404, "INVALID_REQUEST", 42)
+    document = problem(gateway.http.get(path), 404, "UNKNOWN_PATH", 42)
     assert "/openapi.json" in document["detail"]
 
 

@@ -1,0 +1,230 @@
+"""Clients that send too much at once, take nothing, leave in the middle, or do all of it: what they cost and who is served."""
+
+import gc
+import itertools
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sharequeue.http_exchange import HttpExchange
+from sharequeue.http_limits import HttpLimits
+from sharequeue.http_protocol import HttpProtocol
+from tests.hostile.edge_server import EdgeServer, edge_server
+from tests.hostile.raw import Raw, head
+from tests.http.calls import wait_until
+
+LIMITS = HttpLimits(
+    head_timeout_ms=400, body_grace_ms=300, min_body_bytes_per_s=1000, idle_timeout_ms=1000, max_unsent_bytes=1 << 20
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EdgeServer]:
+    with edge_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[EdgeServer]:
+    with edge_server(LIMITS) as server:
+        yield server
+
+
+def post(body: bytes, path: str = "/echo", *headers: str) -> bytes:
+    return head(f"POST {path}", f"Content-Length: {len(body)}", *headers) + body
+
+
+def reset(raw: Raw) -> None:
+    raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    raw.__exit__()
+
+
+def is_empty(server: EdgeServer) -> bool:
+    state = server.server.server_state
+    return not (state.connections or state.tasks or server.edge.idle or server.edge.watched)
+
+
+def alive(kind: type) -> int:
+    return sum(isinstance(thing, kind) for thing in gc.get_objects())
+
+
+def test_further_requests_do_not_stop_the_clock_of_an_answer_that_is_not_taken(strict: EdgeServer) -> None:
+    lines = []
+    for _ in range(4):
+        line = Raw(strict.port)
+        line.send(head("GET /large"), head("GET /headers"))
+        lines.append(line)
+    wait_until(lambda: is_empty(strict))
+    for line in lines:
+        line.__exit__()
+
+
+def test_an_answer_that_is_not_taken_holds_a_closing_connection_for_a_while_only(strict: EdgeServer) -> None:
+    with Raw(strict.port) as raw:
+        raw.send(head("GET /large", "Connection: close"))
+        wait_until(lambda: is_empty(strict))
+
+
+def test_requests_sent_at_once_queue_a_few_at_a_time(server: EdgeServer) -> None:
+    piece = head("GET /headers") * 5000
+    with Raw(server.port, timeout_s=60) as raw:
+        raw.socket.setblocking(False)
+        answered, most, unsent = 0, 0, memoryview(piece * 4)
+        while answered < 20_000:
+            try:
+                if unsent:
+                    unsent = unsent[raw.socket.send(unsent) :]
+            except BlockingIOError:
+                pass
+            try:
+                answered += raw.socket.recv(1 << 20).count(b"HTTP/1.1 200 ")
+            except BlockingIOError:
+                most = max(most, alive(HttpExchange))
+        assert most < 1000
+
+
+def test_a_waiting_request_keeps_those_behind_it_from_being_read() -> None:
+    before = alive(HttpExchange)
+    with edge_server() as server, Raw(server.port) as raw:
+        raw.send(head("GET /wait"))
+        raw.socket.settimeout(0.5)
+        assert raw.send_until_refused(itertools.repeat(head("GET /headers") * 1000)) < 50_000_000
+        assert alive(HttpExchange) - before < 1000
+
+
+def test_every_request_before_a_half_close_is_answered(server: EdgeServer) -> None:
+    with Raw(server.port) as raw:
+        raw.send(b"".join(post(b"%d" % number, "/slow") for number in range(4)))
+        raw.socket.shutdown(socket.SHUT_WR)
+        assert [raw.answer().body for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+        assert raw.rest() == b""
+
+
+def test_a_half_closed_client_gets_its_whole_stream(server: EdgeServer) -> None:
+    with Raw(server.port) as raw:
+        raw.send(head("GET /stream"))
+        raw.socket.shutdown(socket.SHUT_WR)
+        assert len(raw.answer().body) == 20_000_000
+
+
+def test_a_fault_of_the_application_is_answered_and_the_next_request_too(server: EdgeServer) -> None:
+    with Raw(server.port) as raw:
+        raw.send(head("GET /raises"), post(b"next"))
+        assert [raw.answer().status for _ in range(2)] == [500, 200]
+
+
+def test_an_application_without_an_answer_ends_its_connection(server: EdgeServer) -> None:
+    with Raw(server.port) as raw:
+        raw.send(head("GET /asgi-silent"))
+        with pytest.raises(ConnectionResetError):
+            raw.socket.recv(1)
+
+
+def test_uploads_that_were_cut_off_leave_no_memory(server: EdgeServer) -> None:
+    before = alive(HttpProtocol)
+    gc.disable()
+    try:
+        for _ in range(20):
+            raw = Raw(server.port)
+            raw.send(head("POST /echo", "Content-Length: 900000") + b"x" * 600_000)
+            reset(raw)
+        wait_until(lambda: is_empty(server))
+        wait_until(lambda: alive(HttpProtocol) - before < 3)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("path", ["/asgi", "/echo", "/stream", "/asgi-stream", "/wait"])
+def test_clients_that_leave_in_the_middle_leave_nothing_behind(server: EdgeServer, path: str) -> None:
+    for _ in range(5):
+        raw = Raw(server.port)
+        method = "POST" if path in ("/asgi", "/echo") else "GET"
+        raw.send(head(f"{method} {path}", "Content-Length: 900000") + b"x" * 100_000)
+        reset(raw)
+    wait_until(lambda: is_empty(server))
+
+
+def test_a_connection_with_a_part_of_a_head_makes_room() -> None:
+    with edge_server(connections=5) as server:
+        lines = [Raw(server.port) for _ in range(5)]
+        for line in lines:
+            line.send(b"G")
+        wait_until(lambda: not server.edge.idle)
+        with Raw(server.port) as raw:
+            raw.send(post(b"x"))
+            assert raw.answer().body == b"x"
+        for line in lines:
+            line.__exit__()
+
+
+def test_a_slow_body_is_refused_on_its_way_through_asgi(strict: EdgeServer) -> None:
+    with Raw(strict.port) as raw:
+        raw.socket.settimeout(0.05)
+        raw.send(head("POST /asgi", "Content-Length: 1000"))
+        began = time.monotonic()
+        while time.monotonic() - began < 15:
+            try:
+                raw.send(b"x")
+                if raw.socket.recv(1000)[:1] in (b"", b"H"):
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+        raise AssertionError("the body went on for 15 s")
+
+
+def test_a_streamed_answer_without_content_has_no_framing(server: EdgeServer) -> None:
+    with Raw(server.port) as raw:
+        raw.send(head("GET /not-modified"), post(b"next"))
+        answer = raw.answer()
+        assert (answer.status, answer.body) == (304, b"")
+        assert "transfer-encoding" not in answer.headers
+        assert raw.answer().body == b"next"
+
+
+def test_a_body_is_not_asked_for_within_an_answer(server: EdgeServer) -> None:
+    with Raw(server.port) as raw:
+        raw.send(head("POST /asgi-stream", "Expect: 100-continue", "Content-Length: 5"))
+        assert raw.answer().body == b"onetwo"
+
+
+def test_the_clock_of_a_body_begins_when_it_is_asked_for(strict: EdgeServer) -> None:
+    """Behind a request that takes longer than a body may."""
+    with Raw(strict.port) as raw:
+        raw.send(*[post(b"x", "/slow")] * 12, head("POST /echo", "Expect: 100-continue", "Content-Length: 5"))
+        for _ in range(12):
+            assert raw.answer().status == 200
+        assert raw.line().startswith(b"HTTP/1.1 100 ")
+        assert raw.line() == b"\r\n"
+        raw.send(b"abcde")
+        assert raw.answer().body == b"abcde"
+
+
+@pytest.mark.parametrize("header", ["Transfer-Encoding: chunked ", "Transfer-Encoding:   chunked \t"])
+def test_blanks_around_a_header_value_are_not_part_of_it(server: EdgeServer, header: str) -> None:
+    with Raw(server.port) as raw:
+        raw.send(head("POST /echo", header), b"1\r\nx\r\n0\r\n\r\n")
+        assert raw.answer().body == b"x"
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://localhost?x=1", 404),
+        ("http://localhost", 404),
+        ("HTTP://localhost/headers?a", 200),
+        ("http://[::1]:80/headers", 200),
+        ("http://user@localhost/headers", 400),
+        ("http:///headers", 400),
+        ("ftp://localhost/headers", 400),
+        ("http://localhost#part", 400),
+    ],
+)
+def test_a_whole_url_is_a_target(server: EdgeServer, target: str, status: int) -> None:
+    with Raw(server.port) as raw:
+        raw.send(head(f"GET {target}"))
+        assert raw.answer().status == status
