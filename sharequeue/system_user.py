@@ -34,7 +34,7 @@ BUSY_SECONDS: Final = 60
 """How long another process may hold the lock of HOME: it copies a wheel, or removes much."""
 TEMPORARY: Final = "temporary"
 UNFINISHED: Final = (".partial", ".removed")
-"""Ends of the names of folders that are being made or removed: whoever holds the lock of HOME finds leftovers alone."""
+"""Ends of the names of folders that are being made or removed. The holder of HOME's lock finds only leftovers."""
 COPY: Final = re.compile(r"wheel-[0-9a-f]{16}")
 EARLIER_COPY: Final = re.compile(r"postgresql-[0-9a-f]{16}(\.(?P<process>\d+))?")
 """Copies of versions that had no locks, and unfinished ones with the process that made them."""
@@ -154,15 +154,19 @@ class Shelter:
                 folder = link.resolve().parent
                 folder.mkdir(parents=True, exist_ok=True)
                 if folder.parent == HOME:
-                    self._hold(folder, f"data of {link}")
+                    self._hold(folder, TEMPORARY if temporary else f"data of {link}")
         return link.resolve()
 
     def _hold(self, folder: Path, note: str = "") -> None:
-        """Use a folder. Its lock file says what it is for; what it says already stays. The caller has the lock of HOME."""
+        """Use a folder. Its lock file says whose data it has: once a user's, it stays a user's.
+
+        The caller has the lock of HOME.
+        """
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         weakref.finalize(self, os.close, lock)
         fcntl.flock(lock, fcntl.LOCK_SH)
-        if not os.fstat(lock).st_size:
+        if note != TEMPORARY or not os.fstat(lock).st_size:
+            os.ftruncate(lock, 0)
             os.write(lock, note.encode())
         self.locks.append(lock)
 
@@ -176,7 +180,7 @@ def remove_data(home: Path) -> None:
 
 
 def remove_leftovers() -> None:
-    """Remove below HOME what runs left that were killed."""
+    """Remove the leftovers of killed runs below HOME."""
     if not HOME.exists():
         return
     with _changing_home():

@@ -224,6 +224,10 @@ def test_temporary_data_goes_when_no_process_holds_it(home: Path, tmp_path: Path
             server.kill()
     remove_leftovers()
     assert left(home) == {kept.name}
+    other.data(tmp_path / "another test" / "data" / "postgresql", temporary=False)
+    del other
+    remove_leftovers()
+    assert left(home) == {kept.name}, "since then it is a user's"
 
 
 def test_folders_that_nobody_finished_are_removed(home: Path, tmp_path: Path) -> None:
