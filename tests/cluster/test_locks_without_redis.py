@@ -7,12 +7,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sharequeue_gateway.leadership import Generation, Node
 
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack import Stack, temporary_stack
-from tests.cluster.calls import acknowledge, fetch, places, produce
+from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
 from tests.cluster.conftest import LEASE, LEASE_MS
 from tests.cluster.gateways import READY_S, GatewayCluster
+from tests.http.calls import wait_until
 
+LOCK = "share.record.lock.duration.ms"
 PARTITIONS = 6
 RECORDS = 4
 
@@ -93,3 +97,79 @@ def test_holders_and_counts_go_on_without_redis(
             cluster.wait_until_known(stay)
         acknowledge(clients[0], name, held, "release")
         acknowledge(clients[0], name, waiting.result())
+
+
+def untouched(clients: list[httpx.Client], group: str, held: dict, asked: list[int]) -> None:
+    """What a member holds nobody else gets, and it settles all of it."""
+    wanted = [{"topic": group, "partitions": sorted({partition for partition, _ in places(held)})}]
+    for client in (clients[place] for place in asked):
+        assert fetch(client, group, topic_partitions=wanted, member_id="n", max_wait_ms=0)["batches"] == []
+    acknowledge(clients[asked[0]], group, held)
+
+
+def test_locks_follow_leadership_that_moved_twice_before_anybody_loaded(
+    cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str
+) -> None:
+    """Who led in between never knew them, and who leads last never knew who did."""
+    first, second, third = cluster.gateways
+    second.stop()
+    third.stop()
+    cluster.wait_until_known([first])
+    assert clients[0].patch(f"/v1/share-groups/{name}/config", json={LOCK: 60_000}).status_code == 200
+    partitions = 24
+    topic_id = make_topic(clients[0], name, partitions)
+    nodes = [Node(f"gateway-{place}", gateway.url) for place, gateway in enumerate(cluster.gateways)]
+
+    def leader(of: list[Node], partition: int) -> Node:
+        return Generation(1, tuple(of)).leader_of(SharePartitionKey(name, topic_id, partition))
+
+    moved = [p for p in range(partitions) if (leader(nodes[:2], p), leader(nodes, p)) == (nodes[1], nodes[2])]
+    assert moved
+    for partition in moved:
+        produce(clients[0], name, partition, RECORDS)
+    held = hold(clients[0], name, moved, "m", 1)
+    lose_redis(stack, cluster)
+    second.start()
+    cluster.wait_until_known([first, second])
+    third.start()
+    cluster.wait_until_known(cluster.gateways)
+    untouched(clients, name, held, [2, 0])
+
+
+def test_locks_of_a_gateway_that_leaves_are_kept_though_nobody_asks_for_them(
+    cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str, topic_id: str
+) -> None:
+    moved = led_by_last(cluster, name, topic_id)
+    for partition in moved:
+        produce(clients[0], name, partition, RECORDS)
+    held = hold(clients[0], name, moved, "m", 1)
+    lose_redis(stack, cluster)
+    cluster.gateways[2].stop()
+    cluster.wait_until_known(cluster.gateways[:2])
+    untouched(clients, name, held, [0, 1])
+
+
+def test_locks_that_nobody_asked_for_are_in_redis_when_it_is_back(
+    cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str, topic_id: str
+) -> None:
+    """Who leads now has loaded nothing yet; who led has the locks, and dies."""
+    mover, stay = cluster.gateways[2], cluster.gateways[:2]
+    moved = led_by_last(cluster, name, topic_id)
+    mover.stop()
+    cluster.wait_until_known(stay)
+    for partition in moved:
+        produce(clients[0], name, partition, RECORDS)
+    held = hold(clients[0], name, moved, "m", 1)
+    lose_redis(stack, cluster)
+    mover.start()
+    cluster.wait_until_known(cluster.gateways)
+    lose_redis(stack, cluster)
+    assert stack.redis is not None
+    (stack._data_dir / "redis/appendonly.aof").unlink(missing_ok=True)
+    stack.redis.start()
+    for client in clients:
+        wait_until(lambda client=client: client.get("/readyz").json()["dependencies"]["redis"] == "ok")
+    for gateway in stay:
+        gateway.kill()
+    cluster.wait_until_known([mover])
+    untouched(clients, name, held, [2])

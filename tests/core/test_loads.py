@@ -73,6 +73,7 @@ def run(work: Callable[[CoordinatorWire, Leader], Awaitable[None]]) -> None:
                 record_log=nowhere,
                 lock_timers=lock_timers,
                 take_from_former=Routing(cluster).take_from_former,
+                take_from_others=Routing(cluster).take_from_others,
                 epochs=epochs,
             )
             leader = Leader(

@@ -83,6 +83,12 @@ class Cluster:
     def others(self) -> list[Node]:
         return [node for node in self.generation.nodes if node != self.me]
 
+    def others_lately(self) -> list[Node]:
+        """Other gateways that lead, or led until a moment ago; without those that did not answer."""
+        lately = self._former.nodes if self._former is not None and self.changed_lately() else ()
+        known = {node.url: node for node in (*lately, *self.generation.nodes)}
+        return [node for url, node in known.items() if url != self.me.url and node not in self._silent]
+
     def look_again(self) -> None:
         """A leader is gone or leads no more: ask who leads now."""
         self._renew_now.set()

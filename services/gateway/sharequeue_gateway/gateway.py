@@ -77,6 +77,7 @@ async def prepare(settings: Settings) -> Service:
         record_log=record_log,
         lock_timers=lock_timers,
         take_from_former=routing.take_from_former,
+        take_from_others=routing.take_from_others,
         epochs=epochs,
     )
     persister = Persister(share_coordinator, deadline_ms=settings.state_write_deadline_ms)
@@ -207,7 +208,7 @@ async def prepare(settings: Settings) -> Service:
         """Hand over what this gateway leads, answer who still waits, and tell who leads next what is held."""
         await cluster.leave()
         await fetcher.finish()
-        await leader.until_locks_told()
+        await leader.until_locks_told(routing.have_loaded)
 
     return Service(app, loops, stop=stop, close=close)
 

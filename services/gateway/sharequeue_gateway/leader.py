@@ -7,7 +7,7 @@ epoch that fences the lost write. Source: KIP-932, the share-partition leader.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -157,10 +157,10 @@ class Leader:
             await asyncio.wait(quiet, timeout=LET_GO_S)
         await self._lock_timers.hand_over(due)
 
-    async def until_locks_told(self) -> None:
+    async def until_locks_told(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
         """This gateway leaves: who leads now learns of what is held from Redis; while that is away, from here."""
         if self._lock_timers.degraded:
-            await self.loads.until_told()
+            await self.loads.until_told(have_loaded)
 
     def unload_group(self, group_id: str, topic_ids: Collection[str] | None, *, end: bool) -> None:
         """The state of a group's share-partitions was set anew: lead nothing that was loaded before.
@@ -297,7 +297,8 @@ class Leader:
 
     def _all_locks(self) -> list[LockWrite]:
         now_ms = self._clock.now_ms()
-        return [lock_writes.whole(led, now_ms) for led in self._led if not led.machine.window_empty or led.lock_entries]
+        own = [led for led in self._led if not led.machine.window_empty or led.lock_entries]
+        return [lock_writes.whole(led, now_ms) for led in (*own, *self.loads.kept_for_others())]
 
     def expire(self, led: LedSharePartition) -> None:
         """Give back what locks and delays that are due held back. What memory decided stands if the write fails."""

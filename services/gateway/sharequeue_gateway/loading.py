@@ -41,6 +41,8 @@ NOT_INITIALIZED = 42
 
 Wanted = tuple[SharePartitionKey, Topic]
 Outcome = tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError
+Take = Callable[[Sequence[SharePartitionKey]], Awaitable[dict[SharePartitionKey, list[LeftLocks]]]]
+"""Asks other gateways to let go of share-partitions. Returns: the locks that each knew."""
 
 
 class Loader:
@@ -54,7 +56,8 @@ class Loader:
         share_coordinator: ShareStateClient,
         record_log: RecordLog,
         lock_timers: LockTimers,
-        take_from_former: Callable[[Sequence[SharePartitionKey]], Awaitable[dict[SharePartitionKey, LeftLocks]]],
+        take_from_former: Take,
+        take_from_others: Take,
         epochs: LeaderEpochs,
     ) -> None:
         self._clock = clock
@@ -63,6 +66,7 @@ class Loader:
         self._start_offsets = StartOffsets(record_log, share_coordinator, clock)
         self._lock_timers = lock_timers
         self._take_from_former = take_from_former
+        self._take_from_others = take_from_others
         self._at_once = asyncio.Semaphore(LOADS_AT_ONCE)
         self._epochs = epochs
 
@@ -104,6 +108,9 @@ class Loader:
                 [(key, leader_epoch, states[key].state_epoch or 0) for key, _ in readable]
             )
             restored = dict(zip((key for key, _ in readable), locks, strict=True))
+            if self._lock_timers.degraded:
+                for key, found in (await self._take_from_others([key for key, _ in readable])).items():
+                    told.setdefault(key, []).extend(found)
             led = [key for key, _ in readable if restored[key] is not None]
             if led:
                 # asked for only now: who names a group that does not exist is not to make us remember it
@@ -126,7 +133,8 @@ class Loader:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
                     start_offset = starts.get(key, states[key].start_offset)
-                    missed = [*_of_this_life(left.get(key), states[key]), *_of_this_life(told.get(key), states[key])]
+                    known = [*([left[key]] if key in left else ()), *told.get(key, ())]
+                    missed = [lock for locks in known for lock in _of_this_life(locks, states[key])]
                     kept = restored[key] or ()
                     outcome = self._make(key, topic, config, states[key], start_offset, kept, missed, leader_epoch)
                     outcomes.append(outcome)
@@ -204,6 +212,6 @@ def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
     return persist_error(state.error_code, state.error_message)
 
 
-def _of_this_life(left: LeftLocks | None, state: PartitionStateResult) -> Sequence[RestoredLock]:
+def _of_this_life(left: LeftLocks, state: PartitionStateResult) -> Sequence[RestoredLock]:
     """The locks that were left, unless the state was set anew meanwhile."""
-    return left.locks if left is not None and left.state_epoch == state.state_epoch else ()
+    return left.locks if left.state_epoch == state.state_epoch else ()

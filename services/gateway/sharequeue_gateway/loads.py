@@ -6,7 +6,7 @@ Source: KIP-932, the share-partition leader loads a share-partition with its fir
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from sharequeue.log import fields
@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 
 LOADING_PATIENCE_MS = 5_000
 TELL_S = 2.0
-"""How long a gateway that leaves waits to be asked for locks that it alone knows."""
+"""How long a gateway that leaves tries to be asked for locks that it alone knows."""
+TELL_PAUSE_S = 0.1
 
 Loaded = LedSharePartition | ApiError
 
@@ -260,13 +261,21 @@ class Loads:
             given_up.told.set()
         return [given_up.led for given_up in asked_for]
 
-    async def until_told(self) -> None:
-        """Wait a moment for the gateways that lead now to ask for the locks that were kept for them."""
+    def kept_for_others(self) -> list[LedSharePartition]:
+        """Those with locks that the gateway which leads them now has not asked for."""
+        return [
+            given_up.led
+            for key, given_up in self._given_up.items()
+            if not given_up.told.is_set() and not self._cluster.leads(key)
+        ]
+
+    async def until_told(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
+        """Have the gateways that lead now ask for the locks that were kept for them, for a moment at most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELL_S):
-                for key, given_up in list(self._given_up.items()):
-                    if not self._cluster.leads(key):
-                        await given_up.told.wait()
+                while left := self.kept_for_others():
+                    await have_loaded(left)
+                    await asyncio.sleep(TELL_PAUSE_S)
 
     def given_up_and_due(self) -> list[SharePartitionKey]:
         """Share-partitions given up that have a lock which has ended by now; of those that others lead, all locks."""

@@ -1,6 +1,8 @@
 """Which of a request's share-partitions this gateway leads, and which others do; the calls to those others."""
 
 import asyncio
+import contextlib
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -29,9 +31,12 @@ from sharequeue.serving import JSON, Answer
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.in_flight import LeftLocks, RestoredLock
 from sharequeue_gateway.leadership import Node
+from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.metadata import Topic
 
 Partitions = Sequence[tuple[Topic, int]]
+LeftBy = dict[SharePartitionKey, list[LeftLocks]]
+"""What each of several gateways knew of a share-partition's locks."""
 
 MOVED: Final = frozenset({6, 7, 15, 74})
 """Codes that say: another gateway leads by now, or the leader is gone and another one will lead soon."""
@@ -48,6 +53,10 @@ def by_topic(partitions: Partitions) -> list[TopicPartitions]:
     for topic, partition in partitions:
         named.setdefault(topic.name, []).append(partition)
     return [TopicPartitions(topic=name, partitions=indexes) for name, indexes in named.items()]
+
+
+def _name(key: SharePartitionKey) -> SharePartitionName:
+    return SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
 
 
 def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
@@ -146,7 +155,7 @@ class Routing:
         )
         return answer
 
-    async def take_from_former(self, keys: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, LeftLocks]:
+    async def take_from_former(self, keys: Sequence[SharePartitionKey]) -> LeftBy:
         """Have the gateways that led these until a moment ago finish their writes; who does not answer is fenced.
 
         Returns: the locks that they knew.
@@ -155,16 +164,40 @@ class Routing:
         for key in keys:
             former = self.cluster.former_leader_of(key)
             if former is not None:
-                name = SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
-                by_node.setdefault(former, []).append(name)
+                by_node.setdefault(former, []).append(_name(key))
+        return await self._take_all(by_node)
+
+    async def take_from_others(self, keys: Sequence[SharePartitionKey]) -> LeftBy:
+        """As `take_from_former`, of every other gateway: without Redis none but those that led know locks, and who led
+        last may never have loaded them."""
+        names = [_name(key) for key in keys]
+        return await self._take_all(dict.fromkeys(self.cluster.others_lately(), names) if names else {})
+
+    async def have_loaded(self, leds: Sequence[LedSharePartition]) -> None:
+        """Have the gateways that lead these now load them, which asks for the locks that are kept here."""
+        wanted: dict[tuple[Node, str], dict[str, list[int]]] = {}
+        for led in leds:
+            topics = wanted.setdefault((self.cluster.leader_of(led.key), led.key.group_id), {})
+            topics.setdefault(led.topic_name, []).append(led.key.partition)
+
+        async def load(node: Node, group_id: str, topics: Mapping[str, list[int]]) -> None:
+            named = [TopicPartitions(topic=name, partitions=partitions) for name, partitions in topics.items()]
+            request = AwaitRecordsRequest(topic_partitions=named, max_wait_ms=0)
+            with contextlib.suppress(ApiError):  # it may not know yet that it leads
+                await self.cluster.client(node).relay(
+                    apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=YIELD_S, retry=False
+                )
+
+        await asyncio.gather(*(load(*place, topics) for place, topics in wanted.items()))
+
+    async def _take_all(self, by_node: Mapping[Node, list[SharePartitionName]]) -> LeftBy:
         answers = await asyncio.gather(*(self._take(node, names) for node, names in by_node.items()))
-        return {
-            SharePartitionKey(held.group_id, held.topic_id, held.partition): LeftLocks(
-                held.state_epoch, [RestoredLock(*lock) for lock in held.locks]
-            )
-            for answer in answers
-            for held in answer
-        }
+        left: LeftBy = {}
+        for held in itertools.chain.from_iterable(answers):
+            key = SharePartitionKey(held.group_id, held.topic_id, held.partition)
+            locks = [RestoredLock(*lock) for lock in held.locks]
+            left.setdefault(key, []).append(LeftLocks(held.state_epoch, locks))
+        return left
 
     async def _take(self, node: Node, names: list[SharePartitionName]) -> list[HeldSharePartition]:
         deadline_s = YIELD_S if node in self.cluster.generation.nodes else GONE_YIELD_S
