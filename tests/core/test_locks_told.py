@@ -6,9 +6,11 @@ import time
 import pytest
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.record_log import RecordBatch
 from sharequeue_gateway.share_partition import AcquiredRange, RestoredLock, SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.types import AcquireMode
 from tests.core.coordinator_wire import CoordinatorWire
 from tests.core.test_loads import KEY, run
 
@@ -78,5 +80,56 @@ def test_whoever_lets_go_waits_for_locks_under_way() -> None:
         leader._lock_timers._gathered[0].done.set_result(True)
         assert await recording
         await letting_go
+
+    run(work)
+
+
+def locks_left(leader: Leader) -> list[RestoredLock]:
+    """What whoever leads next is told of."""
+    return [lock for led in leader.loads.tell_locks([KEY]) for lock in led.machine.locks() if lock.member_id]
+
+
+@pytest.mark.parametrize("how", ["let go", "unloaded: the outcome of a write is not known"])
+def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over(how: str) -> None:
+    """That fetch is not answered with it, so that nobody would settle it."""
+
+    async def work(_: CoordinatorWire, leader: Leader) -> None:
+        led = led_with_a_lock(leader)
+        now_ms = int(time.time() * 1000)
+        read = [RecordBatch.encode(1, [b',"timestamp_ms":1,"key":null,"value":1}'] * 2, 1)]
+        ranges = led.machine.acquire(
+            "n",
+            max_records=2,
+            batches=read,
+            now_ms=now_ms,
+            fetch_offset=1,
+            acquire_mode=AcquireMode.RECORD_LIMIT,
+            batch_size=500,
+        )
+        assert ranges
+        led.note_untold("n", ranges, now_ms)
+        if how == "let go":
+            await leader.let_go([KEY])
+        else:
+            leader.unload(led)
+            leader.loads.give_up(led)
+        assert [(lock.first_offset, lock.last_offset, lock.member_id) for lock in locks_left(leader)] == [(0, 0, "m")]
+        assert not await leader.record_locks(led, "n", ranges)
+
+    run(work)
+
+
+def test_a_lock_that_is_not_told_because_redis_may_have_missed_it_is_not_handed_over() -> None:
+    async def work(_: CoordinatorWire, leader: Leader) -> None:
+        led = led_with_a_lock(leader)
+        recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
+        await asyncio.sleep(0)
+        letting_go = asyncio.create_task(leader.let_go([KEY]))
+        await asyncio.sleep(0)
+        leader._lock_timers.degraded = True
+        leader._lock_timers._gathered[0].done.set_result(True)
+        assert not await recording
+        await letting_go
+        assert locks_left(leader) == []
 
     run(work)

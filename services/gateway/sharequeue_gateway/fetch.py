@@ -328,6 +328,7 @@ class Fetcher:
                 absent=absent_ranges(batches, fetch_offset, led.key.group_id),
             )
             if ranges:
+                led.note_untold(member_id, ranges, now_ms)
                 return Acquisition(led, ranges, batches)
             if machine.next_fetch_offset() <= fetch_offset:  # else what was read holds nothing for this group
                 return None

@@ -277,6 +277,7 @@ class Leader:
         leads: while Redis is away nothing else knows the locks that its holders have. What was let go meanwhile is told
         all the same: whoever leads next finds the locks in Redis, as it does not look before this one has let go.
         """
+        led.is_told(ranges)
         if led.fenced or not self._may_acquire():
             return False
         self._timed[led] = None
@@ -292,7 +293,10 @@ class Leader:
             self.unload(led)
             return False
         if led.fenced:
-            return self.loads.keeps_locks_of(led) and not self._lock_timers.degraded
+            told = self.loads.keeps_locks_of(led) and not self._lock_timers.degraded
+            if not told:
+                led.take_back(member_id, ranges, self._clock.now_ms())
+            return told
         return self._may_acquire()
 
     def _all_locks(self) -> list[LockWrite]:

@@ -1,16 +1,18 @@
 """One share-partition as its leader runs it: the pure machine, and who waits for it."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
 from sharequeue_gateway.batch_times import BatchTimes, TimedBatch
 from sharequeue_gateway.record_log import RecordLog
-from sharequeue_gateway.share_partition import AcquiredRange, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition import AcknowledgementBatch, AcquiredRange, RestoredLock, SharePartition
 
 LOCK_ENTRY_SLACK: Final = 64
 
@@ -45,6 +47,7 @@ class LedSharePartition:
         "reading",
         "topic_name",
         "turned_away",
+        "untold",
         "used_at_ms",
         "waiters",
         "writes",
@@ -67,6 +70,8 @@ class LedSharePartition:
         """Writes on their way to the share coordinator, and of locks to Redis."""
         self.lock_entries: dict[tuple[int, int], None] | None = None
         """Lock entries in Redis, by first and last offset."""
+        self.untold: list[tuple[str, Sequence[AcquiredRange]]] | None = None
+        """What fetches acquired that still read other partitions: members and ranges. Nobody was told."""
 
     @property
     def config(self) -> ShareGroupConfig:
@@ -134,6 +139,37 @@ class LedSharePartition:
         if self.batch_times is None:
             self.batch_times = BatchTimes()
         self.batch_times.note(batches)
+
+    # Locks that nobody was told of yet
+
+    def note_untold(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
+        """A fetch acquired these, and does more before it is answered."""
+        if self.untold is None:
+            self.untold = [(member_id, ranges)]
+        else:  # of a fetch that ended without an answer nothing stays but until the lock ends
+            held = [entry for entry in self.untold if entry[1][0].lock_expires_at_ms > now_ms]
+            self.untold = [*held, (member_id, ranges)]
+
+    def is_told(self, ranges: Sequence[AcquiredRange]) -> None:
+        """The fetch that acquired these is about to be answered."""
+        if self.untold is None or (len(self.untold) == 1 and self.untold[0][1] is ranges):
+            self.untold = None
+        else:
+            self.untold = [entry for entry in self.untold if entry[1] is not ranges]
+
+    def take_back_untold(self, now_ms: int) -> None:
+        """It is led no more, and whoever leads next is not to take over locks that nobody was told of."""
+        for member_id, ranges in self.untold or ():
+            self.take_back(member_id, ranges, now_ms)
+        self.untold = None
+
+    def take_back(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
+        """Release in memory alone what is led here no more: nothing of it is written. Delivery counts stay."""
+        for first_offset, last_offset, delivery_count, _ in ranges:
+            release = AcknowledgementBatch(first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count)
+            with contextlib.suppress(ApiError):  # the lock ended meanwhile
+                for write in self.machine.acknowledge(member_id, [release], now_ms).writes:
+                    self.machine.complete_write(write, ok=True, now_ms=now_ms)
 
     # Locks in Redis
 
