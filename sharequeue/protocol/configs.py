@@ -185,6 +185,12 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
         Config("cleanup.policy", "choice", "delete", "How old records go.", choices=("delete", "compact")),
         Config("delete.retention.ms", "int", "86400000", "How long compaction keeps tombstones."),
         Config("min.compaction.lag.ms", "int", "0", "Records younger than this are not compacted."),
+        Config(
+            "message.timestamp.after.max.ms",
+            "int",
+            "3600000",
+            "How far in the future the timestamp of a produced record may lie.",
+        ),
         Config("max.message.bytes", "int", "1048588", "The largest record this topic takes, in bytes.", 1, 52_428_800),
         Config(
             "errors.deadletterqueue.group.enable",

@@ -237,6 +237,7 @@ def test_a_long_group_id_is_cut_and_hashed() -> None:
         ("retention.bytes", "-1", -1, 2**63 - 1),
         ("delete.retention.ms", "86400000", 0, 2**63 - 1),
         ("min.compaction.lag.ms", "0", 0, 2**63 - 1),
+        ("message.timestamp.after.max.ms", "3600000", 0, 2**63 - 1),
         ("max.message.bytes", "1048588", 1, 52_428_800),
     ],
 )

@@ -2,12 +2,13 @@
 
 import base64
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.http.calls import Gateway, good, problem
+from tests.http.calls import Gateway, good, problem, wait_until
 
 JSON = {"Content-Type": "application/json"}
 
@@ -128,6 +129,23 @@ def test_one_request_is_one_batch_of_each_partition(gateway: Gateway, name: str)
         name, topic_partitions=[{"topic": name, "partitions": [0]}], max_records=1, acquire_mode="batch_optimized"
     )
     assert acquired == ["0-4×1"]
+
+
+def test_a_timestamp_far_in_the_future_is_refused_as_the_topic_says(gateway: Gateway, name: str) -> None:
+    """Retention would keep all that is behind such a record until then."""
+    gateway.create_topic(name, partitions=2)
+    now_ms = int(time.time() * 1000)
+    path = f"/v1/topics/{name}/records"
+    hour = 3_600_000
+    far = [{"value": 1, "partition": 0}, {"value": 2, "partition": 1, "timestamp_ms": now_ms + hour + 60_000}]
+    told = problem(gateway.http.post(path, json={"records": far}), 422, "INVALID_REQUEST", 42)
+    assert told["errors"][0]["pointer"] == "/records/1/timestamp_ms"
+    assert "message.timestamp.after.max.ms" in told["errors"][0]["detail"]
+    assert gateway.log_ends(name) == [0, 0]
+    produce(gateway, name, {"value": 3, "timestamp_ms": now_ms + hour - 60_000}, {"value": 4, "timestamp_ms": 0})
+    config = {"config": {"message.timestamp.after.max.ms": 2 * hour}}
+    good(gateway.http.patch(f"/v1/topics/{name}", json=config))
+    wait_until(lambda: gateway.http.post(path, json={"records": far}).status_code == 200)
 
 
 # Idempotency keys

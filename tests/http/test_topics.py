@@ -13,6 +13,7 @@ DEFAULTS = {
     "cleanup.policy": "delete",
     "delete.retention.ms": "86400000",
     "min.compaction.lag.ms": "0",
+    "message.timestamp.after.max.ms": "3600000",
     "max.message.bytes": "1048588",
     "errors.deadletterqueue.group.enable": "false",
 }

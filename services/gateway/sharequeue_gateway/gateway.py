@@ -162,7 +162,7 @@ async def prepare(settings: Settings) -> Service:
             sessions=sessions,
             max_waiting_fetches=settings.max_waiting_fetches,
         ),
-        ProduceApi(Producer(metadata, record_log)),
+        ProduceApi(Producer(metadata, record_log, clock)),
         LeaderApi(
             clock=clock,
             metadata=metadata,

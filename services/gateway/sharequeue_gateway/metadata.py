@@ -28,7 +28,7 @@ from sharequeue.protocol.internal import (
     TopicIdPartitions,
 )
 from sharequeue.protocol.shards import CLUSTER
-from sharequeue.protocol.types import topic_name_fault
+from sharequeue.protocol.types import MAX_INT64, topic_name_fault
 from sharequeue_gateway import metrics
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _decode_topic: Final = msgspec.json.Decoder(messages.Topic).decode
 class Topic:
     """A topic as the gateway uses it."""
 
-    __slots__ = ("config", "max_message_bytes", "name", "partitions", "topic_id")
+    __slots__ = ("config", "max_ahead_ms", "max_message_bytes", "name", "partitions", "topic_id")
 
     def __init__(self, topic: messages.Topic) -> None:
         self.name = topic.name
@@ -51,6 +51,7 @@ class Topic:
         self.partitions = topic.partitions
         self.config: Mapping[str, str] = topic.config
         self.max_message_bytes = int(topic.config["max.message.bytes"])
+        self.max_ahead_ms = int(topic.config.get("message.timestamp.after.max.ms", MAX_INT64))
 
 
 class Changed:

@@ -13,6 +13,7 @@ import msgspec
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages import ProduceRecord
 from sharequeue.protocol.types import whole_number
+from sharequeue.service import Clock
 from sharequeue.serving import Answer
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.partitioner import key_hash
@@ -99,8 +100,9 @@ def raw_record(value: bytes, key: str | None, partition: int | None, headers: di
 class Producer:
     """Appends what produce requests hold."""
 
-    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
+    def __init__(self, metadata: Metadata, record_log: RecordLog, clock: Clock) -> None:
         self._metadata = metadata
+        self._clock = clock
         self._record_log = record_log
         self._turns = itertools.count()
 
@@ -127,6 +129,7 @@ class Producer:
         self._check_sizes(topic, tails)
         partitions = await self._partitions(topic, records)
         appends, places = _group(topic.topic_id, partitions, tails, records, timestamp_ms)
+        self._check_timestamps(topic, appends, records)
         key = None
         if idempotency_key is not None:
             if not 1 <= len(idempotency_key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
@@ -160,6 +163,18 @@ class Producer:
                 limit=limit,
                 pointers=[(f"/records/{index}", f"larger than {limit} bytes")],
             )
+
+    def _check_timestamps(
+        self, topic: Topic, appends: Sequence[PartitionAppend], records: Sequence[ProduceRecord]
+    ) -> None:
+        """One far ahead would keep retention from all that is behind it, until its time has come."""
+        latest_ms = self._clock.now_ms() + topic.max_ahead_ms
+        if max([append.max_timestamp_ms for append in appends]) <= latest_ms:
+            return
+        for index, record in enumerate(records):
+            if record.timestamp_ms is not None and record.timestamp_ms > latest_ms:
+                limit = f"{topic.max_ahead_ms} ms ahead of now (message.timestamp.after.max.ms of topic {topic.name!r})"
+                raise _unfit(f"/records/{index}/timestamp_ms", f"{record.timestamp_ms} is more than {limit}")
 
     async def _partitions(self, topic: Topic, records: Sequence[ProduceRecord]) -> list[int] | int:
         """The partition of each record, or the one of all: as given, else by the key, else the next in turn."""
