@@ -204,7 +204,7 @@ def test_the_clock_of_a_body_begins_when_it_is_asked_for(strict: EdgeServer) -> 
         assert raw.answer().body == b"abcde"
 
 
-@pytest.mark.parametrize("header", ["Transfer-Encoding: chunked ", "Transfer-Encoding:   chunked \t"])
+@pytest.mark.parametrize("header", ["Transfer-Encoding: chunked ", "Transfer-Encoding:   chunked  "])
 def test_blanks_around_a_header_value_are_not_part_of_it(server: EdgeServer, header: str) -> None:
     with Raw(server.port) as raw:
         raw.send(head("POST /echo", header), b"1\r\nx\r\n0\r\n\r\n")
