@@ -5,7 +5,7 @@ import contextlib
 import functools
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -91,6 +91,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
         retry: bool = True,
+        in_doubt: Callable[[], None] | None = None,
     ) -> Any:
         """Make one call.
 
@@ -98,10 +99,13 @@ class Client:
             request: the body (the query for GET), of type `api.request`; bytes are sent as they are.
             path: values of the path's parameters.
             deadline_s: seconds for all attempts together.
+            in_doubt: called before the call is made again although an earlier attempt may have happened.
         Returns: the answer as `api.response`, or None if it has no body.
         Raises: ApiError: the other side's problem; RequestTimedOut (not definite): no answer before the deadline.
         """
-        body, _ = await self.relay(api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry)
+        body, _ = await self.relay(
+            api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry, in_doubt=in_doubt
+        )
         return None if api.response is None else decoder_of(api.response).decode(body)
 
     async def exchange(
@@ -127,8 +131,13 @@ class Client:
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
         retry: bool = True,
+        in_doubt: Callable[[], None] | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
-        """As `exchange`, but with the answer's headers, for who passes it on."""
+        """As `exchange`, but with the answer's headers, for who passes it on.
+
+        Args:
+            in_doubt: called before the call is made again although an earlier attempt may have happened.
+        """
         target = path_of(api, **path) if path else api.path
         if api.query_parameters and request is not None:
             query = {name: str(value) for name, value in msgspec.to_builtins(request).items() if value is not None}
@@ -155,6 +164,8 @@ class Client:
                 repeats = Repeats(api, deadline, 1.0)
             if not (repeats.after(error) and retry):
                 raise error
+            if in_doubt is not None and not error.definite:
+                in_doubt()
             await asyncio.sleep(repeats.pause_s)
 
     def _unanswered(self, api: Api, fault: Exception) -> ApiError:

@@ -4,8 +4,9 @@ Every acknowledgement names its delivery count, so sending one again whose answe
 """
 
 import asyncio
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +14,7 @@ import msgspec
 
 from sharequeue.client.deliveries import AcknowledgementError, AcknowledgementFailure, Delivery, Pending, Record
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import ApiError, InvalidRecordState
 from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue.wire import Client
 
@@ -22,6 +23,13 @@ APPLIED: Final = ("applied", "already_applied", "ignored")
 MAX_ACKNOWLEDGEMENTS: Final = 5000
 """In one call."""
 REPEAT_PAUSE_S: Final = 0.1
+INVALID_RECORD_STATE: Final = InvalidRecordState.error.code
+
+
+def doubt(acknowledgements: Iterable[Pending]) -> None:
+    """Nobody knows whether these were applied: their answer was lost."""
+    for pending in acknowledgements:
+        pending.in_doubt = True
 
 
 class Settled:
@@ -54,9 +62,10 @@ class Settled:
         now = time.monotonic()
         for pending, result in zip(acknowledgements, results, strict=True):
             delivery = pending.delivery
-            if result.status in APPLIED:
+            if result.status in APPLIED or (result.code == INVALID_RECORD_STATE and pending.released_before):
                 self._applied(pending)
             else:
+                pending.in_doubt = pending.in_doubt or result.status == "unknown"
                 if pending.give_up_at is None:
                     pending.give_up_at = now + patience_s
                 retriable = result.status == "unknown" or bool(result.retriable)
@@ -107,6 +116,8 @@ class Acknowledging:
             try:
                 results = await self._call(sent, self._patience_s if deadline_s is None else deadline_s)
             except ApiError as error:
+                if not error.definite:
+                    doubt(sent)
                 if error.error.retriable or not error.definite:
                     raise
                 settled.refuse(sent, error)
@@ -124,7 +135,11 @@ class Acknowledging:
         )
         try:
             response: AcknowledgeResponse = await self._client.call(
-                ACKNOWLEDGE, request, path=self._path, deadline_s=deadline_s
+                ACKNOWLEDGE,
+                request,
+                path=self._path,
+                deadline_s=deadline_s,
+                in_doubt=functools.partial(doubt, acknowledgements),
             )
         except ApiError as error:
             if "results" not in error.extra:

@@ -216,6 +216,11 @@ class Delivery:
         self.chosen.update(dict.fromkeys(self.unsaid, outcome))
         self.unsaid.clear()
 
+    def release_range(self) -> None:
+        """Give back the whole range, which was acquired and never handed out."""
+        self.chosen = dict.fromkeys(range(self.first_offset, self.last_offset + 1), RELEASE)
+        self.unsaid.clear()
+
     def take_chosen(self) -> list["Pending"]:
         """What was said, as acknowledgements to send: one per run of offsets with the same outcome."""
         chosen, self.chosen = self.chosen, {}
@@ -246,7 +251,7 @@ def releases(held: Iterable[Delivery]) -> list["Pending"]:
 class Pending:
     """One acknowledgement on its way to the service. `last_offset` inclusive."""
 
-    __slots__ = ("delivery", "first_offset", "give_up_at", "last_offset", "outcome")
+    __slots__ = ("delivery", "first_offset", "give_up_at", "in_doubt", "last_offset", "outcome")
 
     def __init__(self, delivery: Delivery, first_offset: int, last_offset: int, outcome: Outcome) -> None:
         self.delivery = delivery
@@ -255,6 +260,8 @@ class Pending:
         self.outcome = outcome
         self.give_up_at: float | None = None
         """When an outcome that stays unknown counts as failed."""
+        self.in_doubt = False
+        """Whether it was sent before, and may have been applied then."""
 
     def message(self) -> Acknowledgement:
         return Acknowledgement(
@@ -267,6 +274,12 @@ class Pending:
             reason=self.outcome.reason,
             delay_ms=self.outcome.delay_ms,
         )
+
+    @property
+    def released_before(self) -> bool:
+        """Whether INVALID_RECORD_STATE is no failure: it releases, was sent before, and its lock is over by now. Either it
+        was applied then, or its lock had ended: in both cases others get the records, and may have settled them since."""
+        return self.in_doubt and self.outcome.type == RELEASE.type and not self.outcome.delay_ms
 
     def failure(self, code: str, detail: str, retriable: bool) -> AcknowledgementFailure:
         return AcknowledgementFailure(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from sharequeue.client.acknowledging import doubt
 from sharequeue.client.deliveries import Pending
 from sharequeue.client.following import FollowingClient
 from sharequeue.protocol import apis
@@ -31,6 +32,7 @@ ANSWER_SLACK_S: Final = 5.0
 
 SESSION_LOST: Final = (ShareSessionNotFound.error, InvalidShareSessionEpoch.error)
 CLOSE_SESSION: Final = replace(apis.FETCH_RECORDS, idempotent=True)
+REPEAT: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 
 
 class FetchLimits(NamedTuple):
@@ -145,11 +147,7 @@ class Fetching:
         limits = self._limits
         request = FetchRequest(
             topics=self._topics if named and self._partitions is None else None,
-            topic_partitions=(
-                [TopicPartitions(topic=topic, partitions=some) for topic, some in self._partitions.items()]
-                if named and self._partitions is not None
-                else None
-            ),
+            topic_partitions=self._named_partitions() if named else None,
             member_id=self._member_id,
             max_records=limits.max_records,
             max_bytes=limits.max_bytes,
@@ -163,6 +161,7 @@ class Fetching:
         )
         epoch = self._epoch
         opened, self.opened = self.opened, True
+        lost = True
         try:
             response: FetchResponse = await self._client.call(
                 apis.FETCH_RECORDS,
@@ -171,10 +170,15 @@ class Fetching:
                 deadline_s=max_wait_ms / 1000 + ANSWER_SLACK_S,
                 retry=False,
             )
+            lost = False
         except ApiError as error:
-            if error.definite:
+            lost = not error.definite
+            if not lost:
                 self.opened = opened
             raise
+        finally:
+            if lost:
+                doubt(unanswered.acknowledgements)
         self._unanswered = None
         if epoch == self._epoch:  # else subscribe was called meanwhile
             self._epoch = 1 if epoch in (OPEN, MAX_INT32) else epoch + 1
@@ -183,6 +187,35 @@ class Fetching:
         if self._following is not None:
             await self._following.learn(response)
         return Fetched(response, unanswered.acknowledgements, unanswered.attempts > 1)
+
+    async def lost(self, deadline_s: float) -> FetchResponse | None:
+        """What an unanswered fetch acquired, without its records; nothing more is acquired.
+
+        The service answers when that fetch is over there, so that it holds nothing behind this call. It goes without
+        the session, whose epoch may be lost too.
+
+        Raises: ApiError: the service cannot be reached, or refused.
+        """
+        unanswered = self._unanswered
+        if unanswered is None or not unanswered.attempts:
+            return None
+        request = FetchRequest(
+            topics=self._topics if self._partitions is None else None,
+            topic_partitions=self._named_partitions(),
+            member_id=self._member_id,
+            max_records=0,
+            max_wait_ms=0,
+            with_records=False,
+            fetch_id=unanswered.fetch_id,
+        )
+        response: FetchResponse = await self._client.call(REPEAT, request, path=self._path, deadline_s=deadline_s)
+        self._unanswered = None
+        return response
+
+    def _named_partitions(self) -> list[TopicPartitions] | None:
+        if self._partitions is None:
+            return None
+        return [TopicPartitions(topic=topic, partitions=some) for topic, some in self._partitions.items()]
 
     def faults(self, response: FetchResponse) -> list[ApiError]:
         """Why partitions failed, if any did; each is logged once. Their topics are named again soon."""

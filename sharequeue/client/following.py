@@ -5,7 +5,7 @@ Any gateway serves any call; the leader serves it without a hop. While it is out
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sharequeue.protocol.apis import Api
@@ -67,6 +67,7 @@ class FollowingClient(Client):
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
         retry: bool = True,
+        in_doubt: Callable[[], None] | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
         followed = self._followed
         if followed is not None:
@@ -85,5 +86,9 @@ class FollowingClient(Client):
                     await self._follow(self.base_url)
                 if not retry or not (error.definite or api.idempotent):
                     raise
+                if in_doubt is not None and not error.definite:
+                    in_doubt()
             deadline_s = max(deadline_s - (time.monotonic() - asked_at), 0.0)
-        return await super().relay(api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry)
+        return await super().relay(
+            api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry, in_doubt=in_doubt
+        )

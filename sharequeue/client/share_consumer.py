@@ -60,9 +60,8 @@ class ShareConsumer:
         max_records, max_bytes, min_bytes, batch_size, acquire_mode: as fetchRecords has them, for each poll.
         renew: keep the locks of held records alive in the background, where the group allows it, for as long as the
             consumer is used at least every `max_poll_interval_ms`.
-        follow_leaders: ask the gateway that leads most of what is fetched, once it is told: a hop less. For consumers
-            that can reach every gateway by its own URL. Without a session then: what an answer that was lost acquired
-            is released by the end of its lock, or with the repeat of its fetch, not by `close`.
+        follow_leaders: ask the gateway that leads most of what is fetched, once it is told: a hop less, and no session.
+            For consumers that can reach every gateway by its own URL.
         request_timeout_ms: how long the service may be out of reach, or an outcome unknown, before that is an error.
 
     Example:
@@ -415,6 +414,8 @@ class ShareConsumer:
     async def close(self) -> None:
         """Settle what has a word, release everything else, close the session and the connections.
 
+        What a poll acquired that was cancelled, or whose answer was lost, is released too before this returns.
+
         Raises: AcknowledgementError, ApiError: as `commit`; the consumer is closed all the same.
         """
         if self._closed:
@@ -442,10 +443,25 @@ class ShareConsumer:
             return
         deadline_s = self._closing_deadline_s()
         try:
+            await self._hold_what_was_lost(deadline_s)
             await self._acknowledging.send(releases(self._held), Settled(), deadline_s)
             await self._fetching.close(deadline_s)
         except ApiError as error:
             log.warning("what %s holds is released when its locks end: %s", self.member_id, error.detail)
+
+    async def _hold_what_was_lost(self, deadline_s: float) -> None:
+        """Take in what a poll that was cancelled, or whose answer was lost, acquired. Ending the session does not wait
+        for that fetch: it may acquire later. Raises: ApiError."""
+        try:
+            answer = await self._fetching.lost(deadline_s)
+        except ApiError as error:
+            if error.error in MISSING_TOPIC:
+                return
+            raise
+        for batch in () if answer is None else answer.batches:
+            delivery = Delivery(batch)
+            delivery.release_range()
+            self._held[delivery] = None
 
     def _closing_deadline_s(self) -> float:
         return CLOSE_DEADLINE_S if self._failing_since is None else FAILING_CLOSE_DEADLINE_S

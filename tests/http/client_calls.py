@@ -27,6 +27,9 @@ class Network:
         self._upstream_port = port
         self._losing: list[bytes] = []
         self.lost = asyncio.Event()
+        self.open = asyncio.Event()
+        """Cleared: new connections are held up."""
+        self.open.set()
         self.requests: list[bytes] = []
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
@@ -52,6 +55,7 @@ class Network:
         return sum(f"{path_end} HTTP/1.1".encode() in request for request in self.requests)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.open.wait()
         try:
             upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._upstream_port)
         except OSError:

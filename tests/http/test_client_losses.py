@@ -72,6 +72,47 @@ async def test_a_lost_answer_of_a_commit_is_asked_for_again(stack: Stack, name: 
 
 
 @in_event_loop
+async def test_a_lost_answer_of_a_release_is_no_failure_though_others_settled_the_record_since(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
+    await produce(stack, name, 0, 1)
+    path = f"/v1/share-groups/{name}"
+    async with (
+        Network(port_of(stack)) as network,
+        ShareConsumer(network.url, name, [name], acknowledgement="deferred") as consumer,
+    ):
+        first, second = await consumer.poll()
+        consumer.acknowledge(second, "release")
+        network.lose_answer_of(f"{path}/acknowledge")
+        network.open.clear()  # the repeat waits
+        committing = asyncio.create_task(consumer.commit())
+        await network.lost.wait()
+        (batch,) = ask(client, "POST", f"{path}/fetch", {"member_id": "other", "topics": [name]})["batches"]
+        assert batch["delivery_count"] == 2
+        accept = {"topic": name, "partition": 0, "first_offset": 1, "last_offset": 1, "type": "accept"}
+        ask(client, "POST", f"{path}/acknowledge", {"member_id": "other", "acknowledgements": [accept]})
+        network.open.set()
+        assert await committing == {(name, 0): 1}
+        assert network.count("/acknowledge") == 2
+        consumer.acknowledge(first)
+
+
+@in_event_loop
+async def test_a_release_that_a_lost_fetch_carried_is_no_failure(stack: Stack, name: str) -> None:
+    await produce(stack, name, 0)
+    async with (
+        Network(port_of(stack)) as network,
+        ShareConsumer(network.url, name, [name], acknowledgement="deferred") as consumer,
+    ):
+        (record,) = await consumer.poll()
+        consumer.acknowledge(record, "release")
+        network.lose_answer_of(f"/v1/share-groups/{name}/fetch")
+        (again,) = await consumer.poll()  # the fetch had released the record and acquired it again
+        assert network.lost.is_set()
+        assert (again.offset, again.delivery_count) == (0, 2)
+
+
+@in_event_loop
 async def test_a_poll_that_is_cancelled_loses_nothing(stack: Stack, name: str) -> None:
     await produce(stack, name, 0)
     async with Network(port_of(stack)) as network, ShareConsumer(network.url, name, [name]) as consumer:
@@ -85,6 +126,25 @@ async def test_a_poll_that_is_cancelled_loses_nothing(stack: Stack, name: str) -
         assert [(record.value, record.delivery_count) for record in records] == [(1, 1)]
         await consumer.commit()
     assert await seen_by_another(stack, name, name) == []
+
+
+@pytest.mark.parametrize("follow_leaders", [False, True], ids=["session", "leaders"])
+@in_event_loop
+async def test_close_releases_what_a_cancelled_poll_acquired(
+    stack: Stack, client: httpx.Client, name: str, follow_leaders: bool
+) -> None:
+    await produce(stack, name, *range(5))
+    async with Network(port_of(stack)) as network:
+        consumer = ShareConsumer(network.url, name, [name], max_records=3, follow_leaders=follow_leaders)
+        network.lose_answer_of(f"/v1/share-groups/{name}/fetch")
+        polling = asyncio.create_task(consumer.poll(20_000))
+        await network.lost.wait()
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+        await consumer.close()
+        (partition,) = ask(client, "GET", f"/v1/share-groups/{name}/in-flight")["partitions"]
+        assert {batch["delivery_state"] for batch in partition["batches"]} == {"AVAILABLE"}
+    assert await seen_by_another(stack, name, name) == [(0, 2), (1, 2), (2, 2), (3, 1), (4, 1)]
 
 
 @pytest.mark.parametrize("epochs", [(0,), (0, 1), (0, -1)], ids=["another", "123", "122"])
