@@ -1,11 +1,14 @@
-"""The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `pipeline`, `migrate`, `healthcheck`, `completion`."""
+"""The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `activity`, `pipeline`, `migrate`, `healthcheck`, `completion`."""
 
 import importlib
-from typing import Final
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
 from sharequeue import __version__
+from sharequeue.cli.commands import INTERRUPTED, Commands, complain
 
 MODULES: Final = {
     "up": "operate",
@@ -13,6 +16,7 @@ MODULES: Final = {
     "consume": "consuming",
     "topics": "topics",
     "groups": "groups",
+    "activity": "activity",
     "pipeline": "pipeline",
     "migrate": "migrating",
     "healthcheck": "operate",
@@ -20,7 +24,7 @@ MODULES: Final = {
 }
 
 
-class Commands(click.Group):
+class Main(Commands):
     """Imports a command's module when the command is asked for: `produce` need not wait for what `migrate` imports."""
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -32,8 +36,37 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"sharequeue.cli.{MODULES[name]}"), name)
         return command
 
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As click has it; but wrong usage is JSON where --json is given, and Ctrl-C leaves the code that shells know."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, **extra)
+        arguments = list(sys.argv[1:] if args is None else args)
+        try:
+            sys.exit(super().main(arguments, prog_name, complete_var, False, **extra))
+        except click.UsageError as fault:
+            if "--json" in arguments:
+                complain(fault.format_message(), as_json=True, code="WRONG_USAGE")
+            else:
+                fault.show()
+            sys.exit(fault.exit_code)
+        except click.ClickException as fault:
+            fault.show()
+            sys.exit(fault.exit_code)
+        except click.Abort as abort:
+            if isinstance(abort.__cause__, KeyboardInterrupt):
+                sys.exit(INTERRUPTED)
+            click.echo("Aborted!", err=True)
+            sys.exit(1)
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sharequeue")
 def main() -> None:
     """Kafka share groups over plain HTTP."""

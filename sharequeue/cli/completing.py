@@ -7,6 +7,7 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
+from sharequeue.cli.output import GATEWAY
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.group_messages import ListShareGroupsQuery
@@ -30,7 +31,7 @@ def complete_topic(context: click.Context, parameter: click.Parameter, incomplet
 
 
 def _ask(context: click.Context, api: apis.Api, query: object) -> object:
-    url = context.params.get("url") or os.environ.get("SHAREQUEUE_URL") or "http://127.0.0.1:8080"
+    url = context.params.get("url") or os.environ.get("SHAREQUEUE_URL") or GATEWAY
 
     async def ask() -> object:
         client = Client(url)

@@ -25,6 +25,7 @@ from sharequeue.cli.output import (
     say,
     show_table,
     url_option,
+    without_http,
 )
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
@@ -81,9 +82,14 @@ async def _named(url: str, named: Sequence[str], all_groups: bool) -> list[str]:
 )
 @json_option
 @url_option
-@run
-async def list_groups(state: str | None, as_json: bool, url: str) -> None:
+def list_groups(state: str | None, as_json: bool, url: str) -> None:
     """List groups, with --state as a table."""
+    list_all(state=state, as_json=as_json, url=url)
+
+
+@run
+async def list_all(*, state: str | None, as_json: bool, url: str) -> None:
+    """As `list_groups`."""
     wanted = None if state in (None, ALL_STATES) else state
     unknown = [name for name in (wanted or "").split(",") if wanted and name.strip().title() not in STATES]
     if unknown:
@@ -129,7 +135,7 @@ async def describe(
             else:
                 await _describe_offsets(url, group_id, verbose, as_json)
         except ApiError as error:
-            failed = max(failed, explain(error))
+            failed = max(failed, explain(error, as_json=as_json))
     if failed:
         sys.exit(failed)
 
@@ -202,18 +208,24 @@ def _assigned(assignment: MemberAssignment) -> str:
 @groups_argument
 @all_groups_option
 @force_option
+@json_option
 @url_option
 @run
-async def delete(group: tuple[str, ...], all_groups: bool, force: bool, url: str) -> None:
+async def delete(group: tuple[str, ...], all_groups: bool, force: bool, as_json: bool, url: str) -> None:
     """Delete GROUPs that are not in use."""
     failed = 0
+    deleted = []
     for group_id in await _named(url, group, all_groups):
         try:
             await ask(url, apis.DELETE_SHARE_GROUP, InUseQuery(force=force), group=group_id)
         except ApiError as error:
-            failed = max(failed, explain(error))
+            failed = max(failed, explain(error, as_json=as_json))
         else:
-            say(f"Deletion of share group '{group_id}' was successful.")
+            deleted.append(group_id)
+            if not as_json:
+                say(f"Deletion of share group '{group_id}' was successful.")
+    if as_json:
+        echo_json(msgspec.json.encode({"deleted": deleted}))
     if failed:
         sys.exit(failed)
 
@@ -224,9 +236,10 @@ async def delete(group: tuple[str, ...], all_groups: bool, force: bool, url: str
     "--topic", "topics", multiple=True, required=True, shell_complete=complete_topic, help="a topic; repeatable"
 )
 @force_option
+@json_option
 @url_option
 @run
-async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, url: str) -> None:
+async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_json: bool, url: str) -> None:
     """Forget where GROUP, which is not in use, stands in topics."""
     rows = []
     failed = 0
@@ -235,9 +248,14 @@ async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, url: 
             await ask(url, apis.DELETE_SHARE_GROUP_OFFSETS, InUseQuery(force=force), group=group, topic=topic)
             rows.append((topic, "Successful"))
         except ApiError as error:
-            rows.append((topic, f"Error: {error.detail}"))
+            if as_json:
+                explain(error, as_json=True)
+            rows.append((topic, f"Error: {without_http(error.detail)}"))
             failed = max(failed, exit_code(error))
-    show_table(("TOPIC", "STATUS"), rows)
+    if as_json:
+        echo_json(msgspec.json.encode({"deleted": [topic for topic, status in rows if status == "Successful"]}))
+    else:
+        show_table(("TOPIC", "STATUS"), rows)
     if failed:
         sys.exit(failed)
 
@@ -324,7 +342,7 @@ async def reset_offsets(
         say(f"Share group '{group}' has no offset information.")
     else:
         show_table(("GROUP", "TOPIC", "#PARTITION", "#NEW-OFFSET"), [(group, *row) for row in rows])
-    for error in done.errors:
+    for error in () if as_json else done.errors:  # the answer has them
         say(f"sharequeue: {error.topic}-{error.partition}: {error.code}: {error.detail}")
     if done.errors:
         sys.exit(1)

@@ -5,15 +5,35 @@ from datetime import datetime
 import click
 
 from sharequeue.cli import group_admin
+from sharequeue.cli.commands import Commands
 from sharequeue.cli.completing import complete_topic
-from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
+from sharequeue.cli.output import (
+    ask,
+    check_options_behind,
+    decode,
+    echo_json,
+    json_option,
+    key_values,
+    run,
+    say,
+    show_table,
+    url_option,
+)
+from sharequeue.cli.redriving import redrive
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import InFlightQuery, ListInFlightResponse, ListShareGroupOffsetsResponse
 
 
-@click.group()
-def groups() -> None:
-    """Look at share groups and set them up."""
+@click.group(cls=Commands, invoke_without_command=True)
+@json_option
+@url_option
+@click.pass_context
+def groups(context: click.Context, as_json: bool, url: str) -> None:
+    """List share groups, or look at one and set it up."""
+    if context.invoked_subcommand is None:
+        group_admin.list_all(state=None, as_json=as_json, url=url)
+    else:
+        check_options_behind(context)
 
 
 for command in (
@@ -22,6 +42,7 @@ for command in (
     group_admin.delete,
     group_admin.reset_offsets,
     group_admin.delete_offsets,
+    redrive,
 ):
     groups.add_command(command)
 
@@ -76,7 +97,7 @@ def _time(epoch_ms: int | None) -> str | None:
         return None
     moment = datetime.fromtimestamp(epoch_ms / 1000).astimezone()
     today = datetime.now().astimezone().date()
-    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%dT%H:%M:%S")
 
 
 @groups.command()
@@ -109,7 +130,12 @@ async def offsets(group: str, as_json: bool, url: str) -> None:
 @groups.command()
 @group_admin.group_argument
 @click.option(
-    "--set", "changes", multiple=True, metavar="NAME=VALUE", help="e.g. share.record.lock.duration.ms=60000; repeatable"
+    "--set",
+    "--config",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="e.g. share.record.lock.duration.ms=60000; repeatable",
 )
 @click.option("--reset", multiple=True, metavar="NAME", help="back to the default; repeatable")
 @json_option

@@ -1,23 +1,27 @@
 """What the commands share: the service's address, tables for people, JSON lines for machines, exit codes.
 
-Data goes to stdout, messages to stderr. Exit codes: 0 done, 1 the service refused or failed, 2 wrong usage, 3 the
-service cannot be reached.
+Data goes to stdout, messages to stderr. With --json both are JSON. Exit codes: 0 done, 1 the service refused or failed,
+2 wrong usage, 3 the service cannot be reached, 130 interrupted before the work was done.
 """
 
 import asyncio
 import contextlib
 import functools
+import re
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sharequeue.cli.commands import complain
 from sharequeue.client import AcknowledgementError, ApiError
 from sharequeue.http_client import CannotConnect, ConnectionLost
 from sharequeue.protocol import apis
@@ -28,8 +32,11 @@ REFUSED: Final = 1
 WRONG_USAGE: Final = 2
 UNREACHABLE: Final = 3
 
-WIDE: Final = 240
-"""Columns of a table that no terminal shows."""
+GATEWAY: Final = "http://127.0.0.1:8080"
+"""Where `sharequeue up` has it."""
+NOTHING: Final = "-"
+"""An empty cell of a table that no terminal shows."""
+HTTP_HINT: Final = re.compile(r"; [^;]*\b(?:GET|POST|PATCH|PUT|DELETE) /v1/[^;]*")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +56,7 @@ def url_option(command: Command) -> Command:
         "--url",
         envvar="SHAREQUEUE_URL",
         callback=_checked_url,
-        default="http://127.0.0.1:8080",
+        default=GATEWAY,
         show_default=True,
         show_envvar=True,
         help="the gateway",
@@ -57,7 +64,18 @@ def url_option(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines")(command)
+    return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines; errors too, on stderr")(
+        command
+    )
+
+
+def check_options_behind(context: click.Context) -> None:
+    """Of a group that lists when it has no command: options that stand before a command mean nothing.
+
+    Raises: click.UsageError.
+    """
+    if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in context.params):
+        raise click.UsageError(f"options go behind {context.invoked_subcommand!r}")
 
 
 def say(text: str) -> None:
@@ -71,16 +89,17 @@ def unreachable(error: ApiError) -> bool:
 
 
 def run(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Run a command's coroutine; a failure becomes one line on stderr and an exit code."""
+    """Run a command's coroutine; a failure becomes one line on stderr, JSON if `as_json` is among its keywords, and an
+    exit code."""
 
     @functools.wraps(work)
     def command(*arguments: P.args, **options: P.kwargs) -> T:
         try:
             return asyncio.run(work(*arguments, **options))
         except ApiError as error:
-            sys.exit(explain(error))
+            sys.exit(explain(error, as_json=bool(options.get("as_json"))))
         except AcknowledgementError as error:
-            say(f"sharequeue: {error}")
+            complain(str(error), as_json=bool(options.get("as_json")))
             sys.exit(REFUSED)
 
     return command
@@ -90,15 +109,30 @@ def exit_code(error: ApiError) -> int:
     return UNREACHABLE if unreachable(error) else REFUSED
 
 
-def explain(error: ApiError) -> int:
+def explain(error: ApiError, *, as_json: bool = False) -> int:
     """Say what went wrong. Returns: the exit code."""
-    if unreachable(error):
+    if as_json:
+        click.echo(msgspec.json.encode(problem_of(error)), err=True)
+    elif unreachable(error):
         hint = isinstance(error.__cause__, CannotConnect)
         say(f"sharequeue: {error.detail}" + ("; `sharequeue up` runs a stack, --url names another" if hint else ""))
     else:
         request_id = f" (request {error.problem.request_id})" if error.problem is not None else ""
-        say(f"sharequeue: {error.error.code}: {error.detail}{request_id}")
+        say(f"sharequeue: {error.error.code}: {without_http(error.detail)}{request_id}")
     return exit_code(error)
+
+
+def without_http(detail: str) -> str:
+    """What was wrong, without a hint at an HTTP call: the command line has commands."""
+    return HTTP_HINT.sub("", detail)
+
+
+def problem_of(error: ApiError) -> dict[str, Any]:
+    """An error as JSON: the service's problem document, or what is known where there is none."""
+    if error.problem is not None:
+        return {**msgspec.to_builtins(error.problem), "detail": without_http(error.detail)}
+    code = "UNREACHABLE" if unreachable(error) else error.error.code
+    return {"code": code, "detail": error.detail, "retriable": error.error.retriable, "definite": error.definite}
 
 
 async def outside(call: Callable[..., T], *arguments: Any) -> T:
@@ -152,16 +186,32 @@ def decode(answer: bytes, api: Api) -> Any:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A table on stdout; columns whose name begins with `#` hold numbers."""
+    """A table on stdout; columns whose name begins with `#` hold numbers.
+
+    A terminal gets a drawn table. Anything else gets columns with spaces between, as kafka-share-groups.sh prints them.
+    """
     console = Console()
     if not console.is_terminal:
-        console = Console(width=WIDE)
+        for line in _plain(columns, rows, title):
+            click.echo(line)
+        return
     table = Table(title=None if title is None else Text(title), title_justify="left")
     for column in columns:
         table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
     for row in rows:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     console.print(table)
+
+
+def _plain(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None) -> Iterator[str]:
+    """The lines of a table for programs. An empty cell is a dash and a head has no spaces, so that columns can be counted."""
+    if title is not None:
+        yield title
+    head = [column.removeprefix("#").replace(" ", "-") for column in columns]
+    lines = [head, *([NOTHING if cell is None or cell == "" else str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def key_values(given: Sequence[str], option: str) -> dict[str, str]:
@@ -173,3 +223,12 @@ def key_values(given: Sequence[str], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} takes NAME=VALUE, not {text!r}")
         values[key] = value
     return values
+
+
+def moment_ms(text: str, option: str) -> int:
+    """A moment that an option names, in epoch milliseconds; UTC without a zone. Raises: click.BadParameter."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"must be as 2026-11-21T08:00, not {text!r}", param_hint=option) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

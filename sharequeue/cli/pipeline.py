@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import say
 
 JOBS: Final[dict[str, str]] = {
@@ -18,7 +19,7 @@ JOBS: Final[dict[str, str]] = {
 """Names and what they do. Each is a module of `sharequeue_pipeline.jobs` with a click command named `command`."""
 
 
-class Jobs(click.Group):
+class Jobs(Commands):
     """Imports a job when it is asked for: Spark takes a second to import, and need not be installed."""
 
     def list_commands(self, context: click.Context) -> list[str]:

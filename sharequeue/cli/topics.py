@@ -1,16 +1,25 @@
-"""`sharequeue topics`: list, create, describe, alter, delete, delete-records, read."""
+"""`sharequeue topics`: list, create, describe, alter, delete, delete-records; `read` is in `reading`."""
 
 import sys
 from typing import Final
 
 import click
 import msgspec
-from click.core import ParameterSource
 
-from sharequeue.cli.completing import complete_topic
-from sharequeue.cli.consuming import Printer
-from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
-from sharequeue.client.deliveries import Delivery
+from sharequeue.cli.commands import Commands
+from sharequeue.cli.output import (
+    ask,
+    check_options_behind,
+    decode,
+    echo_json,
+    json_option,
+    key_values,
+    run,
+    say,
+    show_table,
+    url_option,
+)
+from sharequeue.cli.reading import name_argument, read
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import (
     ConfigValue,
@@ -18,10 +27,7 @@ from sharequeue.protocol.messages import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DescribeTopicResponse,
-    FetchedBatch,
     ListTopicsResponse,
-    ReadRecordsQuery,
-    ReadRecordsResponse,
     Topic,
     TopicListing,
     UpdateTopicRequest,
@@ -29,26 +35,25 @@ from sharequeue.protocol.messages import (
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, whole_number
 
 LOG_END: Final = -1
-READ_AT_ONCE: Final = 1000
-
-name_argument: Final = click.argument("name", shell_complete=complete_topic)
-"""Of a topic that is there."""
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Commands, invoke_without_command=True)
 @json_option
 @url_option
 @click.pass_context
 def topics(context: click.Context, as_json: bool, url: str) -> None:
     """List topics, or do something with one."""
     if context.invoked_subcommand is None:
-        _list(url, as_json)
-    elif any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in context.params):
-        raise click.UsageError(f"options go behind {context.invoked_subcommand!r}")
+        _list(as_json=as_json, url=url)
+    else:
+        check_options_behind(context)
+
+
+topics.add_command(read)
 
 
 @run
-async def _list(url: str, as_json: bool) -> None:
+async def _list(*, as_json: bool, url: str) -> None:
     listed: list[TopicListing] = []
     page_token = None
     while True:
@@ -71,13 +76,15 @@ async def _list(url: str, as_json: bool) -> None:
 @url_option
 def list_topics(as_json: bool, url: str) -> None:
     """List topics."""
-    _list(url, as_json)
+    _list(as_json=as_json, url=url)
 
 
 @topics.command()
 @click.argument("name")
 @click.option("--partitions", type=int, default=1, show_default=True)
-@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="e.g. retention.ms=86400000; repeatable")
+@click.option(
+    "--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="e.g. retention.ms=86400000; repeatable"
+)
 @json_option
 @url_option
 @run
@@ -91,7 +98,7 @@ async def create(name: str, partitions: int, configs: tuple[str, ...], as_json: 
 @topics.command()
 @name_argument
 @click.option("--partitions", type=int, help="how many there are to be; only more than there are")
-@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="repeatable")
+@click.option("--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="repeatable")
 @click.option("--reset", multiple=True, metavar="NAME", help="back to the default; repeatable")
 @json_option
 @url_option
@@ -148,13 +155,17 @@ async def describe(name: str, as_json: bool, url: str) -> None:
 @topics.command()
 @name_argument
 @click.option("--yes", is_flag=True, help="do not ask")
+@json_option
 @url_option
 @run
-async def delete(name: str, yes: bool, url: str) -> None:
+async def delete(name: str, yes: bool, as_json: bool, url: str) -> None:
     """Delete the topic NAME, its records, and what every group knows of it."""
     _confirm(f"delete {name} and all of its records?", yes)
     await ask(url, apis.DELETE_TOPIC, topic=name)
-    say(f"deleted {name}")
+    if as_json:
+        echo_json(msgspec.json.encode({"deleted": [name]}))
+    else:
+        say(f"deleted {name}")
 
 
 @topics.command("delete-records")
@@ -193,43 +204,3 @@ def _confirm(question: str, yes: bool) -> None:
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("give --yes: nobody can be asked here")
     click.confirm(question, abort=True, err=True)
-
-
-@topics.command()
-@name_argument
-@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--offset", type=click.IntRange(min=0), help="where to begin; else at the log start")
-@click.option("--max-records", type=click.IntRange(min=1), help="else up to the log end")
-@json_option
-@url_option
-@run
-async def read(name: str, partition: int, offset: int | None, max_records: int | None, as_json: bool, url: str) -> None:
-    """Print records of the topic NAME by offset, without a group: nothing is locked, nothing is settled."""
-    printer = Printer(as_json=as_json)
-    count = 0
-    try:
-        if offset is None:
-            described: DescribeTopicResponse = decode(
-                await ask(url, apis.DESCRIBE_TOPIC, topic=name), apis.DESCRIBE_TOPIC
-            )
-            offset = next((entry.log_start_offset for entry in described.partitions if entry.partition == partition), 0)
-        while (max_records is None or count < max_records) and not printer.broken:
-            left = READ_AT_ONCE if max_records is None else min(READ_AT_ONCE, max_records - count)
-            query = ReadRecordsQuery(offset=offset, max_records=left)
-            answer = await ask(url, apis.READ_RECORDS, query, topic=name, partition=partition)
-            read: ReadRecordsResponse = decode(answer, apis.READ_RECORDS)
-            if read.next_offset == offset:
-                break
-            offset = read.next_offset
-            batch = FetchedBatch(
-                topic=name,
-                partition=partition,
-                first_offset=0,
-                last_offset=0,
-                delivery_count=0,
-                lock_expires_at_ms=0,
-                records=read.records,
-            )
-            count += printer.print(list(Delivery(batch).records.values()))
-    finally:
-        printer.close()

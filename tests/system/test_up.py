@@ -338,9 +338,9 @@ def test_healthcheck_tells_by_its_exit_code(running: tuple[Up, Path, str]) -> No
     assert (healthy.returncode, json.loads(healthy.stdout)["status"]) == (0, "ready")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    for sick in (f"{url}/no-such-path", nobody, "not a URL"):
+    for sick, code in ((f"{url}/no-such-path", 1), ("not a URL", 2), (nobody, 3)):
         done = run("healthcheck", sick)
-        assert (done.returncode, done.stdout) == (1, "")
+        assert (done.returncode, done.stdout) == (code, "")
         assert "Traceback" not in done.stderr
 
 

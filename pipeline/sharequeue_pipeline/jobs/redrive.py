@@ -14,7 +14,7 @@ from msgspec import UNSET
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sharequeue.cli.output import show_table
+from sharequeue.cli.output import moment_ms, show_table
 from sharequeue.protocol import apis
 from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse, RedriveFilter
 from sharequeue_pipeline.errors import PipelineError
@@ -26,7 +26,6 @@ from sharequeue_pipeline.jobs.running import (
     job,
     json_option,
     master_option,
-    moment_ms,
     say,
     start,
 )

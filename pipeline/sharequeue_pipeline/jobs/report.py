@@ -14,6 +14,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from sharequeue.cli.output import moment_ms
 from sharequeue.protocol import apis
 from sharequeue.protocol.report_messages import ListActivityQuery, ListActivityResponse
 from sharequeue_pipeline.gateway import Gateway
@@ -26,7 +27,6 @@ from sharequeue_pipeline.jobs.running import (
     job,
     json_option,
     master_option,
-    moment_ms,
     say,
     start,
 )

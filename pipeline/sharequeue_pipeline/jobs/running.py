@@ -9,7 +9,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final, ParamSpec
 
 import click
@@ -74,15 +73,6 @@ def start(job: str, master: str | None, *, small: bool = False) -> SparkSession:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     config = {**QUIET, "spark.sql.shuffle.partitions": "4"} if small else QUIET
     return session(f"sharequeue {job}", master=master, config=config)
-
-
-def moment_ms(text: str, option: str) -> int:
-    """A moment that an option names, in epoch milliseconds; UTC without a zone. Raises: click.BadParameter."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f"must be as 2026-11-21T08:00, not {text!r}", param_hint=option) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def echo_json(document: Any) -> None:

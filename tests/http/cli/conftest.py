@@ -17,7 +17,7 @@ from sharequeue.cli import main
 from sharequeue.stack import Stack
 
 SHAREQUEUE = str(Path(sys.executable).with_name("sharequeue"))
-REFUSED, WRONG_USAGE, UNREACHABLE = 1, 2, 3
+REFUSED, WRONG_USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 DEADLINE_S = 60
 SOON = ("--timeout", "0.3")
 """Long enough without a record for the service to have handed out what there is."""

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from sharequeue.cli import main
 from sharequeue.stack import Stack
-from tests.http.calls import Gateway, good
+from tests.http.calls import Gateway, good, wait_until
 
 REFUSED, WRONG_USAGE, UNREACHABLE = 1, 2, 3
 Run = Callable[..., str]
@@ -30,9 +30,9 @@ def run(shared_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of a table, without its head."""
-    lines = [line for line in text.splitlines() if line.startswith("│")]
-    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    """The cells of tables as awk sees them, without their heads, and without what stderr says."""
+    others = ("GROUP ", "TOPIC ", "sharequeue: ", "Share group ")
+    return [line.split() for line in text.splitlines() if not line.startswith(others)]
 
 
 def join(gateway: Gateway, group: str, member: str, topic: str, epoch: int = 0) -> int:
@@ -62,6 +62,9 @@ def test_cl_001_list(gateway: Gateway, run: Run, name: str) -> None:
     assert all(state == "Stable" for _, state in states)
     assert run("list", "--state", "Dead").count("Stable") == 0
     assert "Bogus" in run("list", "--state", "Bogus", code=WRONG_USAGE)
+    assert run() == run("list")
+    assert json.loads(run("--json")) == json.loads(run("list", "--json"))
+    assert "options go behind 'list'" in run("--json", "list", code=WRONG_USAGE)
     listed = json.loads(run("list", "--json"))["groups"]
     assert {"group_id": stable, "type": "share", "state": "Stable"} in listed
 
@@ -177,6 +180,12 @@ def test_cl_011_delete_offsets(gateway: Gateway, run: Run, name: str) -> None:
     assert "Error: There is no offset information to delete." in again
     run("delete-offsets", name, code=WRONG_USAGE)
     run("delete-offsets", name, name, "--topic", topics[0], code=WRONG_USAGE)
+    gateway.acquire(name, topics[0])
+    told, problem = run(
+        "delete-offsets", name, "--topic", topics[0], "--topic", f"{name}-no", "--force", "--json", code=REFUSED
+    ).splitlines()
+    assert json.loads(told) == {"deleted": [topics[0]]}
+    assert json.loads(problem)["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
     nowhere = run("delete-offsets", name, "--topic", topics[0], "--url", "http://127.0.0.1:1", code=UNREACHABLE)
     assert "Error: cannot reach http://127.0.0.1:1" in nowhere
 
@@ -190,6 +199,26 @@ def test_delete(gateway: Gateway, run: Run, name: str) -> None:
     assert f"Deletion of share group '{name}' was successful." in run("delete", name, "--force")
     assert name not in run("list").splitlines()
     run("delete", code=WRONG_USAGE)
+    stand(gateway, f"{name}-2")
+    told, problem = run("delete", f"{name}-2", f"{name}-no", "--force", "--json", code=REFUSED).splitlines()
+    assert json.loads(told) == {"deleted": [f"{name}-2"]}
+    assert json.loads(problem)["code"] == "GROUP_ID_NOT_FOUND"
+
+
+def test_dead_letters_are_redriven(gateway: Gateway, run: Run, name: str) -> None:
+    gateway.produce_batches(name, 4)
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 0, 2, "reject", reason="bad")
+    dry = wait_until(lambda: (told := run("redrive", name, "--dry-run")).startswith("3 ") and told)
+    assert dry == f"3 dead letters of {name} would be redriven\n"
+    assert json.loads(run("redrive", name, "--message", "other", "--dry-run", "--json")) == {"matched": 0}
+    assert run("redrive", name, "--max-records", "1") == f"1 dead letters of {name} are redriven\n"
+    assert json.loads(run("redrive", name, "--topic", name, "--message", "bad", "--json")) == {
+        "redriven": 2,
+        "skipped_count": 0,
+    }
+    assert run("redrive", name) == f"0 dead letters of {name} are redriven\n"
+    assert "--before" in run("redrive", name, "--before", "soon", code=WRONG_USAGE)
 
 
 def test_shells_complete_commands_groups_and_topics(

@@ -1,14 +1,28 @@
 """`sharequeue topics` and `sharequeue groups`, and what all commands have in common."""
 
 import json
+import os
+import pty
+import signal
 import socket
+import subprocess
 
 import httpx
 import pytest
 
 from sharequeue.stack import Stack
 from tests.http.calls import wait_until
-from tests.http.cli.conftest import REFUSED, UNREACHABLE, WRONG_USAGE, Run, ask, fill
+from tests.http.cli.conftest import (
+    DEADLINE_S,
+    REFUSED,
+    SHAREQUEUE,
+    UNREACHABLE,
+    WRONG_USAGE,
+    Popen,
+    Run,
+    ask,
+    fill,
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +57,7 @@ def test_a_topic_from_its_making_to_its_end(run: Run, client: httpx.Client, name
     values = [{"value": value, "partition": 1} for value in ("a", "b", "c")]
     ask(client, "POST", f"/v1/topics/{name}/records", {"records": values})
     described = run("topics", "describe", name).stdout.decode()
-    row = next(line for line in described.splitlines() if line.strip("│ ").startswith("1 "))
-    assert [cell.strip() for cell in row.split("│")[1:-1]] == ["1", "0", "3", "3", "3"]
+    assert ["1", "0", "3", "3", "3"] in [line.split() for line in described.splitlines()]
     assert json.loads(run("topics", "describe", name, "--json").stdout)["partitions"][1]["log_end_offset"] == 3
     assert run("topics", "read", name, "--partition", "1", "--max-records", "2").stdout == b"a\nb\n"
     line = json.loads(run("topics", "read", name, "--partition", "1", "--offset", "2", "--json").stdout)
@@ -59,8 +72,41 @@ def test_a_topic_from_its_making_to_its_end(run: Run, client: httpx.Client, name
     listed = json.loads(run("topics", "list", "--json").stdout)["topics"]
     assert [topic["partitions"] for topic in listed if topic["name"] == name] == [3]
     assert b"--yes" in run("topics", "delete", name, code=WRONG_USAGE).stderr
-    run("topics", "delete", name, "--yes")
-    assert b"UNKNOWN_TOPIC_OR_PARTITION" in run("topics", "describe", name, code=REFUSED).stderr
+    assert json.loads(run("topics", "alter", name, "--set", "retention.ms=5000", "--json").stdout)["config"]
+    assert json.loads(run("topics", "delete", name, "--yes", "--json").stdout) == {"deleted": [name]}
+    for command in (("describe", name), ("delete", name, "--yes"), ("read", name)):
+        said = run("topics", *command, code=REFUSED).stderr.decode()
+        assert said.startswith(f"sharequeue: UNKNOWN_TOPIC_OR_PARTITION: there is no topic '{name}' (request ")
+
+
+def test_records_of_all_partitions_are_read(run: Run, start: Popen, client: httpx.Client, name: str) -> None:
+    ask(client, "POST", "/v1/topics", {"name": name, "partitions": 3})
+
+    def produce(partition: int, value: str) -> None:
+        ask(client, "POST", f"/v1/topics/{name}/records", {"records": [{"value": value, "partition": partition}]})
+
+    for partition in (2, 0, 1, 2):
+        produce(partition, f"of {partition}")
+    assert run("topics", "read", name).stdout == b"of 0\nof 1\nof 2\nof 2\n"
+    lines = run("topics", "read", name, "--max-records", "3", "--json").stdout.splitlines()
+    assert [json.loads(line)["partition"] for line in lines] == [0, 1, 2]
+    assert b"--offset goes with --partition" in run("topics", "read", name, "--offset", "1", code=WRONG_USAGE).stderr
+    said = run("topics", "read", name, "--partition", "3", code=WRONG_USAGE).stderr.decode()
+    assert f"{name} has no partition 3, but 0 to 2" in said
+    outside = run("topics", "read", name, "--partition", "0", "--offset", "9", code=REFUSED).stderr
+    assert b"OFFSET_OUT_OF_RANGE" in outside
+    processes = [start("topics", "read", name, "-f"), start("topics", "read", name, "-f", "--partition", "1")]
+    assert [processes[0].stdout.readline() for _ in range(4)][-1] == b"of 2\n"
+    assert processes[1].stdout.readline() == b"of 1\n"
+    produce(1, "later")
+    ask(client, "PATCH", f"/v1/topics/{name}", {"partitions": 4})
+    for process in processes:
+        assert process.stdout.readline() == b"later\n"
+    produce(3, "of a new one")
+    assert processes[0].stdout.readline() == b"of a new one\n"
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
 
 
 def test_what_a_group_is_doing(run: Run, client: httpx.Client, name: str) -> None:
@@ -68,12 +114,12 @@ def test_what_a_group_is_doing(run: Run, client: httpx.Client, name: str) -> Non
     body = {"topics": [name], "member_id": "worker [7]", "max_records": 3}
     ask(client, "POST", f"/v1/share-groups/{name}/fetch", body)
     (row,) = [line for line in run("groups", "in-flight", name).stdout.decode().splitlines() if "ACQUIRED" in line]
-    assert [cell.strip() for cell in row.split("│")[1:8]] == [name, "0", "0", "2", "ACQUIRED", "1", "worker [7]"]
+    assert row.split()[:8] == [name, "0", "0", "2", "ACQUIRED", "1", "worker", "[7]"]
     listed = json.loads(run("groups", "in-flight", name, "--topic", name, "--partition", "0", "--json").stdout)
     assert listed["partitions"][0]["batches"][0]["member_id"] == "worker [7]"
     run("groups", "in-flight", name, "--partition", "0", code=WRONG_USAGE)
     (row,) = [line for line in run("groups", "offsets", name).stdout.decode().splitlines() if name in line]
-    assert [cell.strip() for cell in row.split("│")[1:-1]] == [name, "0", "0", "4", "4"]
+    assert row.split() == [name, "0", "0", "4", "4"]
     assert b"GROUP_ID_NOT_FOUND" in run("groups", "offsets", f"{name}-none", code=REFUSED).stderr
 
 
@@ -93,6 +139,9 @@ def test_the_settings_of_a_group(run: Run, name: str) -> None:
     assert changed[setting] == "60000"
     row = next(line for line in run("groups", "config", name).stdout.decode().splitlines() if setting in line)
     assert "60000" in row
+    assert (
+        json.loads(run("groups", "config", name, "--config", f"{setting}=50000", "--json").stdout)[setting] == "50000"
+    )
     assert json.loads(run("groups", "config", name, "--reset", setting, "--json").stdout)[setting] == "30000"
     assert b"INVALID_CONFIG" in run("groups", "config", name, "--set", f"{setting}=soon", code=REFUSED).stderr
     run("groups", "config", name, "--set", setting, code=WRONG_USAGE)
@@ -112,6 +161,24 @@ def test_a_service_that_is_not_there(run: Run, name: str) -> None:
             assert f"cannot reach {url}".encode() in done.stderr
             assert b"`sharequeue up` runs a stack, --url names another" in done.stderr
             assert done.stdout == b""
+            done = run(*command, "--url", url, "--json", code=UNREACHABLE)
+            assert json.loads(done.stderr)["code"] == "UNREACHABLE"
+        assert b"cannot reach" in run("healthcheck", url, code=UNREACHABLE).stderr
+        assert json.loads(run("healthcheck", url, "--json", code=UNREACHABLE).stderr)["code"] == "UNREACHABLE"
+
+
+def test_a_health_check_asks_the_gateway_of_the_environment(run: Run, stack: Stack) -> None:
+    for arguments in ((), (stack.url,), (f"{stack.url}/readyz",)):
+        assert json.loads(run("healthcheck", *arguments).stdout)["status"] == "ready"
+    assert b"is not a URL" in run("healthcheck", "not a URL", code=WRONG_USAGE).stderr
+
+
+def test_errors_are_json_where_json_is_asked_for(run: Run, name: str) -> None:
+    problem = json.loads(run("topics", "describe", name, "--json", code=REFUSED).stderr)
+    assert (problem["code"], problem["status"]) == ("UNKNOWN_TOPIC_OR_PARTITION", 404)
+    assert problem["detail"] == f"there is no topic '{name}'"
+    wrong = json.loads(run("topics", "create", "--json", code=WRONG_USAGE).stderr)
+    assert wrong == {"code": "WRONG_USAGE", "detail": "Missing argument 'NAME'."}
 
 
 def test_what_is_not_a_url_is_said(run: Run) -> None:
@@ -119,6 +186,49 @@ def test_what_is_not_a_url_is_said(run: Run) -> None:
 
 
 def test_usage_is_explained(run: Run) -> None:
-    assert b"No such command" in run("produc", code=WRONG_USAGE).stderr
+    assert b"No such command 'produc'. Did you mean 'produce'?" in run("produc", code=WRONG_USAGE).stderr
+    assert b"Did you mean 'describe'?" in run("groups", "descrbe", code=WRONG_USAGE).stderr
+    assert b"Did you mean 'archive'?" in run("pipeline", "archve", code=WRONG_USAGE).stderr
+    assert b"--partition" in run("produce", "t", "--partitoin", "1", code=WRONG_USAGE).stderr
     for command in (("produce",), ("consume",), ("topics", "create"), ("groups", "config")):
         assert b"SHAREQUEUE_URL" in run(*command, "--help").stdout
+
+
+@pytest.mark.parametrize("command", [(), ("topics",), ("groups",), ("pipeline",)], ids=" ".join)
+def test_help_cuts_no_sentence(run: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(*command, "--help").stdout.decode()
+    assert "..." not in shown.replace("[ARGS]...", "")
+
+
+def test_a_table_is_drawn_on_a_terminal_alone(
+    environment: dict[str, str], client: httpx.Client, run: Run, name: str
+) -> None:
+    fill(client, name, 0)
+    (row,) = [line for line in run("topics").stdout.decode().splitlines() if line.startswith(f"{name} ")]
+    assert row.split()[:2] == [name, "1"]
+    assert run("topics").stdout.decode().splitlines()[0].split() == ["topic", "partitions", "topic-id"]
+    leader, follower = pty.openpty()
+    try:
+        subprocess.run([SHAREQUEUE, "topics"], check=True, env=environment, stdout=follower, timeout=DEADLINE_S)
+        assert "│" in os.read(leader, 1 << 16).decode(errors="replace")
+    finally:
+        os.close(follower)
+        os.close(leader)
+
+
+def test_activity_by_hour(run: Run, client: httpx.Client, name: str) -> None:
+    fill(client, name, 0, 1, 2)
+    run("consume", name, "-g", name, "--max-records", "2")
+
+    def shown() -> list[list[str]]:
+        lines = run("activity", "--topic", name).stdout.decode().splitlines()
+        return sorted(line.split()[1:] for line in lines[1:])
+
+    # Columns: group, topic, partition, produced, delivered, accepted, released, rejected, expired, dead letters
+    produced = ["-", name, "0", "3", "0", "0", "0", "0", "0", "0"]
+    wait_until(lambda: shown() == [produced, [name, name, "0", "0", "2", "2", "0", "0", "0", "0"]])
+    (entry,) = json.loads(run("activity", "--group", name, "--json").stdout)["activity"]
+    assert (entry["accepted"], entry["deliveries"]) == (2, [{"delivery_count": 1, "records": 2}])
+    assert json.loads(run("activity", "--topic", name, "--to", "2020-01-01", "--json").stdout) == {"activity": []}
+    assert b"--from" in run("activity", "--from", "yesterday", code=WRONG_USAGE).stderr

@@ -1,0 +1,42 @@
+"""Groups of commands: help that is not cut, a hint where a name is misspelt, and how a command says that it failed."""
+
+import difflib
+from typing import Final
+
+import click
+import msgspec
+
+INTERRUPTED: Final = 130
+"""The exit code of a command that Ctrl-C ended before its work was done; shells expect it."""
+
+
+class Commands(click.Group):
+    """A group of commands whose help shows whole sentences, and which names commands like one that does not exist."""
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = arguments[0]
+        if self.get_command(context, name) is None and not context.resilient_parsing and not name.startswith("-"):
+            like = difflib.get_close_matches(name, self.list_commands(context))
+            hint = f" Did you mean {' or '.join(map(repr, like))}?" if like else ""
+            context.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(context, arguments)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary_of(command)) for name, command in commands if command is not None])
+
+
+def summary_of(command: click.Command) -> str:
+    """The first sentence of a command's help, whole."""
+    return command.get_short_help_str(limit=1000)
+
+
+def complain(detail: str, *, as_json: bool, code: str = "FAILED", by: str = "sharequeue") -> None:
+    """Say on stderr what went wrong here, in the form that was asked for. `by`: the command."""
+    if as_json:
+        click.echo(msgspec.json.encode({"code": code, "detail": detail}), err=True)
+    else:
+        click.echo(f"{by}: {detail}", err=True)

@@ -1,0 +1,95 @@
+"""Records on stdout, and the signals that end a command in order."""
+
+import asyncio
+import base64
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+import msgspec
+
+from sharequeue.client import Record
+
+
+def json_line(record: Record) -> bytes:
+    """A record as one JSON object; bytes are base64, the value stands as it was produced."""
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "headers": record.headers,
+    }
+    if record.delivery_count:  # none where it was read without a group
+        fields["delivery_count"] = record.delivery_count
+    if isinstance(record.key, bytes):
+        fields["key_base64"] = base64.b64encode(record.key).decode()
+    else:
+        fields["key"] = record.key
+    if record.json is None:
+        fields["value_base64"] = base64.b64encode(record.value).decode()
+    else:
+        fields["value"] = msgspec.Raw(record.json)
+    return msgspec.json.encode(fields)
+
+
+def value_line(record: Record) -> bytes:
+    """A record's value alone: text and bytes as they are, anything else as its JSON."""
+    if record.json is None or isinstance(record.value, str):
+        return record.value.encode() if isinstance(record.value, str) else bytes(record.value)
+    return record.json
+
+
+class Printer:
+    """Prints records to stdout, each at once, and knows which it printed. Runs in a thread: stdout may be slow."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._line = json_line if as_json else value_line
+        self._stdout = cast(BinaryIO, sys.stdout.buffer)
+        self.broken = False
+        """Nobody reads stdout any more."""
+        self.stop = threading.Event()
+
+    def print(self, records: Sequence[Record]) -> int:
+        """Returns: how many were printed."""
+        for number, record in enumerate(records):
+            if self.stop.is_set():
+                return number
+            try:
+                self._stdout.write(self._line(record) + b"\n")
+                self._stdout.flush()
+            except (BrokenPipeError, ConnectionResetError):
+                self.broken = True
+                return number
+        return len(records)
+
+    def close(self) -> None:
+        """Nothing is left to be flushed when Python ends: that would complain about the pipe."""
+        if self.broken:
+            with contextlib.suppress(OSError):
+                sys.stdout = None
+                self._stdout.close()
+
+
+@contextlib.contextmanager
+def stopping(stop: Callable[[], object]) -> Iterator[None]:
+    """The first SIGINT or SIGTERM calls `stop`; the second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop_once() -> None:
+        for number in signals:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    for number in signals:
+        loop.add_signal_handler(number, stop_once)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

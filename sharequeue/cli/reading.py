@@ -1,0 +1,142 @@
+"""`sharequeue topics read`: records by offset, without a group."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+import click
+
+from sharequeue.cli.commands import INTERRUPTED
+from sharequeue.cli.completing import complete_topic
+from sharequeue.cli.output import json_option, outside, run, url_option
+from sharequeue.cli.printing import Printer, stopping
+from sharequeue.client.deliveries import Delivery
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages import DescribeTopicResponse, FetchedBatch, ReadRecordsQuery, ReadRecordsResponse
+from sharequeue.protocol.types import MAX_INT64
+from sharequeue.wire import Client
+
+READ_AT_ONCE: Final = 1000
+LOOK_EVERY_S: Final = 0.5
+"""How often `--follow` asks where the log ends."""
+
+name_argument: Final = click.argument("name", shell_complete=complete_topic)
+"""Of a topic that is there."""
+
+
+class Reading:
+    """Reads one partition or all of a topic, up to the log end, and prints what it reads. It goes on where it ended."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        printer: Printer,
+        *,
+        partition: int | None,
+        offset: int | None,
+        max_records: int | None,
+    ) -> None:
+        """`partition` None: all of them. `offset`: where reading it begins; None: at the log start."""
+        self._client = client
+        self._topic = topic
+        self._printer = printer
+        self._partition = partition
+        self._offset = offset
+        self._left = max_records
+        self._next: dict[int, int] = {}
+        """Where reading goes on, by partition."""
+
+    @property
+    def over(self) -> bool:
+        return self._left == 0 or self._printer.broken or self._printer.stop.is_set()
+
+    async def read(self) -> None:
+        """Print what there is, partition by partition. Raises: ApiError; click.UsageError: no such partition."""
+        if self._partition in self._next:
+            await self._read_to(self._partition, MAX_INT64)
+            return
+        described: DescribeTopicResponse = await self._client.call(
+            apis.DESCRIBE_TOPIC, path={"topic": self._topic}, retry=False
+        )
+        count = len(described.partitions)
+        if self._offset is not None and self._partition is None:
+            if count > 1:
+                raise click.UsageError(f"--offset goes with --partition: {self._topic} has {count} partitions")
+            self._partition = 0
+        if self._partition is not None and self._partition >= count:
+            raise click.UsageError(f"{self._topic} has no partition {self._partition}, but 0 to {count - 1}")
+        for entry in described.partitions:
+            if self._partition == entry.partition:
+                self._next[entry.partition] = entry.log_start_offset if self._offset is None else self._offset
+                await self._read_to(entry.partition, MAX_INT64)
+            elif self._partition is None:
+                begin = max(self._next.get(entry.partition, 0), entry.log_start_offset)
+                self._next[entry.partition] = begin
+                await self._read_to(entry.partition, entry.log_end_offset)
+
+    async def _read_to(self, partition: int, end: int) -> None:
+        while self._next[partition] < end and not self.over:
+            query = ReadRecordsQuery(
+                offset=self._next[partition],
+                max_records=READ_AT_ONCE if self._left is None else min(READ_AT_ONCE, self._left),
+            )
+            path = {"topic": self._topic, "partition": partition}
+            read: ReadRecordsResponse = await self._client.call(apis.READ_RECORDS, query, path=path, retry=False)
+            if read.next_offset == self._next[partition]:
+                return
+            self._next[partition] = read.next_offset
+            batch = FetchedBatch(
+                topic=self._topic,
+                partition=partition,
+                first_offset=0,
+                last_offset=0,
+                delivery_count=0,
+                lock_expires_at_ms=0,
+                records=read.records,
+            )
+            printed = await outside(self._printer.print, list(Delivery(batch).records.values()))
+            if self._left is not None:
+                self._left -= printed
+
+
+@click.command()
+@name_argument
+@click.option("--partition", type=click.IntRange(min=0), help="only this one; else all, one after another")
+@click.option("--offset", type=click.IntRange(min=0), help="where to begin in --partition; else at the log start")
+@click.option("--max-records", type=click.IntRange(min=1), help="stop after so many; else at the log end")
+@click.option("--follow", "-f", is_flag=True, help="go on with what is appended, until Ctrl-C")
+@json_option
+@url_option
+@run
+async def read(
+    name: str,
+    partition: int | None,
+    offset: int | None,
+    max_records: int | None,
+    follow: bool,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Print records of the topic NAME by offset, without a group: nothing is locked, nothing is settled."""
+    printer = Printer(as_json=as_json)
+    client = Client(url)
+    reading = Reading(client, name, printer, partition=partition, offset=offset, max_records=max_records)
+    stopped = asyncio.Event()
+
+    def stop() -> None:
+        printer.stop.set()
+        stopped.set()
+
+    try:
+        with stopping(stop):
+            await reading.read()
+            while follow and not reading.over:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stopped.wait(), LOOK_EVERY_S)
+                await reading.read()
+        if stopped.is_set() and not follow:
+            raise click.exceptions.Exit(INTERRUPTED)
+    finally:
+        await client.close()
+        printer.close()

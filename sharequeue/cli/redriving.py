@@ -1,0 +1,91 @@
+"""`sharequeue groups redrive`: dead letters go back to where they came from; `sharequeue pipeline redrive` does it at a rate."""
+
+from typing import Final
+
+import click
+import msgspec
+
+from sharequeue.cli.completing import complete_group, complete_topic
+from sharequeue.cli.output import ask, decode, echo_json, json_option, moment_ms, run, say, url_option
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse, RedriveFilter
+
+AT_ONCE: Final = 10_000
+"""Records of one call."""
+
+
+@click.command()
+@click.argument("group", shell_complete=complete_group)
+@click.option("--topic", shell_complete=complete_topic, help="only dead letters of this source topic")
+@click.option("--message", help="only those whose cause, or the reason that a client gave, holds this")
+@click.option("--min-delivery-count", type=click.IntRange(min=0), help="only those delivered so often")
+@click.option("--before", help="only those dead before that time, as 2026-11-21T08:00; UTC without a zone")
+@click.option("--max-records", type=click.IntRange(min=1), help="so many at most")
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["retry", "source"]),
+    default="retry",
+    show_default=True,
+    help="retry: for this group alone; source: as new records, for every group of the topic",
+)
+@click.option("--dry-run", is_flag=True, help="count what would be redriven, and redrive nothing")
+@json_option
+@url_option
+@run
+async def redrive(
+    group: str,
+    topic: str | None,
+    message: str | None,
+    min_delivery_count: int | None,
+    before: str | None,
+    max_records: int | None,
+    target: str,
+    dry_run: bool,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Send the dead letters of GROUP back to their topics, each once, however often this is run."""
+    wanted = RedriveFilter(
+        message=message,
+        min_delivery_count=min_delivery_count,
+        before_ms=None if before is None else moment_ms(before, "--before"),
+    )
+    request = RedriveDeadLettersRequest(
+        topic=topic, filter=wanted, to="source" if target == "source" else "retry", dry_run=dry_run
+    )
+    if dry_run:
+        request.max_records = max_records
+        matched = (await _page(url, group, request)).matched
+        if as_json:
+            echo_json(msgspec.json.encode({"matched": matched}))
+        else:
+            say(f"{matched} dead letters of {group} would be redriven")
+        return
+    redriven = skipped = 0
+    try:
+        while max_records is None or redriven + skipped < max_records:
+            request.max_records = AT_ONCE if max_records is None else min(AT_ONCE, max_records - redriven - skipped)
+            page = await _page(url, group, request)
+            redriven += page.redriven
+            skipped += page.skipped_count
+            if page.next_page_token is msgspec.UNSET:
+                break
+            request.page_token = page.next_page_token
+    except ApiError:
+        if redriven:
+            say(f"{redriven} dead letters of {group} are redriven so far; run it again for the others")
+        raise
+    if as_json:
+        echo_json(msgspec.json.encode({"redriven": redriven, "skipped_count": skipped}))
+        return
+    left = f"; {skipped} have no record left, or no topic to go to" if skipped else ""
+    say(f"{redriven} dead letters of {group} are redriven{left}")
+
+
+async def _page(url: str, group: str, request: RedriveDeadLettersRequest) -> RedriveDeadLettersResponse:
+    answer: RedriveDeadLettersResponse = decode(
+        await ask(url, apis.REDRIVE_DEAD_LETTERS, request, group=group), apis.REDRIVE_DEAD_LETTERS
+    )
+    return answer
