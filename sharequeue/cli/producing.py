@@ -1,9 +1,10 @@
 """`sharequeue produce`: lines become records, in order, many to a request."""
 
 import asyncio
+import contextlib
 import os
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -13,11 +14,13 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from sharequeue.cli.commands import INTERRUPTED, complain
 from sharequeue.cli.completing import complete_topic
 from sharequeue.cli.output import (
     REFUSED,
     WRONG_USAGE,
     check_reachable,
+    explain,
     json_option,
     key_values,
     outside,
@@ -25,6 +28,7 @@ from sharequeue.cli.output import (
     say,
     url_option,
 )
+from sharequeue.cli.printing import stopping
 from sharequeue.client import ApiError, NewRecord, Pending, Producer
 
 READ_BYTES: Final = 256 * 1024
@@ -33,6 +37,8 @@ LONGEST_LINE_BYTES: Final = 52_428_800
 """The most that max.message.bytes can be."""
 IN_FLIGHT_RECORDS: Final = 5000
 """Records whose place is not known yet; more are not read before some are durable."""
+SETTLE_S: Final = 3.0
+"""How long after Ctrl-C requests under way may take."""
 
 
 class BadLine(Exception):
@@ -101,11 +107,27 @@ class Where:
         self.counts: Counter[int] = Counter()
         self._first: dict[int, int] = {}
         self._last: dict[int, int] = {}
+        self.last_line = 0
+        """Of those that are appended."""
+        self.doubtful: list[int] = []
+        """Lines of which nobody knows whether they are appended."""
 
-    def add(self, partition: int, offset: int) -> None:
+    def add(self, line: int, partition: int, offset: int) -> None:
+        self.last_line = line
         self.counts[partition] += 1
         self._first.setdefault(partition, offset)
         self._last[partition] = offset
+
+    def so_far(self) -> str:
+        """What is certain when the command ends early."""
+        total = self.counts.total()
+        parts = [f"{total} record{'' if total == 1 else 's'} appended, up to line {self.last_line}"]
+        if not total:
+            parts = ["no record appended"]
+        if self.doubtful:
+            first, last = self.doubtful[0], self.doubtful[-1]
+            parts.append(f"not known of line {first}" + (f" to {last}" if last > first else ""))
+        return "; ".join(parts)
 
     def as_json(self) -> bytes:
         return msgspec.json.encode(
@@ -204,7 +226,8 @@ async def produce(
     """Produce each line of FILE, or of stdin, as a record of TOPIC.
 
     Lines that are not UTF-8 go as bytes. Records keep the order of the lines. A line that is refused ends the command;
-    its neighbours may have been sent by then, and the count says how many were.
+    its neighbours may have been sent by then, and the count says how many were. After Ctrl-C it sends what it has read,
+    for 3 seconds at most, says which lines are records now, and exits with 130.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("give --key or --key-separator, not both")
@@ -221,60 +244,100 @@ async def produce(
     await check_reachable(url)
     where = Where(topic)
     fault: Exception | None = None
+    interrupted = False
     with _progress(size) as progress:
+        sending = Sending(url, topic, lines, where, progress)
         try:
-            await _produce(url, topic, lines, descriptor, where, progress)
+            interrupted = await sending.run(descriptor)
         except (BadLine, ApiError, OSError) as error:
             fault = error
-        except asyncio.CancelledError:
-            say(f"sharequeue produce: interrupted after {where.counts.total()} records")
-            raise
     if as_json:
         click.echo(where.as_json())
-    elif where.counts or fault is None:
+    elif where.counts or (fault is None and not interrupted):
         click.echo(str(where))
+    if interrupted:
+        if sending.failed is not None and sending.failed.problem is not None:
+            explain(sending.failed, as_json=as_json)
+        detail = f"interrupted: {where.so_far()}; nothing was sent of the lines behind"
+        complain(detail, as_json=as_json, code="INTERRUPTED", by="sharequeue produce")
+        raise click.exceptions.Exit(INTERRUPTED)
     if fault is None:
         return
-    say(f"sharequeue produce: stopped after {where.counts.total()} records")
+    say(f"sharequeue produce: stopped: {where.so_far()}")
     if isinstance(fault, ApiError):
         raise fault
-    say(f"sharequeue produce: {fault}")
+    complain(str(fault), as_json=as_json, by="sharequeue produce")
     raise click.exceptions.Exit(REFUSED)
 
 
-async def _produce(
-    url: str, topic: str, lines: Lines, descriptor: int, where: Where, progress: Progress | None
-) -> None:
-    """Raises: BadLine: nothing behind that line was sent. ApiError: a record was refused. `where` has all that was sent."""
-    waiting: list[Pending] = []
+class Sending:
+    """Sends the lines of the input, and notes in `where` what became of each."""
 
-    async def settle() -> None:
-        settled, waiting[:] = waiting[:], []
-        failed: ApiError | None = None
-        for record in settled:
+    def __init__(self, url: str, topic: str, lines: Lines, where: Where, progress: Progress | None) -> None:
+        self._producer = Producer(url)
+        self._topic = topic
+        self._lines = lines
+        self._where = where
+        self._progress = progress
+        self._waiting: deque[tuple[int, Pending]] = deque()
+        """Lines that were handed over, in order, whose outcome was not noted yet."""
+        self._all_read = False
+        self.failed: ApiError | None = None
+        """Why a line that was under way at a Ctrl-C is not appended."""
+
+    async def run(self, descriptor: int) -> bool:
+        """Send all lines. After the first Ctrl-C nothing more is read, and what was read is sent for `SETTLE_S` at most.
+
+        Returns: whether it was interrupted before all was sent. Raises: BadLine: nothing behind that line was sent.
+            ApiError: a record was refused. OSError: the input cannot be read. In each case `where` has all that was sent.
+        """
+        sending = asyncio.ensure_future(self._send(descriptor))
+        with stopping(sending.cancel):
+            await asyncio.wait([sending])
+            with contextlib.suppress(ApiError):  # of what is given up now; `_settle` counts it
+                await self._producer.close(timeout_ms=SETTLE_S * 1000)
             try:
-                place = await record
-                where.add(place.partition, place.offset)
+                await self._settle()
             except ApiError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
+                self.failed = error
+        if not sending.cancelled():
+            sending.result()
+        return sending.cancelled() and (self.failed is not None or not self._all_read)
 
-    async with Producer(url) as producer:
+    async def _send(self, descriptor: int) -> None:
         number = 0
         try:
             async for line, size in _read_lines(descriptor):
                 number += 1
-                record = lines.record(line, number)
+                record = self._lines.record(line, number)
                 if record is not None:
-                    waiting.append(
-                        await producer.send_soon(
-                            topic, record.value, key=record.key, headers=record.headers, partition=record.partition
-                        )
+                    pending = await self._producer.send_soon(
+                        self._topic, record.value, key=record.key, headers=record.headers, partition=record.partition
                     )
-                if progress is not None:
-                    progress.advance(progress.task_ids[0], size)
-                if len(waiting) >= IN_FLIGHT_RECORDS:
-                    await settle()
-        finally:
-            await settle()
+                    self._waiting.append((number, pending))
+                if self._progress is not None:
+                    self._progress.advance(self._progress.task_ids[0], size)
+                if len(self._waiting) >= IN_FLIGHT_RECORDS:
+                    await self._settle()
+        except (BadLine, OSError):
+            await self._settle()
+            raise
+        self._all_read = True
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Note what became of the lines that wait. Raises: ApiError: of the first that is not appended."""
+        failed: ApiError | None = None
+        while self._waiting:
+            line, pending = self._waiting[0]
+            try:
+                place = await pending
+            except ApiError as error:
+                if not error.definite:
+                    self._where.doubtful.append(line)
+                failed = failed or error
+            else:
+                self._where.add(line, place.partition, place.offset)
+            self._waiting.popleft()
+        if failed is not None:
+            raise failed

@@ -282,20 +282,38 @@ class Producer:
                 await asyncio.wait(self._senders.values())
         finally:
             self._flushing -= 1
+        self._raise_unseen()
+
+    def _raise_unseen(self) -> None:
         failed, self._failed = self._failed, {}
         for batch in failed:
             for error in batch.unseen.values():
                 raise error
 
-    async def close(self) -> None:
-        """Flush, then close the connections. Raises: as `flush`."""
+    async def close(self, *, timeout_ms: float | None = None) -> None:
+        """Flush, then close the connections.
+
+        Args:
+            timeout_ms: give up what has no answer by then. Its records fail; the errors of those that were not sent are
+                `definite`.
+        Raises: as `flush`.
+        """
         self._closed = True
         try:
-            await self.flush()
+            if timeout_ms is None:
+                await self.flush()
+            else:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(timeout_ms / 1000):
+                        await self.flush()
         finally:
-            for sender in self._senders.values():
+            given_up = list(self._senders.values())
+            for sender in given_up:
                 sender.cancel()
+            if given_up:
+                await asyncio.wait(given_up)
             await self._client.close()
+        self._raise_unseen()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,19 +1,25 @@
 """`sharequeue produce`: what becomes a record, what is refused, and how it ends."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
 import signal
 import subprocess
+import sys
+import termios
 import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from sharequeue.stack import Stack
+from tests.http.calls import wait_until
 from tests.http.cli.conftest import (
     DEADLINE_S,
+    INTERRUPTED,
     REFUSED,
     SHAREQUEUE,
     WRONG_USAGE,
@@ -56,7 +62,7 @@ def test_what_producing_refuses(run: Run, process: Run, client: httpx.Client, na
     file.write_text('{"n":1}\n\n{"n":\n{"n":3}\n')
     done = run("produce", name, str(file), "--json-lines", code=REFUSED)
     assert b"line 3: not JSON" in done.stderr
-    assert b"stopped after 1 records" in done.stderr
+    assert b"stopped: 1 record appended, up to line 1" in done.stderr
     assert [record["value"] for record in log(client, name)] == [{"n": 1}]
     done = run("produce", "no such name", str(file), code=REFUSED)
     assert b"INVALID_TOPIC_EXCEPTION" in done.stderr
@@ -92,18 +98,82 @@ def test_long_input_is_produced_in_order_over_a_crash(
     assert [record["value"] for record in values] == [str(n) for n in range(6000)]
 
 
-def test_an_interrupt_says_how_much_was_produced(start: Popen, client: httpx.Client, name: str) -> None:
-    process = start("produce", name, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+INTERRUPTIBLE: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+
+
+def test_an_interrupt_sends_whole_lines_that_were_read_and_says_where_to_go_on(
+    start: Popen, client: httpx.Client, name: str
+) -> None:
+    process = start("produce", name, **INTERRUPTIBLE)
     assert process.stdin is not None
     process.stdin.write(b"one\ntwo\nhalf a li")
     process.stdin.flush()
     while len(client.get(f"/v1/topics/{name}/partitions/0/records").json().get("records", ())) < 2:
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert process.wait(DEADLINE_S) == REFUSED
+    assert process.wait(DEADLINE_S) == INTERRUPTED
+    assert process.stdout is not None
     assert process.stderr is not None
-    assert b"interrupted after 2 records" in process.stderr.read()
+    assert process.stdout.read() == f"2 records to {name} (partition 0: 2, offsets 0 to 1)\n".encode()
+    said = b"interrupted: 2 records appended, up to line 2; nothing was sent of the lines behind"
+    assert process.stderr.read() == b"sharequeue produce: " + said + b"\n"
     assert [record["value"] for record in log(client, name)] == ["one", "two"]
+
+
+def test_an_interrupt_in_full_flow_counts_what_was_under_way(start: Popen, client: httpx.Client, name: str) -> None:
+    ask(client, "POST", "/v1/topics", {"name": name})
+    process = start("produce", name, "--json", bufsize=0, **INTERRUPTIBLE)
+
+    def feed() -> None:
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            for _ in range(10_000):
+                process.stdin.write(b"x\n" * 1000)
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    while len(log(client, name)) < 100:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE_S) == INTERRUPTED
+    feeding.join(DEADLINE_S)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    (partition,) = ask(client, "GET", f"/v1/topics/{name}")["partitions"]
+    count = partition["log_end_offset"]
+    assert json.loads(process.stdout.read())["record_count"] == count
+    said = json.loads(process.stderr.read())
+    assert said["code"] == "INTERRUPTED"
+    assert f"{count} records appended, up to line {count};" in said["detail"]
+
+
+def unread(pipe: Any) -> int:
+    """Bytes of a pipe that its reader has not taken."""
+    return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_an_interrupt_names_lines_of_which_nobody_knows(
+    stack: Stack, start: Popen, client: httpx.Client, name: str
+) -> None:
+    ask(client, "POST", "/v1/topics", {"name": name})
+    process = start("produce", name, **INTERRUPTIBLE)
+    assert process.stdin is not None
+    process.stdin.write(b"one\n")
+    process.stdin.flush()
+    wait_until(lambda: len(log(client, name)) == 1)
+    gateway = stack.service("gateway").pid
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        process.stdin.write(b"two\nthree\n")
+        process.stdin.flush()
+        wait_until(lambda: not unread(process.stdin))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == INTERRUPTED
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert b"interrupted: 1 record appended, up to line 1; not known of line 2 to 3; nothing was sent" in said
 
 
 def test_progress_is_shown_on_a_terminal_alone(
