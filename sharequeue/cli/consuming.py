@@ -1,21 +1,22 @@
 """`sharequeue consume`: print records and settle what was printed."""
 
 import asyncio
-import base64
 import contextlib
-import signal
+import logging
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from typing import Any, BinaryIO, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import click
-import msgspec
 
+from sharequeue.cli.commands import complain
 from sharequeue.cli.completing import complete_group, complete_topic
-from sharequeue.cli.output import WRONG_USAGE, check_reachable, json_option, outside, run, say, url_option
-from sharequeue.client import Record, ShareConsumer
+from sharequeue.cli.output import REFUSED, WRONG_USAGE, ask, json_option, outside, run, say, url_option, without_http
+from sharequeue.cli.printing import Printer, stopping
+from sharequeue.client import ApiError, Record, ShareConsumer
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import UnknownTopicOrPartition
 
 Word = Literal["accept", "release", "reject"]
 ANSWERS: Final[dict[str, Word]] = {"a": "accept", "r": "release", "x": "reject"}
@@ -27,66 +28,6 @@ SAID: Final[dict[Word | None, str]] = {
     "release": "released",
     "reject": "rejected",
 }
-
-
-def json_line(record: Record) -> bytes:
-    """A record as one JSON object; bytes are base64, the value stands as it was produced."""
-    fields: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "headers": record.headers,
-    }
-    if record.delivery_count:  # none where it was read without a group
-        fields["delivery_count"] = record.delivery_count
-    if isinstance(record.key, bytes):
-        fields["key_base64"] = base64.b64encode(record.key).decode()
-    else:
-        fields["key"] = record.key
-    if record.json is None:
-        fields["value_base64"] = base64.b64encode(record.value).decode()
-    else:
-        fields["value"] = msgspec.Raw(record.json)
-    return msgspec.json.encode(fields)
-
-
-def value_line(record: Record) -> bytes:
-    """A record's value alone: text and bytes as they are, anything else as its JSON."""
-    if record.json is None or isinstance(record.value, str):
-        return record.value.encode() if isinstance(record.value, str) else bytes(record.value)
-    return record.json
-
-
-class Printer:
-    """Prints records to stdout, each at once, and knows which it printed. Runs in a thread: stdout may be slow."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._line = json_line if as_json else value_line
-        self._stdout = cast(BinaryIO, sys.stdout.buffer)
-        self.broken = False
-        """Nobody reads stdout any more."""
-        self.stop = threading.Event()
-
-    def print(self, records: Sequence[Record]) -> int:
-        """Returns: how many were printed."""
-        for number, record in enumerate(records):
-            if self.stop.is_set():
-                return number
-            try:
-                self._stdout.write(self._line(record) + b"\n")
-                self._stdout.flush()
-            except (BrokenPipeError, ConnectionResetError):
-                self.broken = True
-                return number
-        return len(records)
-
-    def close(self) -> None:
-        """Nothing is left to be flushed when Python ends: that would complain about the pipe."""
-        if self.broken:
-            with contextlib.suppress(OSError):
-                sys.stdout = None
-                self._stdout.close()
 
 
 def _ask(record: Record) -> Word | None:
@@ -132,8 +73,11 @@ class Consumption:
         enough = self._max_records is not None and self.count >= self._max_records
         return enough or self._printer.broken or self._stopped.is_set()
 
-    async def run(self, patience_s: float | None) -> None:
-        """Go on until enough is printed, nobody reads, `stop` is called, or nothing came for `patience_s`."""
+    async def run(self, patience_s: float | None) -> bool:
+        """Go on until enough is printed, nobody reads, `stop` is called, or nothing came for `patience_s`.
+
+        Returns: whether the last was the cause.
+        """
         idle_since = time.monotonic()
         while not self._over:
             wait_s = POLL_S
@@ -144,7 +88,8 @@ class Consumption:
                 await self._settle(records)
                 idle_since = time.monotonic()
             elif patience_s is not None and time.monotonic() >= idle_since + patience_s:
-                return
+                return True
+        return False
 
     async def _poll(self, wait_s: float) -> list[Record]:
         polling = asyncio.ensure_future(self._consumer.poll(wait_s * 1000))
@@ -204,6 +149,18 @@ class Consumption:
         await self._consumer.commit()
 
 
+class Warnings(logging.Handler):
+    """Says what the client warns of, but for topics of which it was said before that they do not exist."""
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._missing = frozenset(missing)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not (isinstance(record.args, tuple) and record.args and record.args[0] in self._missing):
+            say(f"sharequeue consume: {without_http(record.getMessage())}")
+
+
 @click.command()
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option("--group", "-g", required=True, shell_complete=complete_group, help="the share group")
@@ -243,6 +200,8 @@ async def consume(
     One value a line; --json prints whole records. What was fetched and not printed is released: nobody reads stdout
     any more, --max-records is reached, Ctrl-C. --release keeps its records locked until the command ends; so a group
     hands it no more than share.partition.max.record.locks of each partition.
+
+    A TOPIC that does not exist is waited for. If it still does not exist after --timeout, the command exits with 1.
     """
     if explicit + release + reject > 1:
         raise click.UsageError("--explicit, --release and --reject exclude each other")
@@ -253,39 +212,47 @@ async def consume(
         raise click.exceptions.Exit(WRONG_USAGE)
     if explicit and (sys.stdin is None or not sys.stdin.isatty()):
         raise click.UsageError("--explicit asks on a terminal; stdin is none")
-    await check_reachable(url)
+    missing = await _missing(url, topics)
+    warnings = Warnings(missing)
+    if missing:
+        how_long = "" if follow else f" for {timeout:g} s"
+        say(f"sharequeue consume: there is no {_named(missing)}; waiting for it{how_long}")
     word: Word | None = None if explicit else "release" if release else "reject" if reject else "accept"
     printer = Printer(as_json=as_json)
     options: dict[str, Any] = {"member_id": member_id, "acknowledgement": "deferred"}
     if max_records is not None:
         options["max_records"] = min(max_records, 500)
+    logging.getLogger("sharequeue").addHandler(warnings)
     try:
-        async with ShareConsumer(url, group, topics, **options) as consumer:
-            consumption = Consumption(consumer, printer, word=word, reason=reason, max_records=max_records)
-            with _stopping(consumption):
-                await consumption.run(None if follow else timeout)
-            await consumption.release()
+        consumer = ShareConsumer(url, group, topics, **options)
+        consumption = Consumption(consumer, printer, word=word, reason=reason, max_records=max_records)
+        with stopping(consumption.stop):  # until all is released: the first Ctrl-C never cuts that off
+            async with consumer:
+                in_vain = await consumption.run(None if follow else timeout)
+                await consumption.release()
     finally:
         printer.close()
+        logging.getLogger("sharequeue").removeHandler(warnings)
     say(f"{consumption.count} record{'' if consumption.count == 1 else 's'} {SAID[word]}")
+    if missing and in_vain:
+        missing = await _missing(url, missing)
+        if missing:
+            complain(f"there is no {_named(missing)}", as_json=as_json, code=UnknownTopicOrPartition.error.code)
+            raise click.exceptions.Exit(REFUSED)
 
 
-@contextlib.contextmanager
-def _stopping(consumption: Consumption) -> Any:
-    """The first SIGINT or SIGTERM stops in order; the second one at once."""
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
+async def _missing(url: str, topics: Sequence[str]) -> list[str]:
+    """The topics that do not exist. Raises: ApiError: the service is out of reach, or such a name cannot be."""
+    missing = []
+    for topic in dict.fromkeys(topics):
+        try:
+            await ask(url, apis.DESCRIBE_TOPIC, topic=topic)
+        except ApiError as error:
+            if error.error is not UnknownTopicOrPartition.error:
+                raise
+            missing.append(topic)
+    return missing
 
-    def stop() -> None:
-        for number in signals:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-        consumption.stop()
 
-    for number in signals:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+def _named(topics: Sequence[str]) -> str:
+    return f"topic{'' if len(topics) == 1 else 's'} {', '.join(map(repr, topics))}"

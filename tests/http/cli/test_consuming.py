@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from sharequeue.stack import Stack
+from tests.http.calls import wait_until
 from tests.http.cli.conftest import (
     DEADLINE_S,
     REFUSED,
@@ -103,6 +104,52 @@ def test_following_ends_in_order_when_told_to(
     _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err.splitlines()[-1]) == (0, b"2 records accepted")
     assert available(client, name, name) == []
+
+
+def test_nothing_is_held_any_more_when_an_interrupted_consumer_has_ended(
+    start: Popen, client: httpx.Client, name: str
+) -> None:
+    for _ in range(20):
+        fill(client, name, *range(500))
+    for number in range(4):
+        process = start("consume", name, "-g", f"{name}-{number}", "-f", stdout=subprocess.DEVNULL)
+        path = f"/v1/share-groups/{name}-{number}/in-flight"
+        wait_until(lambda path=path: client.get(path).json().get("partitions"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
+        (partition,) = ask(client, "GET", path)["partitions"]
+        assert {batch["delivery_state"] for batch in partition["batches"]} <= {"AVAILABLE"}
+
+
+def test_a_topic_that_never_comes_is_said_and_fails(run: Run, client: httpx.Client, name: str) -> None:
+    fill(client, name, 1)
+    done = run("consume", name, f"{name}-typo", "-g", name, "--timeout", "0.3", code=REFUSED)
+    assert done.stdout == b"1\n"
+    assert done.stderr.decode().splitlines() == [
+        f"sharequeue consume: there is no topic '{name}-typo'; waiting for it for 0.3 s",
+        "1 record accepted",
+        f"sharequeue: there is no topic '{name}-typo'",
+    ]
+    done = run("consume", f"{name}-typo", "-g", name, "--timeout", "0.3", "--json", code=REFUSED)
+    said = {"code": "UNKNOWN_TOPIC_OR_PARTITION", "detail": f"there is no topic '{name}-typo'"}
+    assert json.loads(done.stderr.splitlines()[-1]) == said
+    fill(client, name, 2)
+    assert (
+        run("consume", name, f"{name}-typo", "-g", name, "--max-records", "1").stdout == b"2\n"
+    )  # it has what it wants
+
+
+def test_a_topic_may_come_while_it_is_waited_for(start: Popen, client: httpx.Client, name: str) -> None:
+    process = start("consume", name, "-g", name, "--timeout", "20", "--max-records", "1")
+    assert process.stderr is not None
+    assert (
+        process.stderr.readline()
+        == f"sharequeue consume: there is no topic '{name}'; waiting for it for 20 s\n".encode()
+    )
+    fill(client, name, "late")
+    assert process.wait(DEADLINE_S) == 0
+    assert process.stdout is not None
+    assert process.stdout.read() == b"late\n"
 
 
 def test_a_consumer_that_is_killed_gives_back_what_it_had_not_settled(
