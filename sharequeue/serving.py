@@ -234,9 +234,14 @@ def _decode_query(request_type: Any, query_string: bytes) -> Any:
             raise InvalidRequest(f"the query parameter {name!r} is given twice", status=422)
         values[name] = value
     try:
-        return convert_texts(values, request_type)
+        request = convert_texts(values, request_type)
     except msgspec.ValidationError as fault:
         raise _does_not_fit(str(fault)) from None
+    for name, value in values.items():
+        if getattr(request, name) is None:  # msgspec takes the word `null` for None
+            detail = f"{value!r} is no value of the query parameter {name!r}; leave it out"
+            raise InvalidRequest(detail, status=422, pointers=[(f"/{name}", detail)])
+    return request
 
 
 def _does_not_fit(fault: str) -> InvalidRequest:

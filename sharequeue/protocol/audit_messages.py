@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from sharequeue.protocol.messages import Offset, Request, Response
+from sharequeue.protocol.messages import Offset, PartitionIndex, PlainText, Request, Response
 from sharequeue.protocol.types import MAX_INT64, StateAnnotation, StateBatch
 
 Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
@@ -50,9 +50,9 @@ class ExportStateQuery(Request):
     page_size: KeysPerPage = 200
     part: Annotated[int, Meta(ge=0, le=9999)] = 0
     parts: Annotated[int, Meta(ge=1, le=10_000)] = 1
-    group_id: str | None = None
-    topic_id: str | None = None
-    partition: Annotated[int, Meta(ge=0)] | None = None
+    group_id: PlainText | None = None
+    topic_id: PlainText | None = None
+    partition: PartitionIndex | None = None
 
 
 class ExportStateResponse(Response):

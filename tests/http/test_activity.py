@@ -136,7 +136,9 @@ def test_a_page_token_of_somebody_else_is_refused(gateway: Gateway, token: str) 
     problem(gateway.http.get("/v1/reports/activity", params={"page_token": token}), 400, "INVALID_REQUEST", 42)
 
 
-@pytest.mark.parametrize("query", [{"topic": "t\x00"}, {"group_id": "g\n"}, {"to_ms": "-1"}, {"page_size": "0"}])
+@pytest.mark.parametrize(
+    "query", [{"topic": "t\x00"}, {"group_id": "g\n"}, {"to_ms": "-1"}, {"to_ms": "null"}, {"page_size": "0"}]
+)
 def test_a_query_that_does_not_fit_the_schema(gateway: Gateway, query: dict[str, str]) -> None:
     problem(gateway.http.get("/v1/reports/activity", params=query), 422, "INVALID_REQUEST", 42)
 

@@ -24,6 +24,16 @@ def test_clients_may_not(gateway: Gateway, name: str) -> None:
         problem(gateway.http.get(path), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
 
 
+@pytest.mark.parametrize(
+    "query", [{"partition": 2**31}, {"group_id": "g\x00"}, {"topic_id": "\x00"}, {"partition": "null"}], ids=str
+)
+def test_a_query_that_no_store_can_be_asked_is_refused(
+    gateway: Gateway, operator: dict[str, str], query: dict[str, Any]
+) -> None:
+    response = gateway.http.get("/v1/audit/share-state", params=query, headers=operator)
+    problem(response, 422, "INVALID_REQUEST", 42)
+
+
 def test_a_share_partition_as_it_is_stored_and_answered(gateway: Gateway, operator: dict[str, str], name: str) -> None:
     gateway.create_topic(name)
     gateway.produce(name, *range(10))
