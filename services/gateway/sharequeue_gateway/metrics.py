@@ -1,4 +1,4 @@
-"""The gateway's metrics, under Kafka's meanings (KIP-932, metrics) and Prometheus names. README.md lists them."""
+"""The gateway's metrics, under Kafka's meanings (KIP-932, metrics) and Prometheus names. docs/metrics.md lists them."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""The share coordinator's metrics; README.md lists them. Source: KIP-932, share-coordinator-metrics."""
+"""The share coordinator's metrics; docs/metrics.md lists them. Source: KIP-932, share-coordinator-metrics."""
 
 from prometheus_client import Counter, Gauge, Histogram
 
