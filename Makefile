@@ -5,7 +5,7 @@ SEED ?=
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench soak mutants compose-test example clean
+.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz hostile nightly compose-test example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,14 @@ soak: install ## Long seeded runs: crashes under load, the state machine against
 
 mutants: install ## Plant one fault at a time in the rules; each must be caught
 	$(BIN)/python -m tests.mutants
+
+fuzz: install ## Call the HTTP API as its OpenAPI document allows, and as it does not, on a stack of its own
+	SEED=$(SEED) $(BIN)/python -m tests.fuzz
+
+hostile: install ## Requests as large as the limits allow: CPU, stops of the event loop, memory
+	$(BIN)/python -m bench.hostile
+
+nightly: soak mutants fuzz hostile ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
 
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run
