@@ -1,7 +1,9 @@
-"""The documents name what the code has, and nothing that it has not: settings, metrics, calls, make targets."""
+"""The documents name what the code has, and nothing that it has not: settings, metrics, calls, make targets, files."""
 
+import os
 import re
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 
 import pytest
@@ -143,3 +145,34 @@ def test_every_make_target_is_there() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     told = re.findall(r"^\| `make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     assert {*told, "help", "install"} == {*targets}
+
+
+def paths() -> Iterator[str]:
+    """What lies in the repository, from its root: files, and folders with a slash at the end."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        place = Path(folder).relative_to(ROOT).as_posix()
+        yield from (f"{place}/{name}" for name in files)
+        yield f"{place}/"
+
+
+PATHS = tuple(paths())
+DOCUMENTS = [ROOT / path for path in PATHS if path.endswith(".md")]
+IS_PATH = re.compile(r"(?:…/)?([\w*-][\w./*-]*(?:/|\.(?:py|md|toml|yml|json|txt|ini|sql)))")
+MADE_ELSEWHERE = ("OUT/report.md",)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_that_a_document_names_is_there(document: Path) -> None:
+    text = document.read_text()
+    for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        assert (document.parent / link).exists(), link
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for named in filter(None, map(IS_PATH.fullmatch, re.findall(r"`([^`\n]+)`", prose))):
+        path = named[1]
+        if path in MADE_ELSEWHERE:
+            continue
+        if "*" in path:
+            assert any(PurePosixPath(there).match(path) for there in PATHS), path
+        else:
+            assert any(f"/{there}".endswith(f"/{path}") for there in PATHS), path
