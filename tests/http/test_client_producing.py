@@ -50,17 +50,19 @@ async def test_every_kind_of_record_comes_back_as_it_was(stack: Stack, name: str
         NewRecord(msgspec.Raw(b'{"n": 1.10, "big":123456789012345678901234567890}')),
         NewRecord(""),
         NewRecord(0),
+        NewRecord([2**64, -(2**63) - 1, 10**300]),
     ]
     async with Producer(stack.url) as producer:
         places = await producer.send_many(name, records)
-        assert [place.offset for place in places] == [0, 1, 2, 3, 4, 5]
+        assert [place.offset for place in places] == [0, 1, 2, 3, 4, 5, 6]
     async with consumers(stack, name, name) as consumer:
         got = await consumer.poll()
         assert [record.value for record in got[:3]] == [records[0].value, b"\x00\xff", None]
-        assert [record.key for record in got] == ["cust-9", b"\xfe", "gone", None, None, None]
+        assert [record.key for record in got] == ["cust-9", b"\xfe", "gone", None, None, None, None]
+        assert got[6].value == records[6].value  # beyond 64 bits
         assert (got[0].headers, got[0].timestamp_ms) == ({"trace": "x"}, 1763640000000)
         assert got[3].json == b'{"n": 1.10, "big":123456789012345678901234567890}'
-        assert [record.value for record in got[4:]] == ["", 0]
+        assert [record.value for record in got[4:6]] == ["", 0]
         assert (got[0].topic, got[0].partition, got[0].delivery_count) == (name, 0, 1)
         assert 0 < got[0].lock_remaining_ms <= 30_000
 
