@@ -21,6 +21,7 @@ from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquir
 from sharequeue_gateway.metadata import Topic
 from sharequeue_gateway.record_log import OffsetOutOfRange, ReadResult, RecordBatch, RecordLog, TopicPartition
 from sharequeue_gateway.share_partition import AcknowledgementBatch, AcquiredRange, OffsetRange
+from sharequeue_gateway.turns import in_turn
 from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 log = logging.getLogger(__name__)
@@ -107,12 +108,12 @@ class Fetcher:
         limits: FetchLimits,
         turn: int | None,
     ) -> tuple[list[Acquisition], list[PartitionFault]]:
-        """Acquire from the partitions, in rotation; wait until the deadline while there is nothing.
+        """Acquire from the partitions, in turn; wait until the deadline while there is nothing.
 
         Args:
-            turn: the session's epoch, which decides the rotation; without a session fetches take turns.
+            turn: the session's epoch, which rotates partitions that gave records equally long ago, as new ones.
         """
-        rotated = rotate(partitions, next(self._turns) if turn is None else turn)
+        rotated = partitions if turn is None else rotate(partitions, turn)
         self._under_way[waiting] = group_id
         try:
             while True:
@@ -247,6 +248,7 @@ class Fetcher:
             return []
         if limits.min_bytes > 1 and not last_look and not await self._min_bytes_there(taken, limits, now_ms):
             return []
+        taken = in_turn(taken)
         acquired: list[Acquisition] = []
         records_left = limits.max_records
         for led, max_bytes in zip(taken, split_bytes(limits.max_bytes, len(taken)), strict=True):
@@ -266,6 +268,7 @@ class Fetcher:
             finally:
                 metrics.observe_fetch_lock(led, started_s)
             if acquisition is not None:
+                led.served_turn = next(self._turns)
                 acquired.append(acquisition)
                 led.note_times(acquisition.batches)
                 self._leader.activity.delivered(led, acquisition.ranges)

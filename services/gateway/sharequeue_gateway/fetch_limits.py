@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def rotate(items: Sequence[T], turn: int) -> list[T]:
-    """Rotate left by `turn` modulo the length, so that each is first in its turn; turns below 1 rotate nothing."""
+    """Rotate left by `turn` modulo the length; turns below 1 rotate nothing."""
     if turn < 1 or len(items) < 2:
         return list(items)
     places = turn % len(items)

@@ -31,6 +31,7 @@ class LedSharePartition:
     """A loaded share-partition. `machine` decides; this keeps what only the shell needs.
 
     `fenced`: this object leads no more; a waiting fetch must load the share-partition again.
+    `served_turn`: see `turns.Served`.
     `reading`: a fetch is reading the log for it; others wait for their turn (Kafka's fetch lock).
     `turned_away`: a fetch found it being read, or its limits used up; whoever changes that wakes the waiting ones.
     """
@@ -45,6 +46,7 @@ class LedSharePartition:
         "lock_entries",
         "machine",
         "reading",
+        "served_turn",
         "topic_name",
         "turned_away",
         "untold",
@@ -62,6 +64,7 @@ class LedSharePartition:
         self.batch_times: BatchTimes | None = None
         self.reading = False
         self.turned_away = False
+        self.served_turn = 0
         self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
         self.waiters: dict[Waiter, None] | None = None

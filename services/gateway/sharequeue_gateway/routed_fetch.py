@@ -1,12 +1,13 @@
 """A fetch whose share-partitions several gateways lead.
 
-What this gateway leads comes first, then the other leaders one after another, each with what is left of the limits and
-without waiting: the answer never exceeds `max_records`. With nothing anywhere it waits at all of them at once. If one
-other gateway leads all of it, that one does the waiting too.
+The leaders, this gateway among them, are asked one after another, each with what is left of the limits and without
+waiting: the answer never exceeds `max_records`. The fetches of the same partitions begin at each leader in turn. With
+nothing anywhere a fetch waits at all of them at once. If one other gateway leads all of it, that one does the waiting
+too.
 """
 
 import asyncio
-import itertools
+import random
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -24,14 +25,16 @@ from sharequeue_gateway.leadership import Node
 from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.metadata import Topic
 from sharequeue_gateway.routing import MOVED, Partitions, Routing, by_topic
+from sharequeue_gateway.turns import Turns, leaders_in_turn
 from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 AT_ONCE_MS: Final = 20
 MOST_PAUSE_S: Final = 0.25
 """How long a fetch pauses at most that is told at once, time and again, of what it then does not get."""
 REPEAT_PATIENCE_MS: Final = 5000
-OTHERS_FIRST_EVERY: Final = 4
-"""Every so many fetches begin at the other leaders: what this gateway leads may never run dry."""
+MOST_TURNS: Final = 10_000
+TURNS_IDLE_MS: Final = 60_000
+"""How many sets of partitions have their fetches counted, and for how long without a fetch."""
 MOVED_PAUSE_S: Final = 0.1
 MOVED_PATIENCE_MS: Final = 1000
 """How long leaders that moved are looked for, also by a fetch that does not wait."""
@@ -123,7 +126,7 @@ class RoutedFetch:
         self._local = local
         self._fetcher = fetcher
         self._clock = clock
-        self._turns = itertools.count(1)
+        self._turns = Turns(MOST_TURNS, TURNS_IDLE_MS, lambda: random.randrange(1 << 30))
 
     async def fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
         """Acquire from the partitions wherever they are led; wait until the deadline while there is nothing.
@@ -151,7 +154,8 @@ class RoutedFetch:
     async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
         patience_ms = max(asked.limits.deadline_ms, self._clock.now_ms() + MOVED_PATIENCE_MS)
         results: list[AcknowledgementResult] | None = None
-        called: list[Node] = []
+        turn: int | None = None
+        first: Sequence[Node] = ()
         last_look = waited = False
         pause_s = 0.0
         while True:
@@ -159,7 +163,12 @@ class RoutedFetch:
             sole = len(others) == 1 and not mine
             if asked.acknowledgements and not sole:
                 return Found()  # what was to go with the fetch must go to several leaders now
-            found = await self._look(waiting, asked, mine, _ordered(others, called), wait=sole, last=last_look)
+            leaders: dict[Node, Partitions] = {self._routing.cluster.me: mine, **others} if mine else {**others}
+            if len(leaders) > 1:
+                if turn is None:
+                    turn = self._turns.next((asked.group_id, hash(tuple(partitions))), self._clock.now_ms())
+                leaders = self._in_turn(asked.group_id, partitions, leaders, turn, () if last_look else first)
+            found = await self._look(waiting, asked, leaders, wait=sole, last=last_look)
             if results is not None or waiting.over:
                 found.open()
             if found.results is not None:
@@ -191,7 +200,7 @@ class RoutedFetch:
                     return found
                 last_look = True
                 continue
-            called = await self._wait(waiting, asked, mine, others)
+            first = await self._wait(waiting, asked, mine, others) or (self._routing.cluster.me,)
             waited = True
             last_look = self._remaining_ms(asked) == 0
             if last_look or self._clock.now_ms() - now_ms > AT_ONCE_MS:
@@ -208,23 +217,32 @@ class RoutedFetch:
     def _remaining_ms(self, asked: Asked) -> int:
         return max(0, min(asked.limits.deadline_ms - self._clock.now_ms(), MAX_WAIT_MS))
 
+    def _in_turn(
+        self,
+        group_id: str,
+        partitions: Partitions,
+        leaders: dict[Node, Partitions],
+        turn: int,
+        first: Sequence[Node],
+    ) -> dict[Node, Partitions]:
+        """The leaders in the order to ask them: those that have called, then in turn."""
+        order = leaders_in_turn(partitions, lambda place: self._routing.leader_of(group_id, *place), turn, len(leaders))
+        return {node: leaders[node] for node in sorted(order, key=lambda node: node not in first)}
+
     async def _look(
         self,
         waiting: WaitingFetch,
         asked: Asked,
-        mine: Partitions,
-        others: Sequence[tuple[Node, Partitions]],
+        leaders: dict[Node, Partitions],
         *,
         wait: bool,
         last: bool = False,
     ) -> Found:
-        """Ask every leader once, until the limits are used up. `wait`: the only one may wait until the deadline.
+        """Ask every leader once, in order, until the limits are used up. `wait`: the only one may wait until the deadline.
         `last`: the time is over, and what is there is enough."""
         min_bytes = min(asked.limits.min_bytes, 1) if last else asked.limits.min_bytes
         found = Found()
-        others_first = next(self._turns) % OTHERS_FIRST_EVERY == 0
-        leaders: list[tuple[Node, Partitions]] = [(self._routing.cluster.me, mine)] if mine else []
-        for node, partitions in [*others, *leaders] if others_first else [*leaders, *others]:
+        for node, partitions in leaders.items():
             records_left = asked.limits.max_records - found.records()
             bytes_left = asked.limits.max_bytes - found.size()
             if waiting.over or (found.anything and (records_left <= 0 or bytes_left <= 0)):
@@ -382,11 +400,6 @@ class RoutedFetch:
                 await self._routing.acknowledge(node, asked.group_id, encode(request))
             except ApiError:
                 continue  # its locks end by their deadline
-
-
-def _ordered(others: dict[Node, list[tuple[Topic, int]]], first: Sequence[Node]) -> list[tuple[Node, Partitions]]:
-    """The leaders in the order to ask them: who called first."""
-    return sorted(others.items(), key=lambda entry: entry[0] not in first)
 
 
 def _unknown(error: ApiError) -> AcknowledgementResult:

@@ -21,7 +21,7 @@ SWEEP_PAUSE_S = 1.0
 
 
 class OpenSession(NamedTuple):
-    """What a request may know of its session. `turn` decides the rotation; `closing`: this request closes it."""
+    """What a request may know of its session. `turn`: as in Fetcher.fetch; `closing`: this request closes it."""
 
     group_id: str
     member_id: str

@@ -1,0 +1,148 @@
+"""Whose turn it is: no pattern of fetches passes a share-partition over for long, here or over several leaders."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sharequeue_gateway.fetch_limits import rotate
+from sharequeue_gateway.turns import Turns, in_turn, leaders_in_turn
+
+from sharequeue.protocol.types import MAX_INT32
+
+
+class Led:
+    """A share-partition as its leader knows it."""
+
+    def __init__(self, number: int, served_turn: int = 0) -> None:
+        self.number = number
+        self.served_turn = served_turn
+
+
+@pytest.mark.parametrize(
+    ("served", "order"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param([0, 0, 0], [0, 1, 2], id="new ones as they come"),
+        pytest.param([3, 2, 1], [2, 1, 0], id="the longest ago first"),
+        pytest.param([7, 0, 5, 0], [1, 3, 2, 0], id="who never gave before who did"),
+        pytest.param([9, 8, 10], [1, 0, 2], id="who gave last is last"),
+    ],
+)
+def test_what_gave_records_longest_ago_is_first(served: list[int], order: list[int]) -> None:
+    assert [led.number for led in in_turn(Led(number, turn) for number, turn in enumerate(served))] == order
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 5, MAX_INT32])
+def test_ss_028_the_epoch_of_a_session_orders_what_was_served_equally_long_ago(epoch: int) -> None:
+    """SS-027's rotation holds where nothing gave records yet."""
+    leds = [Led(number) for number in range(3)]
+    assert in_turn(rotate(leds, epoch)) == rotate(leds, epoch)
+    leds[epoch % 3].served_turn = 1
+    assert in_turn(rotate(leds, epoch))[-1] is leds[epoch % 3]
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> tuple[int, list[tuple[frozenset[int], int | None, int]]]:
+    """Partitions, and fetches: which they name, the session's epoch, how many partitions use up what they may take."""
+    count = draw(st.integers(1, 6))
+    named = st.frozensets(st.integers(0, count - 1), min_size=1)
+    fetch = st.tuples(named, st.none() | st.integers(0, 20), st.integers(1, count))
+    once = draw(st.lists(fetch, min_size=1, max_size=8))
+    return count, once * draw(st.integers(1, 8))  # a pattern that is repeated is what starves
+
+
+@given(patterns())
+def test_ss_028_each_is_served_within_as_many_fetches_that_name_it_as_there_are_partitions(
+    pattern: tuple[int, list[tuple[frozenset[int], int | None, int]]],
+) -> None:
+    count, fetches = pattern
+    leds = [Led(number) for number in range(count)]
+    passed_over = [0] * count
+    for turn, (named, epoch, served) in enumerate(fetches, 1):
+        asked = [leds[number] for number in sorted(named)]
+        order = in_turn(asked if epoch is None else rotate(asked, epoch))
+        for number in named:
+            passed_over[number] += 1
+        for led in order[:served]:
+            led.served_turn = turn
+            passed_over[led.number] = 0
+        assert max(passed_over) < count
+
+
+@pytest.mark.parametrize(
+    ("leaders", "turn", "order"),
+    [
+        ("aaaaa", 3, "a"),
+        ("aab", 0, "ab"),
+        ("aab", 1, "ab"),
+        ("aab", 2, "ba"),
+        ("aab", 3, "ab"),
+        ("abcab", 4, "bac"),
+        ("abcab", 1_000_000_002, "cab"),
+    ],
+)
+def test_the_leader_of_the_partition_whose_turn_it_is_is_asked_first(leaders: str, turn: int, order: str) -> None:
+    assert "".join(leaders_in_turn(leaders, lambda leader: leader, turn, len(set(leaders)))) == order
+
+
+def test_no_more_partitions_are_looked_at_than_it_takes_to_find_all_leaders() -> None:
+    looked: list[int] = []
+
+    def leader_of(partition: int) -> int:
+        looked.append(partition)
+        return partition % 3
+
+    assert leaders_in_turn(range(10_000), leader_of, 9_999, 3) == [0, 1, 2]
+    assert looked == [9_999, 0, 1, 2]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(0, 1 << 30), st.integers(1, 3))
+def test_each_partition_is_served_within_as_many_fetches_as_there_are_over_several_leaders(
+    leaders: list[int], first: int, served: int
+) -> None:
+    """Each leader gives what it served longest ago, and uses up what the fetch may take after so many partitions."""
+    turns = Turns(10, 1000, lambda: first)
+    leds = [Led(number) for number in range(len(leaders))]
+    numbers = range(len(leaders))
+    passed_over = [0] * len(leaders)
+    for now in range(1, 4 * len(leaders)):
+        order = leaders_in_turn(numbers, leaders.__getitem__, turns.next("fetch", now), len(set(leaders)))
+        left = served
+        passed_over = [fetches + 1 for fetches in passed_over]
+        for leader in order:
+            for led in in_turn(led for led in leds if leaders[led.number] == leader)[:left]:
+                led.served_turn = now
+                passed_over[led.number] = 0
+                left -= 1
+        assert max(passed_over) < 2 * len(leaders)
+
+
+def numbered() -> Iterator[int]:
+    return iter(range(100, 1000, 100))
+
+
+def test_each_key_has_turns_of_its_own() -> None:
+    turns = Turns(10, 1000, numbered().__next__)
+    assert [turns.next(key, 0) for key in "abaab"] == [100, 200, 101, 102, 201]
+
+
+def test_keys_that_nobody_uses_are_forgotten() -> None:
+    turns = Turns(10, 1000, numbered().__next__)
+    turns.next("a", 0)
+    turns.next("b", 0)
+    assert turns.next("b", 1000) == 201
+    assert turns.next("b", 1999) == 202
+    assert len(turns) == 2
+    assert turns.next("b", 2000) == 203
+    assert len(turns) == 1
+    assert turns.next("a", 2000) == 300
+
+
+def test_of_very_many_keys_the_last_ones_are_kept() -> None:
+    turns = Turns(10, 1000, lambda: 7)
+    for number in range(1000):
+        turns.next(number, 0)
+    assert len(turns) <= 20
+    assert turns.next(999, 0) == 8
+    assert turns.next(0, 0) == 7
