@@ -161,10 +161,11 @@ def test_bytes_are_the_sum_of_what_is_there(sequence: list[tuple[tuple[str, int]
 def test_a_partition_nobody_asks_for_is_forgotten() -> None:
     cache = filled(0, 10)
     cache.set_ends(("u", 0), 0, 5)
-    cache.forget_unused()
+    assert cache.forget_unused() == []
     assert bases(cache) == [0, 10], "asked for since it came"
-    cache.forget_unused()
+    assert cache.forget_unused() == [("u", 0)]
     assert cache.places() == [PLACE]
-    cache.forget_unused()
+    assert cache.forget_unused(interest={PLACE}) == []
+    assert cache.forget_unused() == [PLACE]
     assert cache.places() == []
     assert cache.bytes == 0

@@ -1,8 +1,12 @@
-"""Whom a led share-partition wakes: the first that sleeps, the next behind one that leaves it, who was turned away."""
+"""Whom a led share-partition wakes: the first that sleeps, the next behind one that leaves it, who was turned away.
 
-from typing import Any
+And what is remembered of it meanwhile: that it has nothing.
+"""
+
+from typing import Any, cast
 
 from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquire
+from sharequeue_gateway.record_log import ReadResult, RecordLog
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import Driver
@@ -62,3 +66,42 @@ def test_room_wakes_who_was_turned_away_and_nobody_else() -> None:
     assert woken(waiters) == [0]
     led.wake_turned_away(driver.now_ms)
     assert woken(waiters) == [0]
+
+
+class EmptyLog:
+    """The known end of a log whose records were all fetched; counts how often it is asked for."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read_cached(self, *_: Any) -> ReadResult:
+        self.reads += 1
+        return ReadResult((), 0, 10)
+
+
+def emptied() -> tuple[Driver, LedSharePartition, Any]:
+    """A share-partition all of whose records are held, which was found to have nothing else."""
+    driver = Driver()
+    led, _ = waiting(driver)
+    driver.fetch("[0-9]")
+    log = EmptyLog()
+    assert not may_acquire(led, cast(RecordLog, log), driver.now_ms)
+    assert log.reads == 1
+    return driver, led, log
+
+
+def test_what_is_empty_is_not_looked_at_until_a_lock_of_it_ends() -> None:
+    driver, led, log = emptied()
+    deadline_ms = driver.machine.next_deadline_ms()
+    assert deadline_ms is not None
+    assert not may_acquire(led, log, deadline_ms - 1)
+    assert log.reads == 1
+    may_acquire(led, log, deadline_ms)
+    assert log.reads == 2
+
+
+def test_what_is_empty_is_looked_at_again_after_an_event() -> None:
+    driver, led, log = emptied()
+    led.wake()
+    assert not may_acquire(led, log, driver.now_ms)
+    assert log.reads == 2

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from sharequeue_gateway.record_log import IdempotencyKey, Offsets, RecordLog
+from sharequeue_gateway.record_log import IdempotencyKey, Offsets, ReadResult, RecordLog
 
 from sharequeue.protocol.errors import InvalidRequest, UnknownTopicOrPartition
 from tests.storage.record_log_trimming_suite import TrimmingSuite
@@ -134,6 +134,17 @@ class RecordLogSuite(TrimmingSuite):
                 assert cached is None or [b.base_offset for b in cached.batches] == [0]
             at_end = other.read_cached(topic, 0, 3, 1 << 20, 100)
             assert at_end is None or (not at_end.batches and at_end.log_end_offset == 3)
+
+    async def test_the_ends_of_many_logs_are_learnt_at_once(self, record_log: RecordLogs) -> None:
+        topics = [new_topic(), new_topic()]
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, topics[0], "abc", 1)
+            places = [(topic, partition) for topic in topics for partition in range(3)]
+            assert all(other.read_cached(*place, 0, 1, 1) is None for place in places)
+            await other.learn_ends(places)
+            ends = {(topic, partition): 3 if (topic, partition) == (topics[0], 1) else 0 for topic, partition in places}
+            for place, end in ends.items():
+                assert other.read_cached(*place, end, 1, 1) == ReadResult((), 0, end)
 
     # Many writers
 

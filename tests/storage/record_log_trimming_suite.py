@@ -162,6 +162,18 @@ class TrimmingSuite:
                 assert await asyncio.wait_for(noticed.get(), 5) == (topic, 3)
                 assert (await reader.read(topic, 3, number, 1 << 20, 100)).log_end_offset == number + 1
 
+    async def test_who_relies_on_a_known_end_is_told_that_it_is_known_no_more(self, record_log: RecordLogs) -> None:
+        """Its topic was deleted by another gateway."""
+        topic = new_topic()
+        async with record_log.open() as writer, record_log.open() as reader:
+            forgotten: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+            await append(writer, topic, "a")
+            await reader.learn_ends([(topic, 0)])
+            reader.watch(lambda *place: None, list, forgotten=lambda *place: forgotten.put_nowait(place))
+            await writer.delete_topic(topic, 1)
+            assert await asyncio.wait_for(forgotten.get(), 5) == (topic, 0)
+            assert reader.read_cached(topic, 0, 1, 1, 1) is None
+
     async def test_a_partition_without_records_is_asked_for_once_and_its_first_record_is_noticed(
         self, record_log: RecordLogs
     ) -> None:

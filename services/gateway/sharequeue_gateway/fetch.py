@@ -7,8 +7,9 @@ wait for, or when its time is over. Whoever hung up while it waited acquires not
 import asyncio
 import itertools
 import logging
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
@@ -26,6 +27,13 @@ from sharequeue_gateway.waiting_fetch import WaitingFetch
 
 log = logging.getLogger(__name__)
 
+LOADED_AT_ONCE: Final = 500
+"""How many share-partitions a fetch has loaded before it looks whether they have records."""
+LOOKED_AT_ONCE: Final = 500
+"""How many share-partitions a fetch looks at before others have their turn, and before it is answered with those."""
+ASKED_ALONE: Final = 16
+"""Of how many logs at most the ends are asked for one by one."""
+MANY_WAITED_FOR: Final = 10_000
 PASS_ON_PAUSE_S: Final = 0.05
 """How long another gateway that was woken has to fetch before the next one is woken."""
 
@@ -82,7 +90,10 @@ class Fetcher:
 
     def waited_for(self) -> set[TopicPartition]:
         """The partitions somebody waits for."""
-        return {(led.key.topic_id, led.key.partition) for leds in self._waiting.values() for led in leds}
+        leds: Iterable[LedSharePartition] = itertools.chain.from_iterable(self._waiting.values())
+        if sum(map(len, self._waiting.values())) > MANY_WAITED_FOR:  # many fetches wait for the same ones
+            leds = (led for led in self._leader.all() if led.waiters is not None)
+        return {(led.key.topic_id, led.key.partition) for led in leds}
 
     def under_way(self, group_id: str) -> list[WaitingFetch]:
         """A group's fetches that wait for records, or will."""
@@ -117,21 +128,7 @@ class Fetcher:
         self._under_way[waiting] = group_id
         try:
             while True:
-                loaded = await self._leader.get(group_id, rotated, deadline_ms=limits.deadline_ms)
-                leds = [led for led in loaded if isinstance(led, LedSharePartition)]
-                faults = [
-                    PartitionFault(topic.name, partition, outcome)
-                    for (topic, partition), outcome in zip(rotated, loaded, strict=True)
-                    if isinstance(outcome, ApiError)
-                ]
-                for led in leds:
-                    led.add_waiter(waiting)
-                try:
-                    acquired, stale = await self._fetch_loaded(waiting, member_id, leds, limits, faults)
-                finally:
-                    for led in leds:
-                        led.remove_waiter(waiting)
-                    self._pass_on(leds)
+                acquired, faults, stale = await self._fetch_once(waiting, group_id, member_id, rotated, limits)
                 if waiting.ended:
                     return acquired, []
                 if acquired or not stale or waiting.over:
@@ -139,37 +136,79 @@ class Fetcher:
         finally:
             del self._under_way[waiting]
 
-    async def _fetch_loaded(
+    async def _fetch_once(
         self,
         waiting: WaitingFetch,
+        group_id: str,
         member_id: str,
-        leds: Sequence[LedSharePartition],
+        partitions: Sequence[tuple[Topic, int]],
         limits: FetchLimits,
+    ) -> tuple[list[Acquisition], list[PartitionFault], bool]:
+        """Of many partitions that are not loaded some are loaded and looked at, then the next ones: what is there is
+        taken at once. A fetch that does not wait leaves the others to the next one.
+
+        Returns: what was acquired, faults, and whether a share-partition was unloaded meanwhile and must be loaded again.
+        """
+        leds, missing = self._leader.find(group_id, partitions)
+        if len(missing) > LOADED_AT_ONCE:  # else those that cannot be loaded might be tried first each time
+            missing = rotate(missing, random.randrange(len(missing)))
+        faults: list[PartitionFault] = []
+        last_look = registered = False
+        try:
+            while True:
+                missing = await self._load(group_id, missing, leds, faults, limits.deadline_ms)
+                not_loaded = len(faults)
+                acquired = await self._attempt(waiting, member_id, leds, limits, faults, last_look)
+                if acquired or waiting.over or last_look or waiting.failed_acknowledgement:
+                    return acquired, faults, False
+                if len(faults) > not_loaded or (faults and not leds) or any(fault.led_elsewhere for fault in faults):
+                    return [], faults, False
+                if any(led.fenced for led in leds):
+                    return [], faults, True
+                remaining_ms = limits.deadline_ms - self._clock.now_ms()
+                if remaining_ms <= 0 or limits.max_records == 0 or limits.max_bytes == 0:
+                    return [], faults, False
+                if missing:
+                    continue
+                if not registered:  # what happened until now has woken nobody: look once more
+                    for led in leds:
+                        led.add_waiter(waiting)
+                    registered = True
+                    continue
+                self._pass_on(leds, waiting)
+                self._waiting[waiting] = leds
+                try:
+                    woken = await waiting.wait(remaining_ms / 1000)
+                finally:
+                    del self._waiting[waiting]
+                last_look = not woken
+                if last_look:
+                    metrics.DELAYED_FETCHES_EXPIRED.inc()
+        finally:
+            if registered:
+                for led in leds:
+                    led.remove_waiter(waiting)
+            self._pass_on(leds)
+
+    async def _load(
+        self,
+        group_id: str,
+        missing: Sequence[tuple[Topic, int]],
+        leds: list[LedSharePartition],
         faults: list[PartitionFault],
-    ) -> tuple[list[Acquisition], bool]:
-        """Returns: what was acquired, and whether a share-partition was unloaded meanwhile and must be loaded again."""
-        last_look = False
-        not_loaded = len(faults)
-        while True:
-            acquired = await self._attempt(waiting, member_id, leds, limits, faults, last_look)
-            if acquired or waiting.over or last_look or waiting.failed_acknowledgement:
-                return acquired, False
-            if len(faults) > not_loaded or (faults and not leds) or any(fault.led_elsewhere for fault in faults):
-                return [], False
-            if any(led.fenced for led in leds):
-                return [], True
-            remaining_ms = limits.deadline_ms - self._clock.now_ms()
-            if remaining_ms <= 0 or limits.max_records == 0 or limits.max_bytes == 0:
-                return [], False
-            self._pass_on(leds, waiting)
-            self._waiting[waiting] = leds
-            try:
-                woken = await waiting.wait(remaining_ms / 1000)
-            finally:
-                del self._waiting[waiting]
-            last_look = not woken
-            if last_look:
-                metrics.DELAYED_FETCHES_EXPIRED.inc()
+        deadline_ms: int | None,
+    ) -> Sequence[tuple[Topic, int]]:
+        """Load some of the partitions into `leds`, those that cannot be into `faults`. Returns: those that are left."""
+        if not missing:
+            return missing
+        some = missing[:LOADED_AT_ONCE]
+        loaded = await self._leader.get(group_id, some, deadline_ms=deadline_ms)
+        for (topic, partition), outcome in zip(some, loaded, strict=True):
+            if isinstance(outcome, LedSharePartition):
+                leds.append(outcome)
+            else:
+                faults.append(PartitionFault(topic.name, partition, outcome))
+        return missing[LOADED_AT_ONCE:]
 
     async def wait(
         self, waiting: WaitingFetch, group_id: str, partitions: Sequence[tuple[Topic, int]], seconds: float
@@ -180,22 +219,27 @@ class Fetcher:
         fetches.
         """
         self._under_way[waiting] = group_id
-        leds: list[LedSharePartition] = []
+        leds, missing = self._leader.find(group_id, partitions)
+        faults: list[PartitionFault] = []
+        waited_at = 0
         try:
-            loaded = await self._leader.get(group_id, partitions) if partitions else []
-            leds = [led for led in loaded if isinstance(led, LedSharePartition)]
-            for led in leds:
-                led.add_waiter(waiting)
-            self._waiting[waiting] = leds
-            now_ms = self._clock.now_ms()
-            moved = any(led.fenced for led in leds) or any(isinstance(each, NotLeaderOrFollower) for each in loaded)
-            if not moved and not any(may_acquire(led, self._record_log, now_ms) for led in leds):
-                await waiting.wait(seconds)
-            return leds
+            while True:
+                missing = await self._load(group_id, missing, leds, faults, None)
+                new, waited_at = leds[waited_at:], len(leds)
+                for led in new:
+                    led.add_waiter(waiting)
+                self._waiting[waiting] = leds
+                now_ms = self._clock.now_ms()
+                moved = any(fault.led_elsewhere for fault in faults) or any(led.fenced for led in leds)
+                if moved or any(may_acquire(led, self._record_log, now_ms) for led in new):
+                    return leds
+                if waiting.woken or not missing:
+                    await waiting.wait(seconds)
+                    return leds
         finally:
             self._waiting.pop(waiting, None)
             del self._under_way[waiting]
-            for led in leds:
+            for led in leds[:waited_at]:
                 led.remove_waiter(waiting)
 
     def pass_on_later(self, leds: Sequence[LedSharePartition]) -> None:
@@ -210,7 +254,9 @@ class Fetcher:
         """
         now_ms = self._clock.now_ms()
         for led in leds:
-            if led.waiters is None or (waiting is not None and len(led.waiters) == 1 and not led.turned_away):
+            if led.waiters is None or led.empty_until_ms > now_ms:
+                continue
+            if waiting is not None and len(led.waiters) == 1 and not led.turned_away:
                 continue
             if led.reading:
                 led.turned_away = True  # whoever reads passes it on
@@ -233,22 +279,66 @@ class Fetcher:
         if limits.max_records == 0 or limits.max_bytes == 0:
             return []
         now_ms = self._clock.now_ms()
+        there = []
+        for led in leds:
+            led.used_at_ms = now_ms
+            if led.empty_until_ms <= now_ms:
+                there.append(led)
+        there = in_turn(there)
+        known_faults = len(faults)
+        min_bytes = 1 if last_look else limits.min_bytes
+        at_once = LOOKED_AT_ONCE if min_bytes <= 1 else max(1, len(there))
+        for start in range(0, len(there), at_once):
+            if start:
+                await asyncio.sleep(0)
+            taken = self._takeable(there[start : start + at_once], now_ms)
+            if not taken:
+                continue
+            if len(taken) > ASKED_ALONE and not await self._learn_ends(taken, faults):
+                return []
+            if min_bytes > 1:
+                taken = [led for led in taken if may_acquire(led, self._record_log, now_ms)]
+                if not taken or not await self._min_bytes_there(taken, limits, now_ms):
+                    return []
+            acquired = await self._take(waiting, member_id, taken, limits, faults)
+            if acquired or waiting.over or len(faults) > known_faults:
+                return acquired
+        return []
+
+    def _takeable(self, leds: Sequence[LedSharePartition], now_ms: int) -> list[LedSharePartition]:
+        """Those that no other fetch reads and whose limits leave room; the others are turned away."""
         taken = []
         for led in leds:
             if led.fenced:
                 continue
             if not led.reading:
                 self._leader.expire_if_due(led, now_ms)
-                led.used_at_ms = now_ms
                 if led.machine.can_acquire(now_ms):
                     taken.append(led)
                     continue
             led.turned_away = True
-        if not taken:
-            return []
-        if limits.min_bytes > 1 and not last_look and not await self._min_bytes_there(taken, limits, now_ms):
-            return []
-        taken = in_turn(taken)
+        return taken
+
+    async def _learn_ends(self, leds: Sequence[LedSharePartition], faults: list[PartitionFault]) -> bool:
+        """Have the ends of logs known. Returns: False if they cannot be: then each is a fault."""
+        try:
+            for start in range(0, len(leds), LOOKED_AT_ONCE):
+                some = leds[start : start + LOOKED_AT_ONCE]
+                await self._record_log.learn_ends([(led.key.topic_id, led.key.partition) for led in some])
+        except ApiError as error:
+            faults += [PartitionFault(led.topic_name, led.key.partition, error) for led in leds]
+            return False
+        return True
+
+    async def _take(
+        self,
+        waiting: WaitingFetch,
+        member_id: str,
+        taken: Sequence[LedSharePartition],
+        limits: FetchLimits,
+        faults: list[PartitionFault],
+    ) -> list[Acquisition]:
+        """Acquire from each in order until the limits are used up."""
         acquired: list[Acquisition] = []
         records_left = limits.max_records
         for led, max_bytes in zip(taken, split_bytes(limits.max_bytes, len(taken)), strict=True):
@@ -276,6 +366,7 @@ class Fetcher:
                     records = last_offset - first_offset + 1
                     records_left -= records
                     metrics.IN_FLIGHT_BATCH_RECORDS[led.key.group_id].observe(records)
+            may_acquire(led, self._record_log, self._clock.now_ms())  # notes where nothing is left
         return acquired
 
     async def _min_bytes_there(self, taken: Sequence[LedSharePartition], limits: FetchLimits, now_ms: int) -> bool:

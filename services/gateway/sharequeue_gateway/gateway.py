@@ -118,7 +118,7 @@ async def prepare(settings: Settings) -> Service:
     )
     fetcher = Fetcher(leader, record_log, clock)
     news = AppendNews(redis, cluster, record_log)
-    record_log.watch(leader.log_changed, fetcher.waited_for, news.appended)
+    record_log.watch(leader.log_changed, fetcher.waited_for, news.appended, leader.log_forgotten)
     local = LocalFetch(leader, fetcher, RepeatedFetches(leader, metadata, lock_timers, record_log, clock), clock)
     acknowledger = Acknowledger(leader, metadata, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)

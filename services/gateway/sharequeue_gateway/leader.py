@@ -91,6 +91,12 @@ class Leader:
     def all(self) -> Iterable[LedSharePartition]:
         return self._led
 
+    def find(
+        self, group_id: str, partitions: Sequence[tuple[Topic, int]]
+    ) -> tuple[list[LedSharePartition], Sequence[tuple[Topic, int]]]:
+        """Returns: those of a group's share-partitions that are loaded, and the partitions of the others; in order."""
+        return self._led.find(group_id, partitions)
+
     async def get(
         self,
         group_id: str,
@@ -207,6 +213,11 @@ class Leader:
         for led in self._led.of_partition(topic_id, partition):
             led.wake()
 
+    def log_forgotten(self, topic_id: str, partition: int) -> None:
+        """Whether anything is appended to a partition is not followed any more."""
+        for led in self._led.of_partition(topic_id, partition):
+            led.empty_until_ms = 0
+
     def _on_topic_deleted(self, topic_id: str) -> None:
         def concerned(key: SharePartitionKey) -> bool:
             return key.topic_id == topic_id
@@ -257,7 +268,11 @@ class Leader:
             led.batch_times = None
         if completed.dead_letters:
             self.on_dead_letters(led, completed.dead_letters)
-        if completed.made_available or completed.start_moved:
+        if completed.made_available:
+            led.wake()
+        elif led.empty_until_ms:  # it still is, but what the write was about may come back earlier
+            led.note_empty()
+        elif completed.start_moved:
             led.wake()
         else:
             led.wake_turned_away(self._clock.now_ms())

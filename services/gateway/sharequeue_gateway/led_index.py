@@ -1,13 +1,19 @@
 """The share-partitions a gateway leads, found by key, by group, by topic and by partition."""
 
-from collections.abc import Collection, Iterator
-from typing import TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.metadata import Topic
 
 Leds = dict[LedSharePartition, None]
 K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R")
+
+NOTHING: Final[Mapping[int, LedSharePartition]] = MappingProxyType({})
 
 
 class LedIndex:
@@ -15,7 +21,7 @@ class LedIndex:
 
     def __init__(self) -> None:
         self._by_key: dict[SharePartitionKey, LedSharePartition] = {}
-        self._by_group: dict[str, Leds] = {}
+        self._by_group: dict[str, dict[str, dict[int, LedSharePartition]]] = {}
         self._by_topic: dict[str, dict[int, Leds]] = {}
 
     def __len__(self) -> int:
@@ -27,8 +33,25 @@ class LedIndex:
     def get(self, key: SharePartitionKey) -> LedSharePartition | None:
         return self._by_key.get(key)
 
-    def of_group(self, group_id: str) -> Collection[LedSharePartition]:
-        return self._by_group.get(group_id, ())
+    def find(
+        self, group_id: str, partitions: Sequence[tuple[Topic, int]]
+    ) -> tuple[list[LedSharePartition], Sequence[tuple[Topic, int]]]:
+        """Returns: those of a group's share-partitions that are led, and the partitions of the others; in order."""
+        of_group = self._by_group.get(group_id)
+        if of_group is None:
+            return [], partitions
+        found: list[LedSharePartition] = []
+        missing: list[tuple[Topic, int]] = []
+        for place in partitions:
+            led = of_group.get(place[0].topic_id, NOTHING).get(place[1])
+            if led is None:
+                missing.append(place)
+            else:
+                found.append(led)
+        return found, missing
+
+    def of_group(self, group_id: str) -> list[LedSharePartition]:
+        return [led for of_topic in self._by_group.get(group_id, {}).values() for led in of_topic.values()]
 
     def of_topic(self, topic_id: str) -> list[LedSharePartition]:
         return [led for leds in self._by_topic.get(topic_id, {}).values() for led in leds]
@@ -39,7 +62,7 @@ class LedIndex:
     def add(self, led: LedSharePartition) -> None:
         key = led.key
         self._by_key[key] = led
-        self._by_group.setdefault(key.group_id, {})[led] = None
+        self._by_group.setdefault(key.group_id, {}).setdefault(key.topic_id, {})[key.partition] = led
         self._by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
 
     def remove(self, led: LedSharePartition) -> bool:
@@ -48,7 +71,10 @@ class LedIndex:
         if self._by_key.get(key) is not led:
             return False
         del self._by_key[key]
-        _remove(self._by_group, key.group_id, led)
+        of_group = self._by_group[key.group_id]
+        _remove(of_group, key.topic_id, key.partition)
+        if not of_group:
+            del self._by_group[key.group_id]
         partitions = self._by_topic[key.topic_id]
         _remove(partitions, key.partition, led)
         if not partitions:
@@ -56,8 +82,8 @@ class LedIndex:
         return True
 
 
-def _remove(index: dict[K, Leds], name: K, led: LedSharePartition) -> None:
-    leds = index[name]
-    del leds[led]
-    if not leds:
+def _remove(index: dict[K, dict[V, R]], name: K, member: V) -> None:
+    members = index[name]
+    del members[member]
+    if not members:
         del index[name]

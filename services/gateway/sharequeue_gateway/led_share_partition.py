@@ -11,10 +11,11 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
 from sharequeue_gateway.batch_times import BatchTimes, TimedBatch
-from sharequeue_gateway.record_log import RecordLog
+from sharequeue_gateway.record_log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.share_partition import AcknowledgementBatch, AcquiredRange, RestoredLock, SharePartition
 
 LOCK_ENTRY_SLACK: Final = 64
+NO_DEADLINE_MS: Final = 1 << 62
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -31,6 +32,7 @@ class LedSharePartition:
     """A loaded share-partition. `machine` decides; this keeps what only the shell needs.
 
     `fenced`: this object leads no more; a waiting fetch must load the share-partition again.
+    `empty_until_ms`: nothing is to be acquired before this time unless something happens, which sets it to 0.
     `served_turn`: see `turns.Served`.
     `reading`: a fetch is reading the log for it; others wait for their turn (Kafka's fetch lock).
     `turned_away`: a fetch found it being read, or its limits used up; whoever changes that wakes the waiting ones.
@@ -39,6 +41,7 @@ class LedSharePartition:
     __slots__ = (
         "_quiet",
         "batch_times",
+        "empty_until_ms",
         "fenced",
         "fetch_lock_ended_s",
         "json_prefix",
@@ -64,6 +67,7 @@ class LedSharePartition:
         self.batch_times: BatchTimes | None = None
         self.reading = False
         self.turned_away = False
+        self.empty_until_ms = 0
         self.served_turn = 0
         self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
@@ -80,6 +84,10 @@ class LedSharePartition:
     def config(self) -> ShareGroupConfig:
         return self.machine.config
 
+    def note_empty(self) -> None:
+        """Nothing is to be acquired until a lock or a delay ends."""
+        self.empty_until_ms = self.machine.next_deadline_ms() or NO_DEADLINE_MS
+
     def add_waiter(self, waiter: Waiter) -> None:
         if self.waiters is None:
             self.waiters = {}
@@ -92,7 +100,8 @@ class LedSharePartition:
                 self.waiters = None
 
     def wake(self) -> None:
-        """Wake the fetch that has waited longest; it wakes the next one if it leaves something."""
+        """Something may be there: wake the fetch that has waited longest; it wakes the next one if it leaves something."""
+        self.empty_until_ms = 0
         for waiter in self.waiters or ():
             if not waiter.woken:
                 waiter.wake()
@@ -205,10 +214,10 @@ class LedSharePartition:
 def may_acquire(led: LedSharePartition, record_log: RecordLog, now_ms: int) -> bool:
     """Whether another fetch would find something, as far as can be told without asking the database.
 
-    Where only the limits are in the way, those who wait count as turned away.
+    Where only the limits are in the way, those who wait count as turned away; where nothing is, that is remembered.
     """
     machine = led.machine
-    if led.fenced:
+    if led.fenced or led.empty_until_ms > now_ms:
         return False
     if not machine.can_acquire(now_ms):
         led.turned_away = True
@@ -216,5 +225,11 @@ def may_acquire(led: LedSharePartition, record_log: RecordLog, now_ms: int) -> b
     next_fetch_offset = machine.next_fetch_offset()
     if next_fetch_offset <= machine.end_offset and not machine.window_empty:
         return True
-    read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1, 1)
-    return read is None or bool(read.batches)
+    try:
+        read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1, 1)
+    except OffsetOutOfRange:  # a fetch moves the start offset
+        return True
+    if read is None or read.batches:
+        return True
+    led.note_empty()
+    return False

@@ -142,6 +142,9 @@ class RecordLog(Protocol):
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]: ...
 
+    async def learn_ends(self, places: Sequence[TopicPartition]) -> None:
+        """Have the ends of all these logs known, so that reading an empty one does not ask for them one by one."""
+
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
         """The first offset whose timestamp is not before `timestamp_ms`, or None."""
 
@@ -200,12 +203,14 @@ class RecordLog(Protocol):
         changed: Callable[[str, int], None],
         interest: Callable[[], Iterable[TopicPartition]],
         appended: Callable[[str, int, int], None] = nobody,
+        forgotten: Callable[[str, int], None] = lambda topic_id, partition: None,
     ) -> None:
         """Call `changed` after an append here, or when another gateway's append or a moved log start is noticed.
 
         Args:
             interest: the partitions to look at every half second.
             appended: called after an append here with the log's end, to tell other gateways.
+            forgotten: called for a partition whose end is not known any more: its changes may go unnoticed.
         """
 
     def heard_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
@@ -47,12 +47,19 @@ class BatchCache:
             known.used = True
         return known
 
-    def forget_unused(self) -> None:
-        """Drop partitions nobody asked for since the last call; what is known is kept true at a cost for each."""
-        for place, known in list(self._partitions.items()):
-            if not known.used:
-                self.drop(place)
+    def forget_unused(self, interest: Container[TopicPartition] = ()) -> list[TopicPartition]:
+        """Drop partitions nobody asked for since the last call; what is known is kept true at a cost for each.
+
+        Args:
+            interest: partitions that are kept all the same.
+        Returns: those that were dropped.
+        """
+        unused = [place for place, known in self._partitions.items() if not known.used and place not in interest]
+        for place in unused:
+            self.drop(place)
+        for known in self._partitions.values():
             known.used = False
+        return unused
 
     def places(self) -> list[TopicPartition]:
         return list(self._partitions)

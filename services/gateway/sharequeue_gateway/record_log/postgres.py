@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 READ_AHEAD_BYTES: Final = 1 << 20
 READ_AHEAD_BATCHES: Final = 256
 WATCH_PAUSE_S: Final = 0.5
+WATCHED_AT_ONCE: Final = 2000
 PURGE_PAUSE_S: Final = 15.0
 STATEMENT_TIMEOUT_S: Final = 15
 CONNECT_TIMEOUT_S: Final = 5
@@ -71,6 +72,7 @@ class PostgresRecordLog:
         self._changed: Callable[[str, int], None] = lambda topic_id, partition: None
         self._interest: Callable[[], Iterable[TopicPartition]] = tuple
         self._appended: Callable[[str, int, int], None] = nobody
+        self._forgotten: Callable[[str, int], None] = lambda topic_id, partition: None
         self.on_records: Callable[[str, int, int], None] = nobody
         """Told of records appended here: topic id, partition, how many."""
 
@@ -229,6 +231,15 @@ class PostgresRecordLog:
             answer[place[1]] = Offsets(start, end, end)
         return answer
 
+    async def learn_ends(self, places: Sequence[TopicPartition]) -> None:
+        unknown: dict[str, list[int]] = {}
+        for place in places:
+            known = self._cache.partition(place)
+            if known is None or not known.known or known.log_start_offset < 0:
+                unknown.setdefault(place[0], []).append(place[1])
+        for topic_id, partitions in unknown.items():
+            await self.offsets(topic_id, partitions)
+
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
         bounds = (await self._query(store.bounds, [(topic_id, partition)])).get((topic_id, partition))
         if bounds is None:
@@ -310,10 +321,12 @@ class PostgresRecordLog:
         changed: Callable[[str, int], None],
         interest: Callable[[], Iterable[TopicPartition]],
         appended: Callable[[str, int, int], None] = nobody,
+        forgotten: Callable[[str, int], None] = lambda topic_id, partition: None,
     ) -> None:
         self._changed = changed
         self._interest = interest
         self._appended = appended
+        self._forgotten = forgotten
 
     async def run(self) -> None:
         """The appender, the watch and the purge, for ever."""
@@ -326,23 +339,26 @@ class PostgresRecordLog:
         while True:
             await asyncio.sleep(WATCH_PAUSE_S)
             places = list({*self._interest(), *self._cache.places()})
-            if not places:
-                continue
             try:
-                bounds = await self._query(store.bounds, places)
+                for start in range(0, len(places), WATCHED_AT_ONCE):
+                    await self._look_at(places[start : start + WATCHED_AT_ONCE])
             except StorageError as error:
                 log.warning("cannot look for other gateways' writes", extra=fields(cause=error.detail))
-                continue
-            for place, (log_start_offset, log_end_offset, deleted, replacements) in bounds.items():
-                if deleted:
-                    self._cache.drop(place)
-                else:
-                    self._cache.set_replacements(place, replacements)
-                    self._learn(place, log_start_offset, log_end_offset)
+
+    async def _look_at(self, places: Sequence[TopicPartition]) -> None:
+        bounds = await self._query(store.bounds, places)
+        for place, (log_start_offset, log_end_offset, deleted, replacements) in bounds.items():
+            if deleted:
+                self._cache.drop(place)
+                self._forgotten(*place)
+            else:
+                self._cache.set_replacements(place, replacements)
+                self._learn(place, log_start_offset, log_end_offset)
 
     async def _purge(self) -> None:
         while True:
-            self._cache.forget_unused()
+            for place in self._cache.forget_unused(set(self._interest())):
+                self._forgotten(*place)
             try:
                 for table in (store.KEYS, store.LASTING_KEYS):
                     await self._query(store.make_key_partitions, table)

@@ -1,0 +1,92 @@
+"""Fetches from topics of many partitions: a bounded number is loaded at once, and what is empty is not looked at again."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sharequeue_gateway.fetch import LOADED_AT_ONCE
+
+from tests.http.calls import Gateway, ranges, wait_until
+
+PARTITIONS = 2 * LOADED_AT_ONCE + 200
+LAST = PARTITIONS - 1
+
+
+@pytest.fixture(scope="module")
+def wide(gateway: Gateway) -> str:
+    """A topic with one record, in its last partition."""
+    gateway.create_topic("wide", PARTITIONS)
+    gateway.produce("wide", "here", partition=LAST)
+    return "wide"
+
+
+def led(gateway: Gateway) -> int:
+    return int(gateway.metrics()["sharequeue_led_share_partitions"])
+
+
+def looks(gateway: Gateway, group: str) -> int:
+    """How often a fetch of the group has looked into a share-partition."""
+    return int(gateway.metrics().get(f'sharequeue_fetch_lock_seconds_count{{group="{group}"}}', 0))
+
+
+@pytest.fixture
+def loaded(gateway: Gateway, wide: str, name: str) -> str:
+    """A group that has all of the wide topic loaded, and has looked at it."""
+    for _ in range(PARTITIONS // LOADED_AT_ONCE + 2):
+        gateway.fetch(name, wide)
+    return name
+
+
+def test_a_fetch_that_does_not_wait_loads_some_and_the_next_ones_go_on(gateway: Gateway, wide: str, name: str) -> None:
+    """The first fetch of 10,000 partitions was refused after 5 s and more, as they were still being loaded."""
+    before = led(gateway)
+    found = []
+    for fetch in range(1, PARTITIONS // LOADED_AT_ONCE + 3):
+        found += gateway.acquire(name, wide)
+        assert led(gateway) - before <= fetch * LOADED_AT_ONCE
+    assert found == [f"{LAST}:0-0×1"]
+    assert led(gateway) - before == PARTITIONS
+
+
+def test_a_fetch_that_waits_goes_on_until_it_has_found_something(gateway: Gateway, wide: str, name: str) -> None:
+    answer = gateway.fetch(name, wide, max_wait_ms=20_000)
+    assert ranges(answer) == [f"{LAST}:0-0×1"]
+
+
+def test_partitions_known_to_be_empty_are_not_looked_at_again(gateway: Gateway, wide: str, loaded: str) -> None:
+    before = looks(gateway, loaded)
+    for _ in range(3):
+        assert gateway.acquire(loaded, wide) == []
+    assert looks(gateway, loaded) == before
+
+
+def test_an_append_is_found_without_a_look_at_the_other_partitions(
+    gateway: Gateway, wide: str, loaded: str, background: ThreadPoolExecutor
+) -> None:
+    before = looks(gateway, loaded)
+    waiting = background.submit(gateway.fetch, loaded, wide, max_wait_ms=20_000)
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+    gateway.produce(wide, "new", partition=LOADED_AT_ONCE)
+    answer = waiting.result(12)
+    assert [batch["partition"] for batch in answer["batches"]] == [LOADED_AT_ONCE]
+    assert looks(gateway, loaded) - before <= 2
+
+
+def test_what_comes_back_to_an_empty_partition_is_found(gateway: Gateway, wide: str, loaded: str) -> None:
+    """Released, its lock ended, appended: whatever happens to one that was found empty, the next fetch sees it."""
+    gateway.configure(loaded, share_record_lock_duration_ms=1000)
+    (again,) = gateway.produce(wide, "again", partition=0)
+    assert gateway.acquire(loaded, wide) == [f"{again}-{again}×1"]
+    assert gateway.acquire(loaded, wide) == []
+    assert gateway.settle(loaded, wide, again, again, "release") == "applied"
+    assert gateway.acquire(loaded, wide) == [f"{again}-{again}×2"]
+    assert gateway.acquire(loaded, wide) == []
+    assert wait_until(lambda: gateway.acquire(loaded, wide)) == [f"{again}-{again}×3"]
+    assert gateway.settle(loaded, wide, again, again, "accept") == "applied"
+    assert gateway.acquire(loaded, wide) == []
+
+
+def test_a_fetch_that_wants_many_bytes_passes_over_what_is_empty_too(gateway: Gateway, wide: str, loaded: str) -> None:
+    before = looks(gateway, loaded)
+    for _ in range(2):
+        assert gateway.fetch(loaded, wide, min_bytes=1000, max_wait_ms=50)["batches"] == []
+    assert looks(gateway, loaded) == before
