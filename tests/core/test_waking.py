@@ -1,12 +1,13 @@
 """Whom a led share-partition wakes: the first that sleeps, the next behind one that leaves it, who was turned away.
 
-And what is remembered of it meanwhile: that it has nothing.
+And what is remembered of it meanwhile: that it has nothing, or since when nobody was given what it has.
 """
 
 from typing import Any, cast
 
 from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquire
 from sharequeue_gateway.record_log import ReadResult, RecordLog
+from sharequeue_gateway.unserved import Unserved
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import Driver
@@ -105,3 +106,22 @@ def test_what_is_empty_is_looked_at_again_after_an_event() -> None:
     led.wake()
     assert not may_acquire(led, log, driver.now_ms)
     assert log.reads == 2
+
+
+def test_the_one_that_has_not_been_served_longest_counts_for_its_group() -> None:
+    leds = [
+        LedSharePartition(SharePartitionKey(group, "t", partition), "orders", Driver().machine, 0)
+        for group in ("g", "h")
+        for partition in range(2)
+    ]
+    unserved = Unserved()
+    for now_ms, led in enumerate(leds, 1):
+        unserved.note(led, now_ms * 1000)
+    unserved.note(leds[0], 9000)  # it is known for longer
+    assert dict(unserved.longest_ms(10_000)) == {"g": 9000, "h": 7000}
+    unserved.forget(leds[0])  # a fetch took some
+    unserved.note(leds[0], 8000)  # and left some
+    unserved.forget(leds[2])
+    unserved.forget(leds[3])
+    unserved.forget(leds[3])
+    assert dict(unserved.longest_ms(10_000)) == {"g": 8000}

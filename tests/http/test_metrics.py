@@ -56,6 +56,7 @@ def test_every_metric_of_the_protocol_is_there(gateway: Gateway, name: str) -> N
         "sharequeue_failed_share_acknowledgement_requests_total": "counter",
         "sharequeue_waiting_fetches": "gauge",
         "sharequeue_led_share_partitions": "gauge",
+        "sharequeue_share_partition_unserved_seconds": "gauge",
         "sharequeue_lock_timers_degraded": "gauge",
         "sharequeue_http_request_seconds": "histogram",
     }
@@ -194,6 +195,38 @@ def test_a_group_that_is_deleted_as_redis_is_asked_leaves_no_series(
         os.kill(redis_server.pid, signal.SIGCONT)
     assert fetching.result(12) == []
     assert not of_group()
+
+
+def test_a_partition_with_records_that_nobody_is_given_is_told_with_its_time(gateway: Gateway, name: str) -> None:
+    """Lag grows too while a partition is served, and does not say which one is not."""
+    sample = f'sharequeue_share_partition_unserved_seconds{{group="{name}"}}'
+    gateway.create_topic(name, 2)
+    for partition in range(2):
+        gateway.produce(name, "x", partition=partition)
+    assert gateway.acquire(name, name, max_records=1) == ["0-0×1"]
+    assert wait_until(lambda: gateway.metrics().get(sample, 0)) >= 1
+    assert gateway.acquire(name, name) == ["1:0-0×1"]
+    assert sample not in gateway.metrics(), "nothing is left"
+    gateway.produce(name, "y", partition=1)
+    assert wait_until(lambda: gateway.metrics().get(sample, 0)) < 10, "from when it was appended on"
+    assert gateway.settle(name, name, 0, 0, "release") == "applied"
+    assert gateway.acquire(name, name) == ["0-0×2", "1:1-1×1"]
+    assert gateway.settle(name, name, 0, 0, "release") == "applied"
+    assert wait_until(lambda: gateway.metrics().get(sample, 0)) >= 1
+    gateway.try_delete_group(name, force=True)
+    assert sample not in gateway.metrics()
+
+
+def test_a_log_start_that_moves_leaves_nothing_to_serve(gateway: Gateway, name: str) -> None:
+    groups = [f"{name}-{number}" for number in range(2)]
+    for group in groups:  # each has a topic of its own, and has taken all of it
+        gateway.produce_batches(group, 2)
+        assert gateway.acquire(group, group) == ["0-1×1"]
+    gateway.delete_records(groups[0], 2)
+    gateway.produce_batches(groups[1], 1)
+    moved, appended = (f'sharequeue_share_partition_unserved_seconds{{group="{group}"}}' for group in groups)
+    samples = wait_until(lambda: samples if appended in (samples := gateway.metrics()) else None)
+    assert moved not in samples
 
 
 def test_mt_003_in_flight_counts_the_span_and_the_batches(gateway: Gateway, changes: Changes, name: str) -> None:

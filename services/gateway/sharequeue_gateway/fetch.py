@@ -74,6 +74,7 @@ class Fetcher:
         self._leader = leader
         self._record_log = record_log
         self._clock = clock
+        leader.on_log_changed = self._note_left
         self._turns: Final = itertools.count(1)
         self._waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
         self._under_way: dict[WaitingFetch, str] = {}
@@ -343,7 +344,9 @@ class Fetcher:
         records_left = limits.max_records
         for led, max_bytes in zip(taken, split_bytes(limits.max_bytes, len(taken)), strict=True):
             if records_left <= 0:
-                break
+                if not led.unserved_since_ms:
+                    self._note_left(led)
+                continue
             if led.fenced:
                 continue
             if led.reading:
@@ -358,6 +361,7 @@ class Fetcher:
             finally:
                 metrics.observe_fetch_lock(led, started_s)
             if acquisition is not None:
+                self._leader.unserved.forget(led)
                 led.served_turn = next(self._turns)
                 acquired.append(acquisition)
                 led.note_times(acquisition.batches)
@@ -366,8 +370,16 @@ class Fetcher:
                     records = last_offset - first_offset + 1
                     records_left -= records
                     metrics.IN_FLIGHT_BATCH_RECORDS[led.key.group_id].observe(records)
-            may_acquire(led, self._record_log, self._clock.now_ms())  # notes where nothing is left
+            self._note_left(led)
         return acquired
+
+    def _note_left(self, led: LedSharePartition) -> None:
+        """Note whether there is something left in a share-partition; if not, the next fetches pass it over."""
+        now_ms = self._clock.now_ms()
+        if may_acquire(led, self._record_log, now_ms):
+            self._leader.unserved.note(led, now_ms)
+        else:
+            self._leader.unserved.forget(led)
 
     async def _min_bytes_there(self, taken: Sequence[LedSharePartition], limits: FetchLimits, now_ms: int) -> bool:
         """Whether the bytes present, not necessarily acquirable, reach min_bytes."""

@@ -123,7 +123,7 @@ async def prepare(settings: Settings) -> Service:
     acknowledger = Acknowledger(leader, metadata, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, routing, clock)
-    metrics.watch(leader.all, fetcher)
+    metrics.watch(leader.all, fetcher, lambda: leader.unserved.longest_ms(clock.now_ms()))
     metadata.on_generation = cluster.hear_of
 
     async def hand_over(missed: bool) -> None:

@@ -26,6 +26,7 @@ from sharequeue_gateway.lock_timers import LockTimers, LockWrite
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.persister import Pending, Persister
 from sharequeue_gateway.share_partition import AcquiredRange, DeadLetter, StateWrite
+from sharequeue_gateway.unserved import Unserved
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Leader:
         self._persister = persister
         self._lock_timers = lock_timers
         self.activity = activity
+        self.unserved = Unserved()
         self._idle_ms = idle_ms
         self._led = LedIndex()
         self._timed: dict[LedSharePartition, None] = {}
@@ -78,6 +80,8 @@ class Leader:
         )
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
         self.on_dead_letters: Callable[[LedSharePartition, Sequence[DeadLetter]], None] = lambda led, letters: None
+        self.on_log_changed: Callable[[LedSharePartition], None] = lambda led: None
+        """Told of changes of a log, unless records of it are known to wait for a fetch."""
         persister.on_outcome = self._on_outcome
         lock_timers.all_locks = self._all_locks
         metadata.on_topic_deleted = self._on_topic_deleted
@@ -124,6 +128,7 @@ class Leader:
         if self._led.remove(led):
             self._timed.pop(led, None)
             self.loads.unloaded(led)
+            self.unserved.forget(led)
             metrics.forget_share_partition(led)
         led.wake_all()
 
@@ -211,6 +216,9 @@ class Leader:
     def log_changed(self, topic_id: str, partition: int) -> None:
         """Records were appended to a partition, or its log start moved."""
         for led in self._led.of_partition(topic_id, partition):
+            led.empty_until_ms = 0
+            if not led.unserved_since_ms:
+                self.on_log_changed(led)
             led.wake()
 
     def log_forgotten(self, topic_id: str, partition: int) -> None:
@@ -269,6 +277,7 @@ class Leader:
         if completed.dead_letters:
             self.on_dead_letters(led, completed.dead_letters)
         if completed.made_available:
+            self.unserved.note(led, self._clock.now_ms())
             led.wake()
         elif led.empty_until_ms:  # it still is, but what the write was about may come back earlier
             led.note_empty()
@@ -331,6 +340,7 @@ class Leader:
             if expired.dead_letters:
                 written.add_done_callback(lambda _: self._dead_letters_of_expired(led, expired.dead_letters))
         if expired.made_available:
+            self.unserved.note(led, self._clock.now_ms())
             led.wake()
         else:
             led.wake_turned_away(self._clock.now_ms())

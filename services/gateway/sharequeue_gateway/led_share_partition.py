@@ -33,6 +33,7 @@ class LedSharePartition:
 
     `fenced`: this object leads no more; a waiting fetch must load the share-partition again.
     `empty_until_ms`: nothing is to be acquired before this time unless something happens, which sets it to 0.
+    `unserved_since_ms`: see `unserved.Unserved`; 0 while nothing is known to be there.
     `served_turn`: see `turns.Served`.
     `reading`: a fetch is reading the log for it; others wait for their turn (Kafka's fetch lock).
     `turned_away`: a fetch found it being read, or its limits used up; whoever changes that wakes the waiting ones.
@@ -52,6 +53,7 @@ class LedSharePartition:
         "served_turn",
         "topic_name",
         "turned_away",
+        "unserved_since_ms",
         "untold",
         "used_at_ms",
         "waiters",
@@ -69,6 +71,7 @@ class LedSharePartition:
         self.turned_away = False
         self.empty_until_ms = 0
         self.served_turn = 0
+        self.unserved_since_ms = 0
         self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
         self.waiters: dict[Waiter, None] | None = None

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sharequeue_gateway.led_share_partition import LedSharePartition
 
 SHARE_PARTITION = ("group", "topic", "partition")
+UNSERVED_FROM_MS = 1000
+"""Each share-partition with records waits for a moment between two fetches: that is not worth a series."""
 
 Metric = TypeVar("Metric", Counter, Histogram)
 
@@ -192,9 +194,32 @@ class InFlightCollector(Collector):
         yield batches
 
 
-def watch(leds: "Callable[[], Iterable[LedSharePartition]]", fetcher: "Fetcher") -> None:
-    """Have the gauges read what they show."""
+class UnservedCollector(Collector):
+    """For how long each group's share-partition that waits longest was not served, made at the scrape."""
+
+    def __init__(self, longest_ms: Callable[[], Iterable[tuple[str, int]]]) -> None:
+        self._longest_ms = longest_ms
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        seconds = GaugeMetricFamily(
+            "sharequeue_share_partition_unserved_seconds",
+            "Time since a share-partition with records last gave any, the longest of the group's; from a second on.",
+            labels=["group"],
+        )
+        for group_id, unserved_ms in self._longest_ms():
+            if unserved_ms >= UNSERVED_FROM_MS:
+                seconds.add_metric((group_id,), unserved_ms / 1000)
+        yield seconds
+
+
+def watch(
+    leds: "Callable[[], Iterable[LedSharePartition]]",
+    fetcher: "Fetcher",
+    unserved_ms: Callable[[], Iterable[tuple[str, int]]],
+) -> None:
+    """Have the gauges read what they show. `unserved_ms`: as Unserved.longest_ms."""
     REGISTRY.register(InFlightCollector(leds))
+    REGISTRY.register(UnservedCollector(unserved_ms))
     WAITING_FETCHES.set_function(lambda: fetcher.waiting)
     LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
 
