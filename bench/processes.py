@@ -26,3 +26,14 @@ def family_cpu_seconds(pid: int) -> float:
 def resident_bytes(pid: int) -> int:
     """Memory of a process that is not swapped out, what it shares with others included."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+
+
+def reset_peak(pid: int) -> None:
+    """Have `peak_resident_bytes` begin again."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_resident_bytes(pid: int) -> int:
+    """The most memory a process had since `reset_peak`."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

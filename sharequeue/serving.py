@@ -9,6 +9,7 @@ import hmac
 import itertools
 import logging
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from sharequeue.callers import Callers, Pairs
 from sharequeue.exchange import AsgiExchange, ClientGone, Exchange, Headers, too_large
 from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol.apis import Api
+from sharequeue.protocol.bounds import TooMany
 from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, UnknownPath
 from sharequeue.protocol.messages import PointedDetail, Problem
 from sharequeue.texts import convert_texts
@@ -208,10 +210,15 @@ class Endpoint:
         if self._decoder is None:
             return None
         try:
-            raw.decode()  # values are kept byte for byte and must be UTF-8 too
+            if not raw.isascii():
+                raw.decode()  # values are kept byte for byte and must be UTF-8 too
+            if not self.api.internal:
+                self.api.check_body(raw)
             return self._decoder.decode(raw)
+        except TooMany as fault:
+            raise too_many(fault.pointer, fault.what, fault.limit) from None
         except msgspec.ValidationError as fault:
-            raise _does_not_fit(str(fault)) from None
+            raise does_not_fit(str(fault)) from None
         except msgspec.DecodeError as fault:
             raise InvalidRequest(f"the body is not JSON: {fault}", status=422) from None
         except UnicodeDecodeError as fault:
@@ -236,7 +243,7 @@ def _decode_query(request_type: Any, query_string: bytes) -> Any:
     try:
         request = convert_texts(values, request_type)
     except msgspec.ValidationError as fault:
-        raise _does_not_fit(str(fault)) from None
+        raise does_not_fit(str(fault)) from None
     for name, value in values.items():
         if getattr(request, name) is None:  # msgspec takes the word `null` for None
             detail = f"{value!r} is no value of the query parameter {name!r}; leave it out"
@@ -244,12 +251,36 @@ def _decode_query(request_type: Any, query_string: bytes) -> Any:
     return request
 
 
-def _does_not_fit(fault: str) -> InvalidRequest:
-    """msgspec's "Expected `int`, got `str` - at `$.records[0].key`" as a problem with a JSON pointer."""
+_TOO_LONG: Final = re.compile(r"Expected `(array|object)` of length <= (\d+)")
+_MOST_QUOTED: Final = 500
+"""Characters of a fault that are answered: a caller's own text stands in it."""
+
+
+def does_not_fit(fault: str, within: str = "") -> InvalidRequest:
+    """msgspec's "Expected `int`, got `str` - at `$.records[0].key`" as a problem with a JSON pointer.
+
+    Args:
+        within: the pointer of what was decoded, if that was a part of the body.
+    """
     detail, _, place = fault.partition(" - at `")
     steps = place.rstrip("`").removeprefix("$").replace("[...]", "").replace("[", ".").replace("]", "")
-    pointer = "".join("/" + step.replace("~", "~0") for step in steps.split(".") if step)
+    pointer = within + "".join("/" + step.replace("~", "~0") for step in steps.split(".") if step)
+    too_long = _TOO_LONG.match(detail)
+    if too_long:
+        return too_many(pointer, "entries", int(too_long[2]))
+    if len(fault) > _MOST_QUOTED:
+        fault, detail, pointer = f"{fault[:_MOST_QUOTED]}…", f"{detail[:_MOST_QUOTED]}…", pointer[:_MOST_QUOTED]
     return InvalidRequest(f"the request does not fit the schema: {fault}", status=422, pointers=[(pointer, detail)])
+
+
+def too_many(pointer: str, what: str, limit: int) -> InvalidRequest:
+    """A list is longer than it may be."""
+    return InvalidRequest(
+        f"{pointer or 'the body'} has more than {limit} {what}; send them in several requests",
+        status=422,
+        limit=limit,
+        pointers=[(pointer, f"more than {limit} {what}")],
+    )
 
 
 _request_prefix: Final = f"{os.getpid():x}-{time.time_ns():x}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sharequeue.protocol.types import AcquireMode, group_id_fault
+from sharequeue.protocol.types import MAX_RECORDS, AcquireMode, group_id_fault
 from sharequeue_pipeline.errors import PipelineError
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -167,7 +167,7 @@ SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "writeId": ("write_id", _text),
     "sort": ("sort", _flag),
     "maxRequestBytes": ("max_request_bytes", _number(1, 8 * 1024 * 1024)),
-    "maxRequestRecords": ("max_request_records", _number(1, 100_000)),
+    "maxRequestRecords": ("max_request_records", _number(1, MAX_RECORDS)),
 }
 MAX_WRITE_ID: Final = 64
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})

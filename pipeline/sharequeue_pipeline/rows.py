@@ -73,7 +73,7 @@ class Rows:
         )
         for topic, key, value, headers, partition, timestamp_us in fields:
             record = ProduceRecord(  # headers in order, so that a task that is run again makes the same bytes
-                headers={name: headers[name] or "" for name in sorted(headers)} if headers else {},
+                headers=_headers(headers) if headers else msgspec.UNSET,
                 partition=partition,
                 timestamp_ms=None if timestamp_us is None else timestamp_us // 1000,
             )
@@ -113,6 +113,10 @@ def _bytes(value: str | bytes, record: ProduceRecord) -> None:
 
 def _string(value: str, record: ProduceRecord) -> None:
     record.value = msgspec.Raw(_encode(value))
+
+
+def _headers(headers: dict[str, str | None]) -> msgspec.Raw:
+    return msgspec.Raw(_encode({name: headers[name] or "" for name in sorted(headers)}))
 
 
 def _no_topic() -> str:

@@ -344,6 +344,8 @@ async def reset_offsets(
         show_table(("GROUP", "TOPIC", "#PARTITION", "#NEW-OFFSET"), [(group, *row) for row in rows])
     for error in () if as_json else done.errors:  # the answer has them
         say(f"sharequeue: {error.topic}-{error.partition}: {error.code}: {error.detail}")
+    if done.failed_count > len(done.errors):
+        say(f"sharequeue: {done.failed_count - len(done.errors)} partitions more failed")
     if done.errors:
         sys.exit(1)
 

@@ -12,10 +12,12 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
+from msgspec import UNSET
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages import ProduceRecord, ProduceResponse
+from sharequeue.protocol.types import MAX_RECORDS
 from sharequeue.wire import Client
 
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
@@ -53,7 +55,7 @@ def encode_record(record: NewRecord) -> bytes:
     """
     value, key = record.value, record.key
     message = ProduceRecord(
-        headers=dict(record.headers) if record.headers else {},
+        headers=msgspec.Raw(_encode(dict(record.headers))) if record.headers else UNSET,
         partition=record.partition,
         timestamp_ms=record.timestamp_ms,
     )
@@ -156,6 +158,8 @@ class Producer:
         max_buffer_bytes: int = 32 * 1024 * 1024,
         deadline_ms: float = 30_000,
     ) -> None:
+        if not 1 <= max_batch_records <= MAX_RECORDS:
+            raise ValueError(f"max_batch_records must be in the range 1 to {MAX_RECORDS}")
         self._client = Client(url, deadline_s=deadline_ms / 1000)
         self._linger_s = linger_ms / 1000
         self._max_batch_records = max_batch_records

@@ -1,12 +1,14 @@
 """Every call of the services, one row each: the row serves the server, the client, OpenAPI and the tests."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
 from sharequeue.protocol import (
     audit_messages,
+    bounds,
     compaction_messages,
     group_messages,
     internal,
@@ -45,6 +47,8 @@ class Api:
     """Further statuses that answer `response`, not a problem."""
     media_types: tuple[str, ...] = ()
     """Further media types of the answer, for who asks for one with `Accept`."""
+    check_body: Callable[[bytes], None] = bounds.check_values
+    """Called with a client's body before it is decoded. Raises: TooMany."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
@@ -183,6 +187,7 @@ PRODUCE_RECORDS = Api(
     tag="Produce",
     errors=(*_TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION),
+    check_body=bounds.check_records,
 )
 PRODUCE_RAW_RECORD = Api(
     "produceRawRecord",
@@ -280,6 +285,7 @@ SHARE_GROUP_HEARTBEAT = Api(
     errors=(*_GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_MAX_SIZE_REACHED"),
     idempotent=True,
     headers=(("Client-Id", "who this is, for describeShareGroup; User-Agent stands in for it"),),
+    check_body=bounds.check_names,
 )
 LEAVE_SHARE_GROUP = Api(
     "leaveShareGroup",

@@ -13,13 +13,14 @@ from sharequeue.protocol.messages import (
     PageSize,
     PartitionError,
     PartitionIndex,
+    PartitionIndexes,
     PartitionLeader,
     PlainText,
     Request,
     Response,
     TimestampMs,
 )
-from sharequeue.protocol.types import MAX_INT64
+from sharequeue.protocol.types import MAX_INT64, MAX_TOPICS_NAMED
 
 # Membership
 
@@ -33,7 +34,7 @@ class ShareGroupHeartbeatRequest(Request):
     member_id: MemberId
     member_epoch: Count = 0
     rack_id: PlainText | None = None
-    subscribed_topic_names: list[PlainText] | None = None
+    subscribed_topic_names: Annotated[list[PlainText], Meta(max_length=MAX_TOPICS_NAMED)] | None = None
 
 
 class AssignedPartitions(Response):
@@ -121,7 +122,7 @@ class ResetTopic(Request):
     """All partitions of a topic, or some. `offset` is for `to: offset`, in place of the request's."""
 
     topic: str
-    partitions: list[PartitionIndex] | None = None
+    partitions: PartitionIndexes | None = None
     offset: Offset | None = None
 
 
@@ -133,7 +134,7 @@ class ResetShareGroupOffsetsRequest(Request):
     """
 
     to: Literal["earliest", "latest", "current", "offset", "datetime"]
-    topics: Annotated[list[ResetTopic], Meta(min_length=1)] | None = None
+    topics: Annotated[list[ResetTopic], Meta(min_length=1, max_length=MAX_TOPICS_NAMED)] | None = None
     offset: Offset | None = None
     datetime: str | None = None
     dry_run: bool = False
@@ -152,7 +153,7 @@ class ResetTopicOffsets(Response):
 
 
 class ResetShareGroupOffsetsResponse(Response):
-    """Where the group starts now, or would; and the partitions that failed."""
+    """Where the group starts now, or would; and the partitions that failed: 50 of them at most, `failed_count` in all."""
 
     topics: list[ResetTopicOffsets]
     failed_count: Count

@@ -9,13 +9,19 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from sharequeue.protocol.types import (
+    MAX_ACKNOWLEDGEMENTS,
+    MAX_CONFIGS,
     MAX_DELAY_MS,
     MAX_FETCH_ID_LENGTH,
+    MAX_HEADERS,
     MAX_INT32,
     MAX_INT64,
     MAX_MEMBER_ID_LENGTH,
     MAX_PAGE_SIZE,
+    MAX_PARTITIONS_NAMED,
     MAX_REASON_LENGTH,
+    MAX_RECORDS,
+    MAX_TOPICS_NAMED,
     PLAIN_TEXT,
     AcquireMode,
 )
@@ -32,6 +38,19 @@ PageSize = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 
 MemberId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
 FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
 ConfigValue = str | int | float | bool
+RecordHeaders = Annotated[
+    Raw,
+    Meta(
+        extra_json_schema={
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "maxProperties": MAX_HEADERS,
+        }
+    ),
+]
+"""Names to strings, as JSON: they are decoded one record at a time, for they take ten times the room then."""
+TopicNames = Annotated[list[str], Meta(max_length=MAX_TOPICS_NAMED)]
+PartitionIndexes = Annotated[list[PartitionIndex], Meta(max_length=MAX_PARTITIONS_NAMED)]
 
 
 class Request(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -80,7 +99,7 @@ class Empty(Response):
 class CreateTopicRequest(Request):
     name: str
     partitions: int = 1
-    config: dict[str, ConfigValue] = {}
+    config: Annotated[dict[str, ConfigValue], Meta(max_length=MAX_CONFIGS)] = {}
 
 
 class Topic(Response):
@@ -119,8 +138,8 @@ class UpdateTopicRequest(Request):
     """`null` for a setting, or its name in `reset`, goes back to the default."""
 
     partitions: int | None = None
-    config: dict[str, ConfigValue | None] = {}
-    reset: list[str] = []
+    config: Annotated[dict[str, ConfigValue | None], Meta(max_length=MAX_CONFIGS)] = {}
+    reset: Annotated[list[str], Meta(max_length=MAX_CONFIGS)] = []
 
 
 class DeleteRecordsPartition(Request):
@@ -129,7 +148,7 @@ class DeleteRecordsPartition(Request):
 
 
 class DeleteRecordsRequest(Request):
-    partitions: Annotated[list[DeleteRecordsPartition], Meta(min_length=1)]
+    partitions: Annotated[list[DeleteRecordsPartition], Meta(min_length=1, max_length=MAX_PARTITIONS_NAMED)]
 
 
 class DeletedRecordsPartition(Response):
@@ -162,13 +181,13 @@ class ProduceRecord(Request):
     value: Raw | UnsetType = UNSET
     value_base64: str | None = None
     tombstone: bool = False
-    headers: dict[str, str] = {}
+    headers: RecordHeaders | UnsetType = UNSET
     partition: PartitionIndex | None = None
     timestamp_ms: TimestampMs | None = None
 
 
 class ProduceRequest(Request):
-    records: Annotated[list[ProduceRecord], Meta(min_length=1)]
+    records: Annotated[list[ProduceRecord], Meta(min_length=1, max_length=MAX_RECORDS)]
 
 
 class ProducedRecord(Response):
@@ -187,7 +206,11 @@ class ProduceResponse(Response):
 
 class TopicPartitions(Request):
     topic: str
-    partitions: list[PartitionIndex]
+    partitions: PartitionIndexes
+
+
+SomePartitions = Annotated[list[TopicPartitions], Meta(max_length=MAX_TOPICS_NAMED)]
+"""Partitions by topic. All of a request together are MAX_PARTITIONS_NAMED at most."""
 
 
 class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
@@ -208,9 +231,12 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)] = 0
 
 
+Acknowledgements = Annotated[list[Acknowledgement], Meta(max_length=MAX_ACKNOWLEDGEMENTS)]
+
+
 class FetchRequest(Request):
-    topics: list[str] | None = None
-    topic_partitions: list[TopicPartitions] | None = None
+    topics: TopicNames | None = None
+    topic_partitions: SomePartitions | None = None
     member_id: MemberId | None = None
     max_records: NonNegative | None = None
     max_bytes: NonNegative | None = None
@@ -219,8 +245,8 @@ class FetchRequest(Request):
     batch_size: NonNegative | None = None
     acquire_mode: AcquireMode = AcquireMode.RECORD_LIMIT
     share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32)] | None = None
-    forgotten_topics: list[TopicPartitions] = []
-    acknowledgements: list[Acknowledgement] = []
+    forgotten_topics: SomePartitions = []
+    acknowledgements: Acknowledgements = []
     atomic: bool = False
     is_renew_ack: bool = False
     fetch_id: FetchId | None = None
@@ -282,7 +308,8 @@ class PartitionLeader(Response):
 
 
 class FetchResponse(Response):
-    """`leaders`: of those partitions in `batches` that another gateway than the one asked leads."""
+    """`leaders`: of those partitions in `batches` that another gateway than the one asked leads.
+    `more_errors`: how many partitions failed besides those in `errors`, which are 50 at most."""
 
     member_id: str
     acquisition_lock_timeout_ms: int
@@ -291,11 +318,12 @@ class FetchResponse(Response):
     failed_count: int
     errors: list[PartitionError]
     leaders: list[PartitionLeader] = []
+    more_errors: Count = 0
 
 
 class AcknowledgeRequest(Request):
     member_id: MemberId
-    acknowledgements: list[Acknowledgement]
+    acknowledgements: Acknowledgements
     atomic: bool = False
     share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32)] | None = None
 
@@ -322,6 +350,7 @@ ShareGroupConfigResponse = Annotated[dict[str, str], Meta(title="ShareGroupConfi
 UpdateShareGroupConfigRequest = Annotated[
     dict[str, ConfigValue | list[str] | None],
     Meta(
+        max_length=MAX_CONFIGS,
         title="UpdateShareGroupConfigRequest",
         description="Settings by name; null, or the name in the list `reset`, goes back to the default.",
     ),

@@ -77,6 +77,20 @@ MAX_WAIT_MS: Final = 30_000
 DEFAULT_MAX_WAIT_MS: Final = 10_000
 MAX_NAME_LENGTH: Final = 249
 MAX_PAGE_SIZE: Final = 10_000
+MAX_TOPICS_NAMED: Final = 1000
+"""In one request, and by one member of a group."""
+MAX_PARTITIONS_NAMED: Final = 20_000
+"""In one request, over all its topics; a topic that is named without partitions counts with all it has."""
+MAX_ACKNOWLEDGEMENTS: Final = 10_000
+MAX_RECORDS: Final = 10_000
+"""In one produce request."""
+MAX_ERRORS: Final = 50
+"""Partitions that failed, in one answer; of more there is only the number."""
+MAX_HEADERS: Final = 1000
+MAX_HEADERS_BYTES: Final = 256 * 1024
+"""Of one record, as JSON."""
+MAX_CONFIGS: Final = 100
+"""Settings in one request."""
 MAX_INT64: Final = 2**63 - 1
 MAX_INT32: Final = 2**31 - 1
 

@@ -7,11 +7,12 @@ from sharequeue_gateway.share_session import ShareSession, ShareSessionCache, ne
 
 from sharequeue.protocol.errors import (
     ApiError,
+    InvalidRequest,
     InvalidShareSessionEpoch,
     ShareSessionLimitReached,
     ShareSessionNotFound,
 )
-from sharequeue.protocol.types import MAX_INT32
+from sharequeue.protocol.types import MAX_INT32, MAX_PARTITIONS_NAMED
 
 P0, P1, BAR = ("foo", 0), ("foo", 1), ("bar", 0)
 M1, M2, M3 = ("g", "m1"), ("g", "m2"), ("g", "m3")
@@ -84,6 +85,20 @@ def test_ss_009_a_request_adds_and_forgets_partitions() -> None:
     session = sessions.advance(M1, 1, 0)
     sessions.change(session, [BAR], [P0])
     assert partitions(sessions.advance(M1, 2, 0)) == [P1, BAR]
+
+
+def test_a_session_has_a_largest_number_of_partitions_and_stays_as_it_was() -> None:
+    sessions = cache()
+    many = [("foo", number) for number in range(MAX_PARTITIONS_NAMED)]
+    sessions.open(M1, many, 0)
+    sessions.check_room(M1, many)
+    with pytest.raises(InvalidRequest) as raised:
+        sessions.check_room(M1, [BAR])
+    assert (raised.value.status, raised.value.limit) == (422, MAX_PARTITIONS_NAMED)
+    session = sessions.advance(M1, 1, 0)
+    assert partitions(session) == many
+    sessions.change(session, [], [many[0]])
+    sessions.check_room(M1, [BAR])
 
 
 def test_ss_011_a_session_without_partitions_still_exists() -> None:

@@ -23,9 +23,12 @@ from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.share_partition import AcknowledgementBatch
+from sharequeue_gateway.slices import Slices
 
 APPLIED: Final = AcknowledgementResult(status="applied")
 IGNORED: Final = AcknowledgementResult(status="ignored")
+MOST_DETAIL: Final = 140
+"""Characters of a failure's cause: there is one for each acknowledgement, and those are short."""
 COUNTED: Final = frozenset({"accept", "release", "reject", "renew"})
 
 Writes = Sequence[asyncio.Future[ApiError | None]]
@@ -59,7 +62,9 @@ def check(acknowledgement: Acknowledgement) -> AcknowledgementBatch:
     for name in names:
         acknowledge_type = ACKNOWLEDGE_TYPES.get(name)
         if acknowledge_type is None:
-            raise InvalidRequest(f"there is no acknowledge type {name!r}; known are {', '.join(ACKNOWLEDGE_TYPES)}")
+            raise InvalidRequest(
+                f"there is no acknowledge type {name[:40]!r}; known are {', '.join(ACKNOWLEDGE_TYPES)}"
+            )
         types.append(acknowledge_type)
     if acknowledgement.delay_ms and AcknowledgeType.RELEASE not in types:
         raise InvalidRequest("delay_ms goes with release alone")
@@ -86,11 +91,12 @@ def check_atomic(batches: Sequence[AcknowledgementBatch]) -> None:
 
 def failed(error: ApiError) -> AcknowledgementResult:
     """The result for an error: `unknown` where the outcome may be durable all the same."""
+    detail = error.detail if len(error.detail) <= MOST_DETAIL else f"{error.detail[:MOST_DETAIL]}…"
     return AcknowledgementResult(
         status="failed" if error.definite else "unknown",
         code=error.error.code,
         kafka_code=error.error.kafka_code,
-        detail=error.detail if error.definite else f"{error.detail}; repeat it to learn the outcome",
+        detail=detail if error.definite else f"{detail}; repeat it to learn the outcome",
         retriable=error.error.retriable,
     )
 
@@ -142,7 +148,10 @@ class Acknowledger:
         results: list[AcknowledgementResult | None] = [None] * len(acknowledgements)
         checked: dict[int, Checked] = {}
         away = await ask_for_topics(self._metadata, acknowledgements)
+        slices = Slices()
         for index, acknowledgement in enumerate(acknowledgements):
+            if slices.over():
+                await slices.pause()
             try:
                 checked[index] = self._check(acknowledgement, renew)
             except UnknownTopicOrPartition as error:
@@ -152,6 +161,8 @@ class Acknowledger:
         leds = await self._load(group_id, checked.values())
         writes: dict[int, Writes] = {}
         for indexes in self._units(checked, atomic):
+            if slices.over():
+                await slices.pause()
             try:
                 outcome = await self._apply(member_id, leds, [checked[index] for index in indexes], atomic)
             except ApiError as error:

@@ -23,6 +23,7 @@ def fetch_answer(
     with_records: bool,
     passed_on: Sequence[msgspec.Raw] = (),
     leaders: Sequence[PartitionLeader] = (),
+    more_errors: int = 0,
 ) -> bytes:
     """Build the FetchResponse.
 
@@ -30,6 +31,7 @@ def fetch_answer(
         passed_on: entries of `batches` that other gateways made.
         leaders: those gateways.
         lock_duration_ms: the group's lock duration, how long fresh locks last.
+        more_errors: how many partitions failed besides `faults`.
         with_records: False leaves the records out: the ranges alone.
     """
     entries = [*fetched_entries(acquired, with_records=with_records), *passed_on]
@@ -43,6 +45,7 @@ def fetch_answer(
             _encode(results),
             b',"failed_count":%d,"errors":' % failed_count,
             _encode([partition_error(fault) for fault in faults]),
+            b',"more_errors":%d' % more_errors if more_errors else b"",
             b',"leaders":%b}' % _encode(leaders) if leaders else b"}",
         )
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -28,9 +29,11 @@ from sharequeue.protocol.internal import (
     StartOffset,
     TopicStartOffsets,
 )
-from sharequeue.protocol.messages import Empty, PartitionError
+from sharequeue.protocol.messages import Empty, PartitionError, TopicPartitions
+from sharequeue.protocol.types import MAX_ERRORS
 from sharequeue.serving import Call
 from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.named_partitions import named_partitions
 from sharequeue_gateway.record_log import Offsets, RecordLog
 from sharequeue_gateway.records_api import group_of
 
@@ -114,7 +117,7 @@ class GroupAdminApi:
                     kafka_code=fault.error.kafka_code,
                     detail=fault.detail,
                 )
-                for (topic, partition), fault in faults.items()
+                for (topic, partition), fault in islice(faults.items(), MAX_ERRORS)
             ],
         )
 
@@ -146,12 +149,22 @@ class GroupAdminApi:
                 for topic_id, partitions in of_group.items()
                 if (topic := self._metadata.known_topic_id(topic_id)) is not None
             ]
+        named = await named_partitions(
+            self._metadata,
+            [entry.topic for entry in request.topics if entry.partitions is None],
+            [
+                TopicPartitions(topic=entry.topic, partitions=entry.partitions)
+                for entry in request.topics
+                if entry.partitions is not None
+            ],
+            (),
+        )
+        away = {fault.topic: fault.error for fault in named.faults}
         wanted: dict[str, tuple[Topic, dict[int, int | None]]] = {}
         for entry in request.topics:
-            try:
-                await self._metadata.ask_for({entry.topic: max(entry.partitions or (), default=0)})
-                topic = self._metadata.known_topic_with(entry.topic, 0)
-            except ApiError as error:
+            topic = self._metadata.known_topic(entry.topic)
+            if topic is None:
+                error = away.get(entry.topic) or self._metadata.missing(entry.topic, 0)
                 faults.update(((entry.topic, partition), error) for partition in entry.partitions or [-1])
                 continue
             for partition, given in _partitions(entry, topic, request.offset):

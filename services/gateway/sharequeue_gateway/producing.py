@@ -1,20 +1,21 @@
 """Produce: records become the JSON that fetches will send, grouped by partition, appended all or none."""
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import itertools
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, ParamSpec, TypeVar
 
 import msgspec
 
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages import ProduceRecord
-from sharequeue.protocol.types import whole_number
+from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES, whole_number
 from sharequeue.service import Clock
-from sharequeue.serving import Answer
+from sharequeue.serving import Answer, does_not_fit, too_many
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.partitioner import key_hash
 from sharequeue_gateway.record_log import IdempotencyKey, PartitionAppend, RecordLog
@@ -24,9 +25,17 @@ DAY_MS: Final = 86_400_000
 MAX_RETENTION_MS: Final = 7 * DAY_MS
 """The longest time that a client may ask an idempotency key to be known."""
 
+LARGE_BYTES: Final = 256 * 1024
+"""A request with more is prepared in a thread: keys are hashed at 7 MB/s."""
+
 _encode: Final = msgspec.json.Encoder().encode
+_decode_headers: Final = msgspec.json.Decoder(Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]).decode
 _NO_KEY: Final = b',"key":null'
 _VALUE: Final = b',"value":'
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def record_tails(records: Sequence[ProduceRecord], timestamp_ms: int) -> list[bytes]:
@@ -75,9 +84,23 @@ def _record_tail(record: ProduceRecord, timestamp: bytes, index: int) -> bytes:
         member = b',"value":null'
     else:
         raise _unfit(f"/records/{index}/value", "give exactly one of value, value_base64 and tombstone")
-    if record.headers:
-        return b"".join((timestamp, key, member, b',"headers":', _encode(record.headers), b"}"))
+    headers = _headers(record, index)
+    if headers:
+        return b"".join((timestamp, key, member, b',"headers":', _encode(headers), b"}"))
     return timestamp + key + member + b"}"
+
+
+def _headers(record: ProduceRecord, index: int) -> dict[str, str]:
+    if not record.headers:
+        return {}
+    pointer = f"/records/{index}/headers"
+    if len(memoryview(record.headers)) > MAX_HEADERS_BYTES:
+        raise too_many(pointer, "bytes", MAX_HEADERS_BYTES)
+    try:
+        headers: dict[str, str] = _decode_headers(record.headers)
+    except msgspec.ValidationError as fault:
+        raise does_not_fit(str(fault), pointer) from None
+    return headers
 
 
 def _from_base64(text: str, pointer: str) -> bytes:
@@ -94,7 +117,8 @@ def _unfit(pointer: str, detail: str) -> InvalidRequest:
 def raw_record(value: bytes, key: str | None, partition: int | None, headers: dict[str, str]) -> ProduceRecord:
     """The record whose value is a request's body."""
     text = base64.b64encode(value).decode()
-    return ProduceRecord(key=key, value_base64=text, partition=partition, headers=headers)
+    encoded = msgspec.Raw(_encode(headers)) if headers else msgspec.UNSET
+    return ProduceRecord(key=key, value_base64=text, partition=partition, headers=encoded)
 
 
 class Producer:
@@ -123,12 +147,13 @@ class Producer:
         Raises: UnknownTopicOrPartition; InvalidRequest; TooLarge: a record above the topic's max.message.bytes;
             StorageError or RequestTimedOut: it may not have been appended.
         """
-        topic = await self._metadata.topic_to_produce(topic_name)
         timestamp_ms = time.time_ns() // 1_000_000
-        tails = record_tails(records, timestamp_ms)
+        large = len(body) > LARGE_BYTES
+        tails = await _aside(large, record_tails, records, timestamp_ms)
+        topic = await self._metadata.topic_to_produce(topic_name)
         self._check_sizes(topic, tails)
-        partitions = await self._partitions(topic, records)
-        appends, places = _group(topic.topic_id, partitions, tails, records, timestamp_ms)
+        partitions = await self._partitions(topic, records, large)
+        appends, places = await _aside(large, _group, topic.topic_id, partitions, tails, records, timestamp_ms)
         self._check_timestamps(topic, appends, records)
         key = None
         if idempotency_key is not None:
@@ -176,7 +201,7 @@ class Producer:
                 limit = f"{topic.max_ahead_ms} ms ahead of now (message.timestamp.after.max.ms of topic {topic.name!r})"
                 raise _unfit(f"/records/{index}/timestamp_ms", f"{record.timestamp_ms} is more than {limit}")
 
-    async def _partitions(self, topic: Topic, records: Sequence[ProduceRecord]) -> list[int] | int:
+    async def _partitions(self, topic: Topic, records: Sequence[ProduceRecord], large: bool) -> list[int] | int:
         """The partition of each record, or the one of all: as given, else by the key, else the next in turn."""
         highest = max((record.partition for record in records if record.partition is not None), default=-1)
         if highest >= topic.partitions:
@@ -184,8 +209,17 @@ class Producer:
         if topic.partitions == 1:
             return 0
         turn = next(self._turns) % topic.partitions
-        chosen = [_partition(record, topic.partitions, turn) for record in records]
-        return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
+        return await _aside(large, _choose, records, topic.partitions, turn)
+
+
+async def _aside(large: bool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function; for a large request in a thread, so that others are answered meanwhile."""
+    return await asyncio.to_thread(function, *args, **kwargs) if large else function(*args, **kwargs)
+
+
+def _choose(records: Sequence[ProduceRecord], partitions: int, turn: int) -> list[int] | int:
+    chosen = [_partition(record, partitions, turn) for record in records]
+    return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
 
 
 def _lasting(retention: str | None) -> bool:

@@ -15,10 +15,9 @@ from sharequeue.protocol.errors import (
     InvalidRequest,
     Throttled,
     UnknownTopicId,
-    UnknownTopicOrPartition,
 )
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, FetchRequest
-from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, group_id_fault
+from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_WAIT_MS, group_id_fault
 from sharequeue.service import Clock
 from sharequeue.serving import JSON, Answer, Call
 from sharequeue.wire import encode
@@ -27,6 +26,7 @@ from sharequeue_gateway.acknowledging import ask_for_topics, failed_of
 from sharequeue_gateway.fetch import Fetcher, FetchLimits, PartitionFault
 from sharequeue_gateway.fetch_answer import fetch_answer
 from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.named_partitions import named_partitions
 from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routed_fetch import Asked, Found, RoutedFetch
 from sharequeue_gateway.routing import Routing
@@ -36,7 +36,7 @@ from sharequeue_gateway.waiting_fetch import WaitingFetch
 DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800
 
-Partitions = list[tuple[Topic, int]]
+Partitions = Sequence[tuple[Topic, int]]
 
 
 def group_of(call: Call) -> str:
@@ -103,10 +103,12 @@ class RecordsApi:
                 f"{self._max_waiting_fetches} fetches wait already; try again in a moment",
                 limit=self._max_waiting_fetches,
             )
-        faults: list[PartitionFault] = []
-        named = await self._partitions(request, faults)
-        session = await self._session(group_id, member_id, request, named)
-        partitions = named if session is None else self._session_partitions(session, faults)
+        named = await named_partitions(
+            self._metadata, request.topics or (), request.topic_partitions or (), request.forgotten_topics
+        )
+        faults = list(named.faults)
+        session = await self._session(group_id, member_id, request, named.partitions)
+        partitions = named.partitions if session is None else self._session_partitions(session, faults)
         closing = session is not None and session.closing
         fetching = bool(partitions) and not closing and not request.is_renew_ack
         asked = self._asked(group_id, member_id, request, None if session is None else session.turn)
@@ -130,33 +132,7 @@ class RecordsApi:
         finally:
             waiting.close()
         found.faults += faults
-        return self._fetch_answer(asked, request, found, partitions)
-
-    async def _partitions(self, request: FetchRequest, faults: list[PartitionFault]) -> Partitions:
-        """The partitions a request names; those that do not exist become faults."""
-        partitions: dict[tuple[str, int], tuple[Topic, int]] = {}
-        wanted: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in request.topics or ()]
-        wanted += [(entry.topic, entry.partitions) for entry in request.topic_partitions or ()]
-        highest: dict[str, int] = {}
-        for name, indexes in wanted:
-            highest[name] = max(highest.get(name, 0), *(indexes or ()), 0)
-        away = None
-        try:
-            await self._metadata.ask_for(highest)
-        except ApiError as error:
-            away = error
-        for name, indexes in wanted:
-            topic = self._metadata.known_topic(name)
-            everything = [-1] if topic is None else range(topic.partitions)
-            for index in everything if indexes is None else indexes:
-                if topic is not None and index < topic.partitions:
-                    partitions[topic.topic_id, index] = (topic, index)
-                    continue
-                fault = self._metadata.missing(name, index)
-                if away is not None and isinstance(fault, UnknownTopicOrPartition):
-                    fault = away  # it may exist
-                faults.append(PartitionFault(name, index, fault))
-        return list(partitions.values())
+        return self._fetch_answer(asked, request, found, partitions, named.more_faults)
 
     async def _session(
         self, group_id: str, member_id: str, request: FetchRequest, asked: Partitions
@@ -202,7 +178,7 @@ class RecordsApi:
     async def _acknowledged(self, acknowledgements: Sequence[Acknowledgement]) -> Partitions | None:
         """The partitions that acknowledgements name; None if one of them is not known."""
         await ask_for_topics(self._metadata, acknowledgements)
-        partitions: Partitions = []
+        partitions = []
         for entry in acknowledgements:
             topic = self._metadata.known_topic(entry.topic)
             if topic is None:
@@ -231,7 +207,9 @@ class RecordsApi:
         )
         return Asked(group_id, member_id, limits, turn, request.fetch_id, request.with_records, (), request.atomic)
 
-    def _fetch_answer(self, asked: Asked, request: FetchRequest, found: Found, partitions: Partitions) -> Answer:
+    def _fetch_answer(
+        self, asked: Asked, request: FetchRequest, found: Found, partitions: Partitions, more_faults: int
+    ) -> Answer:
         if found.whole is not None and not found.faults and (asked.acknowledgements or not request.acknowledgements):
             self._count(partitions, ())
             return Answer(found.whole[1])
@@ -250,8 +228,9 @@ class RecordsApi:
             found.acquired,
             results,
             failed_count,
-            faults,
+            faults[:MAX_ERRORS],
             with_records=request.with_records,
+            more_errors=max(len(faults) - MAX_ERRORS, 0) + more_faults,
             passed_on=[raw for _, raw in found.passed_on],
             leaders=found.leaders,
         )

@@ -70,6 +70,7 @@ class Sessions:
                 await asyncio.sleep(held_back_ms / 1000)
                 raise
         else:
+            self._cache.check_room(key, added)
             session = self._cache.advance(key, epoch, now_ms, fetch_id)
             self._cache.change(session, added, forgotten)
         return OpenSession(group_id, member_id, tuple(session.partitions), epoch, closing=False)

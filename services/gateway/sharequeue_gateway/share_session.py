@@ -8,8 +8,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sharequeue.protocol.errors import InvalidShareSessionEpoch, ShareSessionLimitReached, ShareSessionNotFound
-from sharequeue.protocol.types import MAX_INT32
+from sharequeue.protocol.errors import (
+    InvalidRequest,
+    InvalidShareSessionEpoch,
+    ShareSessionLimitReached,
+    ShareSessionNotFound,
+)
+from sharequeue.protocol.types import MAX_INT32, MAX_PARTITIONS_NAMED
 
 OPEN: Final = 0
 CLOSE: Final = -1
@@ -82,6 +87,17 @@ class ShareSessionCache:
         session.partitions.update(dict.fromkeys(added))
         for partition in forgotten:
             session.partitions.pop(partition, None)
+
+    def check_room(self, key: SessionKey, added: Sequence[TopicIdPartition]) -> None:
+        """Raises: ShareSessionNotFound; InvalidRequest (422): with these a session has more than MAX_PARTITIONS_NAMED."""
+        count = len(self.find(key).partitions.keys() | set(added)) if added else 0
+        if count > MAX_PARTITIONS_NAMED:
+            raise InvalidRequest(
+                f"the share session would have {count} partitions; it has at most {MAX_PARTITIONS_NAMED}: "
+                "have it forget some first, or fetch the others as another member",
+                status=422,
+                limit=MAX_PARTITIONS_NAMED,
+            )
 
     def find(self, key: SessionKey) -> ShareSession:
         """Raises: ShareSessionNotFound."""

@@ -82,9 +82,8 @@ class TopicsApi:
         wanted = {partition.partition: partition.before_offset for partition in request.partitions}
         if len(wanted) != len(request.partitions):
             raise InvalidRequest("a partition is named twice")
-        for partition in wanted:
-            topic = await self._metadata.topic_with(topic.name, partition)
-        offsets = await self._record_log.offsets(topic.topic_id, range(topic.partitions))
+        topic = await self._metadata.topic_with(topic.name, max(wanted))
+        offsets = await self._record_log.offsets(topic.topic_id, list(wanted))
         for partition, before_offset in wanted.items():
             end = offsets[partition].log_end_offset
             if before_offset > end:

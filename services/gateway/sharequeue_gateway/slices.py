@@ -1,0 +1,29 @@
+"""Long work cut into slices, between which everything else has its turn."""
+
+import asyncio
+import time
+from typing import Final
+
+SLICE_S: Final = 0.01
+
+
+class Slices:
+    """Slices of one piece of work; each begins when the pause before it has ended.
+
+    slices = Slices()
+    for item in many:
+        if slices.over():
+            await slices.pause()
+    """
+
+    __slots__ = ("_ends_at",)
+
+    def __init__(self) -> None:
+        self._ends_at = time.perf_counter() + SLICE_S
+
+    def over(self) -> bool:
+        return time.perf_counter() > self._ends_at
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
+        self._ends_at = time.perf_counter() + SLICE_S

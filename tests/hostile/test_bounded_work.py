@@ -1,0 +1,229 @@
+"""The largest requests that a client may send: each costs little time, little memory and a small answer."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from bench.processes import cpu_seconds, peak_resident_bytes, reset_peak, resident_bytes
+from sharequeue.stack import ServiceProcess, Stack
+
+MIB = 1024 * 1024
+BODY = 10 * MIB - 1024
+WIDE = 1000
+CPU_S = 0.5
+"""A tenth of what these requests took, and several times what they take."""
+
+Service = Callable[[str], ServiceProcess]
+
+
+@pytest.fixture(scope="module")
+def service(stack: Stack) -> Service:
+    """A process of the stack by its name."""
+    return lambda name: next(service for service in stack.services if service.name == name)
+
+
+@pytest.fixture(scope="module")
+def topics(stack: Stack) -> None:
+    """`wide` has 1,000 partitions, `small` has one."""
+    with httpx.Client(base_url=stack.url, timeout=40, verify=False) as client:
+        for topic in ({"name": "wide", "partitions": WIDE}, {"name": "small"}):
+            assert client.post("/v1/topics", json=topic).status_code == 201
+        fetched = client.post("/v1/share-groups/g/fetch", json={"topics": ["wide", "small"], "max_wait_ms": 0})
+        assert fetched.status_code == 200, fetched.text
+
+
+def filled(begin: bytes, item: bytes, end: bytes, size: int = BODY) -> bytes:
+    """A body of `size` bytes with as many items between `begin` and `end` as go in."""
+    return begin + b",".join([item] * ((size - len(begin) - len(end)) // (len(item) + 1))) + end
+
+
+def post(client: httpx.Client, path: str, body: bytes) -> httpx.Response:
+    return client.post(path, content=body, headers={"Content-Type": "application/json"})
+
+
+FETCH, ACKNOWLEDGE = "/v1/share-groups/g/fetch", "/v1/share-groups/g/acknowledge"
+PARTITIONS = b'{"max_wait_ms":0,"topic_partitions":[{"topic":"small","partitions":['
+ACKNOWLEDGEMENT = b'{"topic":"nothing","partition":0,"first_offset":0,"last_offset":0,"type":"accept"}'
+TOO_LONG = {
+    "a topic named again and again": (FETCH, filled(b'{"topics":[', b'"wide"', b"]}"), "", 200_000),
+    "a topic named 1,001 times": (FETCH, b'{"topics":[' + b",".join([b'"wide"'] * 1001) + b"]}", "/topics", 1000),
+    "partitions that are not there": (FETCH, filled(PARTITIONS, b"999", b"]}]}"), "", 200_000),
+    "20,001 partitions": (
+        FETCH,
+        PARTITIONS + b",".join([b"7"] * 20_001) + b"]}]}",
+        "/topic_partitions/0/partitions",
+        20_000,
+    ),
+    "partitions to forget": (
+        FETCH,
+        b'{"forgotten_topics":[' + b",".join([b'{"topic":"small","partitions":[]}'] * 1001) + b"]}",
+        "/forgotten_topics",
+        1000,
+    ),
+    "acknowledgements": (
+        ACKNOWLEDGE,
+        filled(b'{"member_id":"m","acknowledgements":[', ACKNOWLEDGEMENT, b"]}"),
+        "",
+        200_000,
+    ),
+    "10,001 acknowledgements": (
+        ACKNOWLEDGE,
+        b'{"member_id":"m","acknowledgements":[' + b",".join([ACKNOWLEDGEMENT] * 10_001) + b"]}",
+        "/acknowledgements",
+        10_000,
+    ),
+    "names of a heartbeat": (
+        "/v1/share-groups/g/heartbeat",
+        filled(b'{"member_id":"m","subscribed_topic_names":[', b'"wide"', b"]}"),
+        "",
+        20_000,
+    ),
+    "1,001 names of a heartbeat": (
+        "/v1/share-groups/g/heartbeat",
+        b'{"member_id":"m","subscribed_topic_names":[' + b",".join([b'"wide"'] * 1001) + b"]}",
+        "/subscribed_topic_names",
+        1000,
+    ),
+    "records": ("/v1/topics/small/records", filled(b'{"records":[', b'{"value":1}', b"]}"), "/records", 10_000),
+    "records of nothing": ("/v1/topics/small/records", filled(b'{"records":[', b"{}", b"]}"), "/records", 10_000),
+    "10,001 records": (
+        "/v1/topics/small/records",
+        b'{"records":[' + b",".join([b'{"value":1}'] * 10_001) + b"]}",
+        "/records",
+        10_000,
+    ),
+    "headers of a record": (
+        "/v1/topics/small/records",
+        b'{"records":[{"value":1,"headers":{%b}}]}' % b",".join(b'"%d":""' % number for number in range(1001)),
+        "/records/0/headers",
+        1000,
+    ),
+    "headers of a record, most of 10 MiB": (
+        "/v1/topics/small/records",
+        b'{"records":[{"value":1,"headers":{%b}}]}' % b",".join(b'"%d":""' % number for number in range(860_000)),
+        "/records/0/headers",
+        256 * 1024,
+    ),
+    "settings": (
+        "/v1/topics",
+        b'{"name":"x","config":{%b}}' % b",".join(b'"%d":""' % number for number in range(101)),
+        "/config",
+        100,
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "body", "pointer", "limit"), TOO_LONG.values(), ids=TOO_LONG.keys())
+def test_a_list_that_is_too_long_is_refused_with_its_limit(
+    client: httpx.Client, service: Service, topics: None, path: str, body: bytes, pointer: str, limit: int
+) -> None:
+    gateway = service("gateway")
+    reset_peak(gateway.pid)
+    before, used = resident_bytes(gateway.pid), cpu_seconds(gateway.pid)
+    response = post(client, path, body)
+    assert response.status_code == 422, response.text
+    problem = response.json()
+    assert (problem["errors"][0]["pointer"], problem["limit"]) == (pointer, limit)
+    assert "several requests" in problem["detail"]
+    assert len(response.content) < 1000
+    assert cpu_seconds(gateway.pid) - used < CPU_S
+    assert peak_resident_bytes(gateway.pid) - before < 6 * len(body) + 4 * MIB
+
+
+def test_partitions_of_whole_topics_count(client: httpx.Client, topics: None) -> None:
+    names = [f"wide-{number}" for number in range(3)]
+    for name in names:
+        assert client.post("/v1/topics", json={"name": name, "partitions": 10_000}).status_code == 201
+    refused = client.post(FETCH, json={"topics": names})
+    assert refused.status_code == 422
+    assert refused.json()["limit"] == 20_000
+    assert "30000 partitions" in refused.json()["detail"]
+
+
+def test_a_topic_of_ten_thousand_partitions_can_be_named(client: httpx.Client, topics: None) -> None:
+    client.post("/v1/topics", json={"name": "widest", "partitions": 10_000})
+    for named in ({"topic": "widest"}, {"topic": "widest", "partitions": list(range(10_000))}):
+        body = {"to": "earliest", "topics": [named], "dry_run": True}
+        response = client.post("/v1/share-groups/widest/offsets/reset", json=body)
+        assert response.status_code == 200, response.text
+        assert len(response.json()["topics"][0]["partitions"]) == 10_000
+
+
+def test_names_cost_the_same_however_often_they_stand_there(
+    client: httpx.Client, service: Service, topics: None
+) -> None:
+    gateway = service("gateway")
+    body = {"topics": ["wide"] * 1000, "max_wait_ms": 0}
+    used = cpu_seconds(gateway.pid)
+    assert client.post(FETCH, json=body).status_code == 200
+    assert cpu_seconds(gateway.pid) - used < CPU_S
+
+
+def test_partitions_that_do_not_exist_are_told_in_bounds(client: httpx.Client, topics: None) -> None:
+    unknown = list(range(1, 20_001))
+    body = {"topic_partitions": [{"topic": "small", "partitions": [*unknown[:-1], 0]}], "max_wait_ms": 0}
+    response = client.post(FETCH, json=body)
+    assert response.status_code == 200
+    answer = response.json()
+    assert len(answer["errors"]) == 50
+    assert {error["kafka_code"] for error in answer["errors"]} == {3}
+    assert answer["more_errors"] == 20_000 - 1 - 50
+    assert len(response.content) < 64 * 1024
+    refused = client.post(FETCH, json={"topic_partitions": [{"topic": "small", "partitions": unknown}]})
+    assert refused.status_code == 404
+    assert len(refused.content) < 1000
+
+
+def test_partitions_named_twice_are_told_once(client: httpx.Client, topics: None) -> None:
+    named = [{"topic": "small", "partitions": [7, 0, 7, 7]}, {"topic": "small", "partitions": [7]}]
+    answer = client.post(FETCH, json={"topic_partitions": named, "max_wait_ms": 0}).json()
+    assert [(error["topic"], error["partition"]) for error in answer["errors"]] == [("small", 7)]
+    assert "more_errors" not in answer
+
+
+def test_results_of_acknowledgements_are_short_and_in_order(
+    client: httpx.Client, service: Service, topics: None
+) -> None:
+    """Each has its own, however many they are; none is longer than four times what asked for it."""
+    gateway = service("gateway")
+    acknowledgements = [{"topic": "t", "partition": 0, "first_offset": 0, "last_offset": 0, "type": "accept"}] * 10_000
+    acknowledgements[7] = {**acknowledgements[7], "type": "x" * 5000}
+    used = cpu_seconds(gateway.pid)
+    response = client.post(ACKNOWLEDGE, json={"member_id": "m", "acknowledgements": acknowledgements})
+    assert response.status_code == 404
+    results = response.json()["results"]
+    assert [result["kafka_code"] for result in results] == [3] * 7 + [42] + [3] * 9992
+    assert len(response.content) < 4 * len(response.request.content) + 64 * 1024
+    assert cpu_seconds(gateway.pid) - used < CPU_S
+
+
+def test_a_request_of_ten_mebibytes_that_is_in_bounds_is_taken(
+    client: httpx.Client, service: Service, topics: None
+) -> None:
+    gateway = service("gateway")
+    value = b'{"value":"%b","headers":{"a":"b"}}' % (b"v" * 1000)
+    body = b'{"records":[' + b",".join([value] * 9_900) + b"]}"
+    post(client, "/v1/topics/small/records", body)  # the first one also fills the cache of records
+    reset_peak(gateway.pid)
+    before = resident_bytes(gateway.pid)
+    response = post(client, "/v1/topics/small/records", body)
+    assert response.status_code == 200, response.text
+    assert len(response.json()["records"]) == 9_900
+    assert peak_resident_bytes(gateway.pid) - before < 6 * len(body)
+    read = client.get("/v1/topics/small/partitions/0/records", params={"max_records": 1}).json()["records"]
+    assert read[0]["headers"] == {"a": "b"}
+
+
+def test_headers_that_do_not_fit_are_refused_and_make_no_topic(client: httpx.Client) -> None:
+    for headers in ({"a": 1}, None, []):
+        response = client.post("/v1/topics/never-made/records", json={"records": [{"value": 1, "headers": headers}]})
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["pointer"].startswith("/records/0/headers")
+    assert client.get("/v1/topics/never-made").status_code == 404
+
+
+def test_a_fault_quotes_little_of_the_request(client: httpx.Client) -> None:
+    response = post(client, FETCH, b'{"%b":1}' % (b"\x7f" * MIB))
+    assert response.status_code == 422
+    assert len(response.content) < 5000
