@@ -13,12 +13,12 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import uvicorn
 import uvloop
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 from starlette.types import ASGIApp
 
 from sharequeue.http_limits import HttpLimits
@@ -27,6 +27,7 @@ from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.serving import Answer, App, Call, serve
+from sharequeue.slices import Slices
 from sharequeue.wire import encode
 
 log = logging.getLogger(__name__)
@@ -61,8 +62,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def serve_operations(app: App, ready: ReadinessCheck) -> None:
-    """Add `/livez`, `/readyz` and `/metrics`."""
+def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Iterator[str]] | None = None) -> None:
+    """Add `/livez`, `/readyz` and `/metrics`.
+
+    Args:
+        series: what `/metrics` has besides prometheus_client's registry, in parts; they are taken a slice at a time.
+    """
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double every counter
+    scraping = asyncio.Lock()
 
     async def livez(_: Call) -> Empty:
         return Empty()
@@ -72,7 +79,14 @@ def serve_operations(app: App, ready: ReadinessCheck) -> None:
         return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)
 
     async def metrics(_: Call) -> Answer:
-        return Answer(generate_latest(), headers=((b"content-type", CONTENT_TYPE_LATEST.encode()),))
+        async with scraping:  # however many ask, one is written at a time
+            parts = [generate_latest()]
+            slices = Slices()
+            for part in () if series is None else series():
+                parts.append(part.encode())
+                if slices.over():
+                    await slices.pause()
+        return Answer(b"".join(parts), headers=((b"content-type", CONTENT_TYPE_LATEST.encode()),))
 
     serve(app, apis.LIVEZ, livez)
     serve(app, apis.READYZ, readyz)

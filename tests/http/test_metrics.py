@@ -156,8 +156,8 @@ def test_what_is_deleted_leaves_no_series(gateway: Gateway, background: ThreadPo
     wait_until(lambda: f'sharequeue_dead_letter_records_total{{group="{group}"}}' in gateway.metrics())
     waiting = background.submit(gateway.acquire, group, topic, max_wait_ms=20_000)
     wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-    assert len(of(group)) > 50
-    assert len(of(topic)) >= 8
+    assert len(of(group)) >= 2
+    assert len(of(topic)) >= 4
     assert gateway.try_delete_group(group, force=True).status_code == 204
     assert waiting.result(12) == []
     wait_until(lambda: not of(group))
@@ -175,17 +175,21 @@ def test_a_group_that_is_deleted_as_redis_is_asked_leaves_no_series(
 ) -> None:
     """The fetch has acquired by then, and is answered only after the group is gone."""
     own_gateway.produce_batches(name, 1, 1)
+    own_gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-dead")
     own_gateway.acquire(name, name, max_records=1)
+    assert own_gateway.settle(name, name, 0, 0, "reject") == "applied"
 
     def of_group() -> list[str]:
         return [sample for sample in own_gateway.metrics() if f'group="{name}"' in sample]
 
-    batches = f'sharequeue_in_flight_batch_message_count_count{{group="{name}"}}'
+    wait_until(lambda: f'sharequeue_dead_letter_records_total{{group="{name}"}}' in own_gateway.metrics())
+    batches = "sharequeue_in_flight_batch_message_count_count"
+    before = own_gateway.metrics()[batches]
     token = (stack._data_dir / "cluster.token").read_text().strip()
     os.kill(redis_server.pid, signal.SIGSTOP)
     try:
         fetching = background.submit(own_gateway.acquire, name, name)
-        wait_until(lambda: own_gateway.metrics()[batches] == 2)
+        wait_until(lambda: own_gateway.metrics()[batches] == before + 1)
         client.post(
             f"/v1/led/groups/{name}/unload", json={"end": True}, headers={"Authorization": f"Bearer {token}"}
         ).raise_for_status()
@@ -237,10 +241,10 @@ def test_mt_003_in_flight_counts_the_span_and_the_batches(gateway: Gateway, chan
     samples = gateway.metrics()
     assert samples[f"sharequeue_in_flight_message_count{labels}"] == 20
     assert samples[f"sharequeue_in_flight_batch_count{labels}"] == 2
-    sizes = f'sharequeue_in_flight_batch_message_count_%s{{group="{name}"}}'
+    sizes = "sharequeue_in_flight_batch_message_count_%s"
     assert (changes(sizes % "sum"), changes(sizes % "count")) == (20, 2)
-    assert changes(f'sharequeue_fetch_lock_seconds_count{{group="{name}"}}') == 2
-    assert changes(f'sharequeue_fetch_lock_ratio_count{{group="{name}"}}') == 1
+    assert changes("sharequeue_fetch_lock_seconds_count") == 2
+    assert changes("sharequeue_fetch_lock_ratio_count") == 1
     assert gateway.settle(name, name, 0, 19, "accept") == "applied"
     assert f"sharequeue_in_flight_message_count{labels}" not in gateway.metrics()
 
@@ -249,9 +253,9 @@ def test_mt_005_the_share_of_partitions_that_were_acquired(gateway: Gateway, cha
     gateway.create_topic(name, partitions=4)
     gateway.produce_batches(name, 1, partition=2)
     assert gateway.acquire(name, name) == ["2:0-0×1"]
-    ratio = f'sharequeue_request_topic_partitions_fetch_ratio_%s{{group="{name}"}}'
+    ratio = "sharequeue_request_topic_partitions_fetch_ratio_%s"
     assert (changes(ratio % "sum"), changes(ratio % "count")) == (25, 1)
-    assert changes(f'sharequeue_topic_partitions_acquire_seconds_count{{group="{name}"}}') == 1
+    assert changes("sharequeue_topic_partitions_acquire_seconds_count") == 1
 
 
 def test_locks_that_end_are_counted_by_record(gateway: Gateway, changes: Changes, name: str) -> None:

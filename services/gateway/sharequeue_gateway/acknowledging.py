@@ -18,12 +18,12 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
 from sharequeue.service import Clock
+from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.share_partition import AcknowledgementBatch
-from sharequeue_gateway.slices import Slices
 
 APPLIED: Final = AcknowledgementResult(status="applied")
 IGNORED: Final = AcknowledgementResult(status="ignored")

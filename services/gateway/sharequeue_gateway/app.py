@@ -1,6 +1,6 @@
 """The gateway's application: every call and who answers it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from sharequeue.callers import Callers
 from sharequeue.openapi import serve_openapi
@@ -37,6 +37,7 @@ def create_gateway_app(
     activity: ActivityApi,
     audit: AuditApi,
     ready: Callable[[], Awaitable[Readiness]],
+    series: Callable[[], Iterator[str]],
     *,
     callers: Callers,
     cluster_token: str,
@@ -87,6 +88,6 @@ def create_gateway_app(
         serve(app, api, handler, max_request_bytes=max_request_bytes, cluster_token=cluster_token)
     serve(app, apis.AUDIT_SHARE_STATE, audit.share_state, cluster_token=cluster_token, protect=True)
     serve(app, apis.AUDIT_LOG, audit.log, cluster_token=cluster_token, protect=True)
-    serve_operations(app, ready)
+    serve_operations(app, ready, series)
     serve_openapi(app, DESCRIPTION)
     return app

@@ -369,7 +369,7 @@ class Fetcher:
                 for first_offset, last_offset, *_ in acquisition.ranges:
                     records = last_offset - first_offset + 1
                     records_left -= records
-                    metrics.IN_FLIGHT_BATCH_RECORDS[led.key.group_id].observe(records)
+                    metrics.IN_FLIGHT_BATCH_RECORDS.observe(records)
             self._note_left(led)
         return acquired
 

@@ -123,7 +123,7 @@ async def prepare(settings: Settings) -> Service:
     acknowledger = Acknowledger(leader, metadata, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, routing, clock)
-    metrics.watch(leader.all, fetcher, lambda: leader.unserved.longest_ms(clock.now_ms()))
+    metrics.watch(leader.all, fetcher)
     metadata.on_generation = cluster.hear_of
 
     async def hand_over(missed: bool) -> None:
@@ -183,6 +183,7 @@ async def prepare(settings: Settings) -> Service:
         ActivityApi(activity, activity_log),
         AuditApi(metadata, share_coordinator, record_log),
         ready,
+        lambda: metrics.series(leader.all, lambda: leader.unserved.longest_ms(clock.now_ms())),
         callers=Callers([host_of_url(url), *hosts_of(settings.allow_hosts)], origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,

@@ -333,7 +333,7 @@ class Leader:
         machine = led.machine
         expired = machine.expire(self._clock.now_ms())
         if expired.records:
-            metrics.LOCK_TIMEOUTS.labels(led.key.group_id, led.topic_name, str(led.key.partition)).inc(expired.records)
+            metrics.LOCK_TIMEOUTS[metrics.labels_of(led)].inc(expired.records)
             self.activity.expired(led, expired.records)
         if expired.write is not None:
             written = self.persist(led, expired.write)
@@ -375,6 +375,7 @@ class Leader:
                     self.unload(led)
                 if index % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
                     await asyncio.sleep(0)
+            metrics.forget_groups(self._led.of_group)
 
     def release_member(
         self, leds: Iterable[LedSharePartition], member_id: str

@@ -73,8 +73,8 @@ class LocalFetch:
         started_ms = self._clock.now_ms()
         acquired, faults = await self._fetcher.fetch(waiting, group_id, member_id, partitions, limits, turn)
         if not waiting.ended:  # else the group may be deleted by now
-            metrics.ACQUIRE_SECONDS[group_id].observe((self._clock.now_ms() - started_ms) / 1000)
-            metrics.FETCH_RATIO[group_id].observe(100 * len(acquired) / len(partitions))
+            metrics.ACQUIRE_SECONDS.observe((self._clock.now_ms() - started_ms) / 1000)
+            metrics.FETCH_RATIO.observe(100 * len(acquired) / len(partitions))
         if acquired:
             kept = (
                 await asyncio.gather(*(self._record_locks(member_id, item, fetch_name) for item in acquired))

@@ -2,118 +2,84 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import Counter, Gauge, Histogram
+
+from sharequeue.series import Counts, Labels, head, line, most
 
 if TYPE_CHECKING:
     from sharequeue_gateway.fetch import Fetcher
     from sharequeue_gateway.led_share_partition import LedSharePartition
 
 SHARE_PARTITION = ("group", "topic", "partition")
+IN_FLIGHT_RECORDS = "sharequeue_in_flight_message_count"
+IN_FLIGHT_BATCHES = "sharequeue_in_flight_batch_count"
+IN_FLIGHT = "sharequeue_in_flight_share_partitions"
+UNSERVED = "sharequeue_share_partition_unserved_seconds"
 UNSERVED_FROM_MS = 1000
 """Each share-partition with records waits for a moment between two fetches: that is not worth a series."""
 
-Metric = TypeVar("Metric", Counter, Histogram)
+
+def labels_of(led: "LedSharePartition") -> Labels:
+    """The values of SHARE_PARTITION."""
+    return (led.key.group_id, led.topic_name, str(led.key.partition))
 
 
-class Series(dict[str, Metric]):
-    """The series of a family that has one label, by the label's value. They are kept: `labels` takes longer than `inc`."""
-
-    def __init__(self, family: Metric) -> None:
-        self.family: Metric = family
-
-    def __missing__(self, value: str) -> Metric:
-        series: Metric = self.family.labels(value)
-        self[value] = series
-        return series
-
-    def forget(self, value: str) -> None:
-        """Drop a series, so that series do not pile up."""
-        if self.pop(value, None) is not None:
-            self.family.remove(value)
-
-
-RECORD_ACKNOWLEDGEMENTS = Series(
-    Counter(
-        "sharequeue_record_acknowledgements",
-        "Records acknowledged, by type (RecordAcknowledgementsPerSec); gaps are not counted, failures neither.",
-        ["ack_type"],
-    )
+RECORD_ACKNOWLEDGEMENTS = Counts[str](
+    "sharequeue_record_acknowledgements",
+    "Records acknowledged, by type (RecordAcknowledgementsPerSec); gaps are not counted, failures neither.",
+    ["ack_type"],
 )
 PARTITION_LOAD_SECONDS = Histogram(
     "sharequeue_partition_load_seconds", "Time to load share-partitions (PartitionLoadTimeMs)."
 )
-FETCH_RATIO = Series(
-    Histogram(
-        "sharequeue_request_topic_partitions_fetch_ratio",
-        "Percent of a fetch's partitions that were acquired from (RequestTopicPartitionsFetchRatio).",
-        ["group"],
-        buckets=(0, 10, 25, 50, 75, 90, 100),
-    )
+FETCH_RATIO = Histogram(
+    "sharequeue_request_topic_partitions_fetch_ratio",
+    "Percent of a fetch's partitions that were acquired from (RequestTopicPartitionsFetchRatio).",
+    buckets=(0, 10, 25, 50, 75, 90, 100),
 )
-ACQUIRE_SECONDS = Series(
-    Histogram(
-        "sharequeue_topic_partitions_acquire_seconds",
-        "Time from a fetch's arrival to its acquisition (TopicPartitionsAcquireTimeMs).",
-        ["group"],
-    )
+ACQUIRE_SECONDS = Histogram(
+    "sharequeue_topic_partitions_acquire_seconds",
+    "Time from a fetch's arrival to its acquisition (TopicPartitionsAcquireTimeMs).",
 )
-LOCK_TIMEOUTS = Counter(
+LOCK_TIMEOUTS = Counts[Labels](
     "sharequeue_acquisition_lock_timeouts",
     "Records whose acquisition lock ended (AcquisitionLockTimeoutPerSec).",
     SHARE_PARTITION,
 )
-IN_FLIGHT_BATCH_RECORDS = Series(
-    Histogram(
-        "sharequeue_in_flight_batch_message_count",
-        "Records of an acquired batch (InFlightBatchMessageCount).",
-        ["group"],
-        buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
-    )
+IN_FLIGHT_BATCH_RECORDS = Histogram(
+    "sharequeue_in_flight_batch_message_count",
+    "Records of an acquired batch (InFlightBatchMessageCount).",
+    buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
 )
-FETCH_LOCK_SECONDS = Series(
-    Histogram(
-        "sharequeue_fetch_lock_seconds",
-        "Time a fetch kept a share-partition for itself (FetchLockTimeMs).",
-        ["group"],
-        buckets=(0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
-    )
+FETCH_LOCK_SECONDS = Histogram(
+    "sharequeue_fetch_lock_seconds",
+    "Time a fetch kept a share-partition for itself (FetchLockTimeMs).",
+    buckets=(0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
 )
-FETCH_LOCK_RATIO = Series(
-    Histogram(
-        "sharequeue_fetch_lock_ratio",
-        "Percent of the time since the fetch before that a fetch kept a share-partition for itself (FetchLockRatio).",
-        ["group"],
-        buckets=(0, 1, 5, 10, 25, 50, 75, 90, 100),
-    )
+FETCH_LOCK_RATIO = Histogram(
+    "sharequeue_fetch_lock_ratio",
+    "Percent of the time since the fetch before that a fetch kept a share-partition for itself (FetchLockRatio).",
+    buckets=(0, 1, 5, 10, 25, 50, 75, 90, 100),
 )
-SHARE_FETCHES = Series(
-    Counter("sharequeue_share_fetch_requests", "Fetches, by topic (TotalShareFetchRequestsPerSec).", ["topic"])
+SHARE_FETCHES = Counts[str](
+    "sharequeue_share_fetch_requests", "Fetches, by topic (TotalShareFetchRequestsPerSec).", ["topic"]
 )
-FAILED_SHARE_FETCHES = Series(
-    Counter(
-        "sharequeue_failed_share_fetch_requests",
-        "Fetches of which a partition failed, by topic (FailedShareFetchRequestsPerSec).",
-        ["topic"],
-    )
+FAILED_SHARE_FETCHES = Counts[str](
+    "sharequeue_failed_share_fetch_requests",
+    "Fetches of which a partition failed, by topic (FailedShareFetchRequestsPerSec).",
+    ["topic"],
 )
-SHARE_ACKNOWLEDGES = Series(
-    Counter(
-        "sharequeue_share_acknowledgement_requests",
-        "Acknowledgements, by topic (TotalShareAcknowledgementRequestsPerSec).",
-        ["topic"],
-    )
+SHARE_ACKNOWLEDGES = Counts[str](
+    "sharequeue_share_acknowledgement_requests",
+    "Acknowledgements, by topic (TotalShareAcknowledgementRequestsPerSec).",
+    ["topic"],
 )
-FAILED_SHARE_ACKNOWLEDGES = Series(
-    Counter(
-        "sharequeue_failed_share_acknowledgement_requests",
-        "Acknowledgements of which something failed, by topic (FailedShareAcknowledgementRequestsPerSec).",
-        ["topic"],
-    )
+FAILED_SHARE_ACKNOWLEDGES = Counts[str](
+    "sharequeue_failed_share_acknowledgement_requests",
+    "Acknowledgements of which something failed, by topic (FailedShareAcknowledgementRequestsPerSec).",
+    ["topic"],
 )
 DELAYED_FETCHES_EXPIRED = Counter(
     "sharequeue_delayed_share_fetch_expires",
@@ -128,98 +94,72 @@ SHARE_SESSION_PARTITIONS = Gauge(
 SHARE_SESSION_EVICTIONS = Counter(
     "sharequeue_share_session_evictions", "Share sessions dropped because they were idle (ShareSessionEvictionsPerSec)."
 )
-DEAD_LETTERS = Series(
-    Counter("sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"])
+DEAD_LETTERS = Counts[str](
+    "sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"]
 )
-DEAD_LETTER_WRITES = Series(
-    Counter(
-        "sharequeue_dead_letter_writes",
-        "Tries to write dead letters (DeadLetterQueueTotalProduceRequestsPerSec).",
-        ["group"],
-    )
+DEAD_LETTER_WRITES = Counts[str](
+    "sharequeue_dead_letter_writes",
+    "Tries to write dead letters (DeadLetterQueueTotalProduceRequestsPerSec).",
+    ["group"],
 )
-FAILED_DEAD_LETTER_WRITES = Series(
-    Counter(
-        "sharequeue_failed_dead_letter_writes",
-        "Tries to write dead letters that failed (DeadLetterQueueFailedProduceRequestsPerSec).",
-        ["group"],
-    )
+FAILED_DEAD_LETTER_WRITES = Counts[str](
+    "sharequeue_failed_dead_letter_writes",
+    "Tries to write dead letters that failed (DeadLetterQueueFailedProduceRequestsPerSec).",
+    ["group"],
 )
-PARKED_DEAD_LETTERS = Series(
-    Counter(
-        "sharequeue_parked_dead_letter_records",
-        "Dead letters whose topic refuses them, kept in the parking table.",
-        ["group"],
-    )
+PARKED_DEAD_LETTERS = Counts[str](
+    "sharequeue_parked_dead_letter_records",
+    "Dead letters whose topic refuses them, kept in the parking table.",
+    ["group"],
 )
 DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
 LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer, or refuses.")
 
-OF_GROUP = (
-    FETCH_RATIO,
-    ACQUIRE_SECONDS,
-    IN_FLIGHT_BATCH_RECORDS,
-    FETCH_LOCK_SECONDS,
-    FETCH_LOCK_RATIO,
-    DEAD_LETTERS,
-    DEAD_LETTER_WRITES,
-    FAILED_DEAD_LETTER_WRITES,
-    PARKED_DEAD_LETTERS,
-)
+OF_GROUP = (DEAD_LETTERS, DEAD_LETTER_WRITES, FAILED_DEAD_LETTER_WRITES, PARKED_DEAD_LETTERS)
 OF_TOPIC = (SHARE_FETCHES, FAILED_SHARE_FETCHES, SHARE_ACKNOWLEDGES, FAILED_SHARE_ACKNOWLEDGES)
 
 
-class InFlightCollector(Collector):
-    """InFlightMessageCount (the span) and InFlightBatchCount of share-partitions with a window, made at the scrape."""
+def series(
+    leds: "Callable[[], Iterable[LedSharePartition]]", unserved_ms: Callable[[], Iterable[tuple[str, int]]]
+) -> Iterator[str]:
+    """The families of many series, in parts; what is led may change between them.
 
-    def __init__(self, leds: "Callable[[], Iterable[LedSharePartition]]") -> None:
-        self._leds = leds
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        records = GaugeMetricFamily(
-            "sharequeue_in_flight_message_count",
-            "Offsets from start to end (InFlightMessageCount).",
-            labels=SHARE_PARTITION,
-        )
-        batches = GaugeMetricFamily(
-            "sharequeue_in_flight_batch_count", "Batches in flight (InFlightBatchCount).", labels=SHARE_PARTITION
-        )
-        for led in list(self._leds()):
-            if led.machine.window_empty:
-                continue
-            labels = (led.key.group_id, led.topic_name, str(led.key.partition))
-            records.add_metric(labels, led.machine.span)
-            batches.add_metric(labels, len({run.batch_first for run in led.machine.in_flight()}))
-        yield records
-        yield batches
-
-
-class UnservedCollector(Collector):
-    """For how long each group's share-partition that waits longest was not served, made at the scrape."""
-
-    def __init__(self, longest_ms: Callable[[], Iterable[tuple[str, int]]]) -> None:
-        self._longest_ms = longest_ms
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        seconds = GaugeMetricFamily(
-            "sharequeue_share_partition_unserved_seconds",
-            "Time since a share-partition with records last gave any, the longest of the group's; from a second on.",
-            labels=["group"],
-        )
-        for group_id, unserved_ms in self._longest_ms():
-            if unserved_ms >= UNSERVED_FROM_MS:
-                seconds.add_metric((group_id,), unserved_ms / 1000)
-        yield seconds
+    Args:
+        unserved_ms: as Unserved.longest_ms.
+    """
+    yield from LOCK_TIMEOUTS.lines()
+    for counts in (RECORD_ACKNOWLEDGEMENTS, *OF_GROUP, *OF_TOPIC):
+        yield from counts.lines()
+    spans: list[tuple[int, Labels]] = []
+    batches: dict[Labels, int] = {}
+    for led in list(leds()):
+        if led.machine.window_empty:
+            continue
+        labels = labels_of(led)
+        spans.append((led.machine.span, labels))
+        batches[labels] = len({run.batch_first for run in led.machine.in_flight()})
+        yield ""
+    told = most(spans)
+    yield head(IN_FLIGHT_RECORDS, "Offsets from start to end (InFlightMessageCount).", "gauge")
+    for span, labels in told:
+        yield line(IN_FLIGHT_RECORDS, SHARE_PARTITION, labels, span)
+    yield head(IN_FLIGHT_BATCHES, "Batches in flight (InFlightBatchCount).", "gauge")
+    for _, labels in told:
+        yield line(IN_FLIGHT_BATCHES, SHARE_PARTITION, labels, batches[labels])
+    yield head(IN_FLIGHT, "Share-partitions with anything in flight.", "gauge")
+    yield f"{IN_FLIGHT} {float(len(spans))}\n"
+    unserved = [(longest_ms, (group_id,)) for group_id, longest_ms in unserved_ms() if longest_ms >= UNSERVED_FROM_MS]
+    yield head(
+        UNSERVED,
+        "Time since a share-partition with records last gave any, the longest of the group's; from a second on.",
+        "gauge",
+    )
+    for longest_ms, group in most(unserved):
+        yield line(UNSERVED, ("group",), group, longest_ms / 1000)
 
 
-def watch(
-    leds: "Callable[[], Iterable[LedSharePartition]]",
-    fetcher: "Fetcher",
-    unserved_ms: Callable[[], Iterable[tuple[str, int]]],
-) -> None:
-    """Have the gauges read what they show. `unserved_ms`: as Unserved.longest_ms."""
-    REGISTRY.register(InFlightCollector(leds))
-    REGISTRY.register(UnservedCollector(unserved_ms))
+def watch(leds: "Callable[[], Iterable[LedSharePartition]]", fetcher: "Fetcher") -> None:
+    """Have the gauges read what they show."""
     WAITING_FETCHES.set_function(lambda: fetcher.waiting)
     LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
 
@@ -230,25 +170,31 @@ def observe_fetch_lock(led: "LedSharePartition", since_s: float) -> None:
         return  # its group may be deleted by now
     now_s = time.perf_counter()
     locked_s = now_s - since_s
-    FETCH_LOCK_SECONDS[led.key.group_id].observe(locked_s)
+    FETCH_LOCK_SECONDS.observe(locked_s)
     if led.fetch_lock_ended_s:
-        FETCH_LOCK_RATIO[led.key.group_id].observe(100 * locked_s / (now_s - led.fetch_lock_ended_s))
+        FETCH_LOCK_RATIO.observe(100 * locked_s / (now_s - led.fetch_lock_ended_s))
     led.fetch_lock_ended_s = now_s
 
 
 def forget_share_partition(led: "LedSharePartition") -> None:
     """Drop the series of a share-partition that is no longer led, so that series do not pile up."""
-    with suppress(KeyError):
-        LOCK_TIMEOUTS.remove(led.key.group_id, led.topic_name, str(led.key.partition))
+    LOCK_TIMEOUTS.forget(labels_of(led))
+
+
+def forget_groups(is_led: "Callable[[str], object]") -> None:
+    """Drop the series of groups of which nothing is led here: they are idle, and have nothing in flight."""
+    for counts in OF_GROUP:
+        for group_id in [group_id for group_id in counts if not is_led(group_id)]:
+            counts.forget(group_id)
 
 
 def forget_group(group_id: str) -> None:
     """Drop the series of a group that is deleted."""
-    for series in OF_GROUP:
-        series.forget(group_id)
+    for counts in OF_GROUP:
+        counts.forget(group_id)
 
 
 def forget_topic(name: str) -> None:
     """Drop the series of a topic that is deleted."""
-    for series in OF_TOPIC:
-        series.forget(name)
+    for counts in OF_TOPIC:
+        counts.forget(name)
