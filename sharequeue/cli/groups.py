@@ -3,6 +3,7 @@
 from datetime import datetime
 
 import click
+import msgspec
 
 from sharequeue.cli import group_admin
 from sharequeue.cli.commands import Commands
@@ -58,12 +59,20 @@ async def in_flight(group: str, topic: str | None, partition: int | None, as_jso
     """Show what GROUP has in flight: who holds it, until when, how often it was delivered."""
     if partition is not None and topic is None:
         raise click.UsageError("--partition goes with --topic")
-    query = InFlightQuery(topic=topic, partition=partition)
-    answer = await ask(url, apis.LIST_IN_FLIGHT_RECORDS, query, group=group)
+    listed = ListInFlightResponse(partitions=[])
+    page_token = None
+    while True:
+        query = InFlightQuery(topic=topic, partition=partition, page_token=page_token)
+        answer = await ask(url, apis.LIST_IN_FLIGHT_RECORDS, query, group=group)
+        page: ListInFlightResponse = decode(answer, apis.LIST_IN_FLIGHT_RECORDS)
+        listed.partitions += page.partitions
+        listed.errors += page.errors
+        page_token = page.next_page_token
+        if page_token is None:
+            break
     if as_json:
-        echo_json(answer)
+        echo_json(msgspec.json.encode(listed))
         return
-    listed: ListInFlightResponse = decode(answer, apis.LIST_IN_FLIGHT_RECORDS)
     rows = [
         (
             entry.topic,

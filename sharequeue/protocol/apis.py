@@ -568,7 +568,8 @@ GROUP_SUMMARY = Api(
     "GET",
     "/v1/metadata/groups/{group}",
     "Start offsets and delivery-complete counts of a group's initialised share-partitions.",
-    response=internal.GroupSummaryResponse,
+    internal.GroupSummaryQuery,
+    internal.GroupSummaryResponse,
     errors=("GROUP_ID_NOT_FOUND",),
     idempotent=True,
 )

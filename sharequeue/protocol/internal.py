@@ -285,8 +285,20 @@ class GroupTopicSummary(Struct, kw_only=True):
     partitions: list[GroupPartitionSummary]
 
 
+class GroupSummaryQuery(Request):
+    """Without any field all that a group has; else up to `limit` partitions behind a place, by name and number."""
+
+    topic: str | None = None
+    after_topic: str = ""
+    after_partition: int = -1
+    limit: int | None = None
+
+
 class GroupSummaryResponse(Response):
+    """`more`: there are partitions behind the last one of a limited answer."""
+
     topics: list[GroupTopicSummary]
+    more: bool = False
 
 
 class StartOffset(Struct, kw_only=True):

@@ -378,8 +378,12 @@ class ListShareGroupOffsetsResponse(Response):
 
 
 class InFlightQuery(Request):
+    """`page_size` counts partitions and batches; a partition is listed whole, so a page may be larger by the last one."""
+
     topic: str | None = None
     partition: PartitionIndex | None = None
+    page_size: PageSize = 1000
+    page_token: PlainText | None = None
 
 
 class InFlightBatch(Response):
@@ -420,6 +424,7 @@ class ListInFlightResponse(Response):
 
     partitions: list[InFlightPartition]
     errors: list[PartitionError] = []
+    next_page_token: str | None = None
 
 
 class Readiness(Response):

@@ -198,7 +198,7 @@ def test_gi_027_a_group_in_use_is_left_alone(gateway: Gateway, name: str, use: A
 def test_a_waiting_fetch_is_use_and_force_ends_it(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
     gateway.create_topic(name)
     waiting = background.submit(gateway.acquire, name, name, max_wait_ms=30_000)
-    wait_until(lambda: name in gateway.http.get("/metrics").text)
+    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
     wait_until(lambda: gateway.try_delete_group(name).status_code == 409)
     began = time.monotonic()
     assert gateway.try_delete_group(name, force=True).status_code == 204

@@ -14,7 +14,13 @@ from sharequeue.protocol.compaction_messages import (
 )
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.group_messages import ListShareGroupsQuery
-from sharequeue.protocol.messages import CreateTopicRequest, DeleteRecordsPartition, DeleteRecordsRequest, InFlightQuery
+from sharequeue.protocol.messages import (
+    CreateTopicRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    InFlightPartition,
+    InFlightQuery,
+)
 from sharequeue_pipeline.errors import refused
 from sharequeue_pipeline.gateway import Gateway
 
@@ -67,12 +73,24 @@ class JobGateway(Gateway):
                 done = entry.log_end_offset if entry.lag == 0 else max(entry.start_offset, 0)
                 starts.setdefault(entry.partition, {})[group] = done
             if any(entry.lag != 0 for entry in entries):
-                held = self._of_group(apis.LIST_IN_FLIGHT_RECORDS, group, InFlightQuery(topic=topic))
-                for place in held.partitions if held is not None else ():
+                for place in self._in_flight(group, topic):
                     known = starts.get(place.partition, {})
                     if group in known:
                         known[group] = max(known[group], place.start_offset)
         return starts
+
+    def _in_flight(self, group: str, topic: str) -> Iterator[InFlightPartition]:
+        """What a group has in flight of a topic; nothing if the group is gone."""
+        token = None
+        while True:
+            query = InFlightQuery(topic=topic, page_token=token)
+            page = self._of_group(apis.LIST_IN_FLIGHT_RECORDS, group, query)
+            if page is None:
+                return
+            yield from page.partitions
+            token = page.next_page_token
+            if token is None:
+                return
 
     def _of_group(self, api: apis.Api, group: str, request: Any = None) -> Any:
         """A call about a group; None if it is gone."""

@@ -108,7 +108,7 @@ def create_group_coordinator_app(
         return InitializeSharePartitionsResponse(config=config, topics=initialized)
 
     async def group_summary(call: Call) -> GroupSummaryResponse:
-        return GroupSummaryResponse(topics=await coordinator.groups.summary(group_of(call)))
+        return await coordinator.groups.summary(group_of(call), call.request)
 
     async def register_gateway(call: Call) -> RegisterGatewayResponse:
         request: RegisterGatewayRequest = call.request

@@ -22,7 +22,12 @@ from sharequeue.protocol.errors import (
     StorageError,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.internal import GroupTopicSummary, InitializedTopic
+from sharequeue.protocol.internal import (
+    GroupSummaryQuery,
+    GroupSummaryResponse,
+    GroupTopicSummary,
+    InitializedTopic,
+)
 from sharequeue.service import Clock
 from sharequeue.share_state_client import ShareStateClient
 from sharequeue_coordinator import group_metrics, groups_store, share_group, store
@@ -357,22 +362,38 @@ class Groups:
 
     # Summaries
 
-    async def summary(self, group_id: str) -> list[GroupTopicSummary]:
-        """Start offset, leader epoch and count of a group's initialised share-partitions. Raises: GroupIdNotFound."""
+    async def summary(self, group_id: str, query: GroupSummaryQuery) -> GroupSummaryResponse:
+        """Start offset, leader epoch and count of a group's initialised share-partitions, by topic and partition.
+
+        Raises: GroupIdNotFound.
+        """
         group = await self.find(group_id)
         if not group.machine.exists:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
-        wanted = {
-            topic_id: sorted(topic.initialized)
+        by_name = {
+            row.name: (topic_id, topic.initialized)
             for topic_id, topic in group.machine.topics.items()
-            if topic.initialized and self._topic(topic_id) is not None
+            if topic.initialized and (row := self._topic(topic_id)) is not None and query.topic in (None, row.name)
         }
+        wanted: dict[str, list[int]] = {}
+        more = False
+        room = query.limit
+        for name in sorted(name for name in by_name if name >= query.after_topic):
+            topic_id, initialized = by_name[name]
+            after = query.after_partition if name == query.after_topic else -1
+            behind = sorted(partition for partition in initialized if partition > after)
+            taken = behind if room is None else behind[:room]
+            if taken:
+                wanted[topic_id] = taken
+            more = more or len(taken) < len(behind)
+            if room is not None:
+                room -= len(taken)
         summaries = []
         for topic_id, partitions in (await self.states.summaries(group_id, wanted)).items():
             row = self._topic(topic_id)
             if row is not None:
                 summaries.append(GroupTopicSummary(topic=row.name, topic_id=topic_id, partitions=partitions))
-        return sorted(summaries, key=lambda summary: summary.topic)
+        return GroupSummaryResponse(topics=sorted(summaries, key=lambda summary: summary.topic), more=more)
 
 
 async def _taken_if_free(lock: asyncio.Lock) -> bool:

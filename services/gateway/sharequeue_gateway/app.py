@@ -13,6 +13,7 @@ from sharequeue_gateway.audit_api import AuditApi
 from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.group_admin import GroupAdminApi
 from sharequeue_gateway.group_use import GroupUse
+from sharequeue_gateway.in_flight_api import InFlightApi
 from sharequeue_gateway.leader_api import LeaderApi
 from sharequeue_gateway.membership_api import MembershipApi
 from sharequeue_gateway.produce_api import ProduceApi
@@ -30,6 +31,7 @@ def create_gateway_app(
     topics: TopicsApi,
     compaction: CompactionApi,
     groups: GroupsApi,
+    in_flight: InFlightApi,
     membership: MembershipApi,
     group_admin: GroupAdminApi,
     redriving: Redriving,
@@ -65,12 +67,12 @@ def create_gateway_app(
         (apis.GET_SHARE_GROUP_CONFIG, groups.get_config),
         (apis.UPDATE_SHARE_GROUP_CONFIG, groups.update_config),
         (apis.LIST_SHARE_GROUP_OFFSETS, groups.offsets),
-        (apis.LIST_IN_FLIGHT_RECORDS, groups.in_flight),
+        (apis.LIST_IN_FLIGHT_RECORDS, in_flight.in_flight),
         (apis.FETCH_IN_SESSION, records.fetch_here),
         (apis.ACKNOWLEDGE_IN_SESSION, records.acknowledge_here),
         (apis.AWAIT_RECORDS, leader.await_records),
         (apis.RELEASE_AT_LEADER, leader.release),
-        (apis.IN_FLIGHT_AT_LEADER, groups.in_flight_here),
+        (apis.IN_FLIGHT_AT_LEADER, in_flight.in_flight_here),
         (apis.YIELD_SHARE_PARTITIONS, leader.yield_share_partitions),
         (apis.SHARE_GROUP_HEARTBEAT, membership.heartbeat),
         (apis.LEAVE_SHARE_GROUP, membership.leave),

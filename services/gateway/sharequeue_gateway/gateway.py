@@ -26,6 +26,7 @@ from sharequeue_gateway.due_locks import DueLocks
 from sharequeue_gateway.fetch import Fetcher
 from sharequeue_gateway.group_admin import GroupAdminApi
 from sharequeue_gateway.group_use import GroupUse
+from sharequeue_gateway.in_flight_api import InFlightApi
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.leader_api import LeaderApi
 from sharequeue_gateway.leader_epochs import LeaderEpochs
@@ -175,7 +176,8 @@ async def prepare(settings: Settings) -> Service:
         ),
         TopicsApi(metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
-        GroupsApi(metadata, record_log, leader, dead_letters, routing),
+        GroupsApi(metadata, record_log),
+        InFlightApi(metadata, record_log, leader, dead_letters, routing),
         MembershipApi(metadata, cluster, group_use),
         GroupAdminApi(metadata, record_log),
         Redriving(metadata, record_log),

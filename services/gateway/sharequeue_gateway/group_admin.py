@@ -25,6 +25,7 @@ from sharequeue.protocol.group_messages import (
 from sharequeue.protocol.internal import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
+    GroupSummaryQuery,
     GroupSummaryResponse,
     StartOffset,
     TopicStartOffsets,
@@ -124,7 +125,9 @@ class GroupAdminApi:
     async def _standing(self, group_id: str, *, may_be_new: bool) -> dict[Place, int]:
         """Where the group stands, by (topic id, partition); −1 where it never began. Raises: GroupIdNotFound."""
         try:
-            summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, group=group_id))
+            summary = _summary.decode(
+                await self._metadata.forward(apis.GROUP_SUMMARY, GroupSummaryQuery(), group=group_id)
+            )
         except GroupIdNotFound:
             if not may_be_new:
                 raise

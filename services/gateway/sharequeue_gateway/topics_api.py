@@ -2,35 +2,24 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from sharequeue.protocol import apis, messages
-from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
-from sharequeue.protocol.internal import DeleteTopicRecordsRequest, GroupSummaryResponse
+from sharequeue.protocol.errors import ApiError, InvalidRequest
+from sharequeue.protocol.internal import DeleteTopicRecordsRequest, GroupSummaryQuery, GroupSummaryResponse
 from sharequeue.protocol.messages import (
-    DeadLetterStatus,
     Empty,
     GroupPartitionOffset,
     GroupTopicOffsets,
-    InFlightBatch,
-    InFlightPartition,
 )
-from sharequeue.protocol.types import MAX_INT32, DeliveryState, whole_number
+from sharequeue.protocol.types import MAX_INT32, whole_number
 from sharequeue.serving import Answer, Call
 from sharequeue_gateway.arrow_answer import CONTENT_TYPE, arrow_stream, arrow_wanted
-from sharequeue_gateway.dead_letters import DeadLetterQueue
-from sharequeue_gateway.fetch import PartitionFault
-from sharequeue_gateway.fetch_answer import partition_error
-from sharequeue_gateway.leader import Leader
-from sharequeue_gateway.led_share_partition import LedSharePartition
-from sharequeue_gateway.loads import Loaded
 from sharequeue_gateway.metadata import Metadata, Topic
-from sharequeue_gateway.record_log import OffsetOutOfRange, Parked, RecordLog, TopicPartition
+from sharequeue_gateway.record_log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.records_api import group_of
-from sharequeue_gateway.routing import Partitions, Routing
 
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
@@ -153,19 +142,9 @@ async def partition_of(call: Call, metadata: Metadata) -> tuple[Topic, int]:
 class GroupsApi:
     """The handlers of the group calls."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        record_log: RecordLog,
-        leader: Leader,
-        dead_letters: DeadLetterQueue,
-        routing: Routing,
-    ) -> None:
-        self._routing = routing
+    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
         self._metadata = metadata
         self._record_log = record_log
-        self._leader = leader
-        self._dead_letters = dead_letters
 
     async def get_config(self, call: Call) -> Answer:
         return Answer(await self._metadata.forward(apis.GET_SHARE_GROUP_CONFIG, group=group_of(call)))
@@ -180,7 +159,9 @@ class GroupsApi:
 
     async def offsets(self, call: Call) -> messages.ListShareGroupOffsetsResponse:
         """Start offsets from the share coordinator, ends from the log; lag = end − start − delivery-complete count."""
-        summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, group=group_of(call)))
+        summary = _summary.decode(
+            await self._metadata.forward(apis.GROUP_SUMMARY, GroupSummaryQuery(), group=group_of(call))
+        )
         topics = []
         for topic in summary.topics:
             ends = await self._record_log.offsets(topic.topic_id, [p.partition for p in topic.partitions])
@@ -199,97 +180,3 @@ class GroupsApi:
                 )
             topics.append(GroupTopicOffsets(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
         return messages.ListShareGroupOffsetsResponse(topics=topics)
-
-    async def in_flight(self, call: Call) -> messages.ListInFlightResponse:
-        """What is in flight, of every leader."""
-        query: messages.InFlightQuery = call.request
-        group_id = group_of(call)
-        wanted = await self._wanted(group_id, query)
-        mine, others = self._routing.split(group_id, wanted)
-        answers = await asyncio.gather(*(self._routing.in_flight(node, group_id, query) for node in others))
-        listed = await self._list(group_id, mine)
-        order = {(topic.name, partition): index for index, (topic, partition) in enumerate(wanted)}
-        for answer in answers:
-            listed.partitions += answer.partitions
-            listed.errors += answer.errors
-        listed.partitions.sort(key=lambda entry: order.get((entry.topic, entry.partition), len(order)))
-        return listed
-
-    async def in_flight_here(self, call: Call) -> messages.ListInFlightResponse:
-        """What is in flight in the share-partitions that this gateway leads; for another gateway."""
-        group_id = call.path["group"]
-        mine, _ = self._routing.split(group_id, await self._wanted(group_id, call.request))
-        return await self._list(group_id, mine)
-
-    async def _wanted(self, group_id: str, query: messages.InFlightQuery) -> list[tuple[Topic, int]]:
-        """The group's initialised share-partitions that a query names."""
-        summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, group=group_id))
-        if query.topic is not None:
-            await self._metadata.topic_with(query.topic, query.partition or 0)
-        elif query.partition is not None:
-            raise InvalidRequest("partition goes with topic")
-        return [
-            (topic, state.partition)
-            for entry in summary.topics
-            if query.topic in (None, entry.topic)
-            for topic in (await self._metadata.topic(entry.topic),)
-            for state in entry.partitions
-            if query.partition in (None, state.partition)
-        ]
-
-    async def _list(self, group_id: str, partitions: Partitions) -> messages.ListInFlightResponse:
-        parked = await self._record_log.parked_counts(group_id)
-        leds = await self._leader.get(group_id, partitions, initialize=False) if partitions else []
-        errors = [
-            partition_error(PartitionFault(topic.name, partition, led))
-            for (topic, partition), led in zip(partitions, leds, strict=True)
-            if isinstance(led, ApiError) and not isinstance(led, InvalidRecordState)  # that: nothing was ever fetched
-        ]
-        return messages.ListInFlightResponse(partitions=self._listed(partitions, leds, parked), errors=errors)
-
-    def _listed(
-        self,
-        wanted: Partitions,
-        leds: Sequence[Loaded],
-        parked: Mapping[TopicPartition, Parked],
-    ) -> list[InFlightPartition]:
-        listed = []
-        for (topic, partition), led in zip(wanted, leds, strict=True):
-            if not isinstance(led, LedSharePartition):
-                continue
-            machine = led.machine
-            parked_here = parked.get((topic.topic_id, partition))
-            listed.append(
-                InFlightPartition(
-                    topic=topic.name,
-                    partition=partition,
-                    start_offset=machine.start_offset,
-                    end_offset=machine.end_offset,
-                    batches=[
-                        InFlightBatch(
-                            first_offset=run.first,
-                            last_offset=run.last,
-                            delivery_state=DeliveryState(run.state).name,
-                            delivery_count=run.delivery_count,
-                            member_id=run.member_id,
-                            lock_expires_at_ms=run.lock_expires_at_ms or None,
-                            available_at_ms=run.available_at_ms or None,
-                            reason=run.reason,
-                        )
-                        for run in machine.in_flight()
-                    ],
-                    dead_letters=[
-                        DeadLetterStatus(
-                            first_offset=pending.letter.first_offset,
-                            last_offset=pending.letter.last_offset,
-                            attempts=pending.attempts,
-                            last_error=pending.last_error,
-                            next_attempt_at_ms=pending.next_attempt_at_ms,
-                        )
-                        for pending in self._dead_letters.pending_of(led)
-                    ],
-                    parked_dead_letters=parked_here.records if parked_here else 0,
-                    parked_cause=parked_here.cause if parked_here else None,
-                )
-            )
-        return listed

@@ -232,3 +232,27 @@ def test_activity_by_hour(run: Run, client: httpx.Client, name: str) -> None:
     assert (entry["accepted"], entry["deliveries"]) == (2, [{"delivery_count": 1, "records": 2}])
     assert json.loads(run("activity", "--topic", name, "--to", "2020-01-01", "--json").stdout) == {"activity": []}
     assert b"--from" in run("activity", "--from", "yesterday", code=WRONG_USAGE).stderr
+
+
+def test_in_flight_goes_through_all_pages(run: Run, client: httpx.Client, name: str) -> None:
+    ask(client, "POST", "/v1/topics", {"name": name, "partitions": 2})
+    for partition in (0, 1):
+        records = [{"value": number, "partition": partition} for number in range(1000)]
+        for start in range(0, 1000, 500):
+            ask(client, "POST", f"/v1/topics/{name}/records", {"records": records[start : start + 500]})
+        only = [{"topic": name, "partitions": [partition]}]
+        ask(
+            client,
+            "POST",
+            f"/v1/share-groups/{name}/fetch",
+            {"topic_partitions": only, "member_id": "m", "max_records": 1000},
+        )
+        odd = [
+            {"topic": name, "partition": partition, "first_offset": offset, "last_offset": offset, "type": "accept"}
+            for offset in range(1, 1000, 2)
+        ]
+        ask(client, "POST", f"/v1/share-groups/{name}/acknowledge", {"member_id": "m", "acknowledgements": odd})
+    listed = json.loads(run("groups", "in-flight", name, "--json").stdout)
+    assert [entry["partition"] for entry in listed["partitions"]] == [0, 1]
+    assert sum(len(entry["batches"]) for entry in listed["partitions"]) > 1000
+    assert "next_page_token" not in listed
