@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
@@ -27,6 +27,9 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.shards import share_key
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.wire import SHORTEST_ATTEMPT_S, Repeats
+
+MOST_ASKED: Final = 2000
+"""Share-partitions in one call."""
 
 
 class Entry(NamedTuple):
@@ -162,13 +165,13 @@ class ShareStateClient(CoordinatorClient):
         if not self._count or len(self._owners) < self._count:
             await self._learn_before(deadline)
         if self._only_url is not None and keys:
-            return [(share_key(keys[0]), list(range(len(keys))))]
+            return _cut(share_key(keys[0]), range(len(keys)))
         parts: dict[str | None, tuple[str | None, list[int]]] = {}
         for place, key in enumerate(keys):
             name = share_key(key)
             owner = self.owner(name)
             parts.setdefault(None if owner is None else owner.url, (name, []))[1].append(place)
-        return list(parts.values())
+        return [part for name, places in parts.values() for part in _cut(name, places)]
 
     async def delete_topic_state(self, topic_id: str, *, deadline_s: float | None = None) -> None:
         """Have every shard's owner forget the state of a topic. Raises: ApiError: some could not."""
@@ -194,6 +197,11 @@ class ShareStateClient(CoordinatorClient):
             left -= set(answer.shards)
         if left:
             raise CoordinatorLoadInProgress(f"the shards {sorted(left)} were being handed over")
+
+
+def _cut(key: str | None, places: Sequence[int]) -> list[tuple[str | None, list[int]]]:
+    """One owner's places in requests that do not keep it from others for long."""
+    return [(key, list(places[start : start + MOST_ASKED])) for start in range(0, len(places), MOST_ASKED)]
 
 
 def _failed(partition: int, error: ApiError) -> PartitionStateResult:

@@ -40,6 +40,7 @@ from sharequeue.protocol.group_messages import (
     ResetShareGroupOffsetsResponse,
     ResetTopic,
     ShareGroupListing,
+    ShareGroupMember,
 )
 from sharequeue.protocol.messages import ListShareGroupOffsetsResponse
 
@@ -170,11 +171,20 @@ def _known(value: int) -> object:
 
 
 async def _describe_members(url: str, group_id: str, verbose: bool, as_json: bool, *, only_state: bool) -> None:
-    answer = await ask(url, apis.DESCRIBE_SHARE_GROUP, DescribeShareGroupQuery(), group=group_id)
+    members: list[ShareGroupMember] = []
+    page_token = None
+    while True:
+        query = DescribeShareGroupQuery(page_token=page_token)
+        answer = await ask(url, apis.DESCRIBE_SHARE_GROUP, query, group=group_id)
+        group: DescribeShareGroupResponse = decode(answer, apis.DESCRIBE_SHARE_GROUP)
+        members += group.members
+        page_token = group.next_page_token
+        if page_token is None:
+            break
+    group.members = members
     if as_json:
-        echo_json(answer)
+        echo_json(msgspec.json.encode(group))
         return
-    group: DescribeShareGroupResponse = decode(answer, apis.DESCRIBE_SHARE_GROUP)
     if only_state:
         epochs = ("#GROUP-EPOCH", "#ASSIGNMENT-EPOCH") if verbose else ()
         values = (group.group_epoch, group.assignment_epoch) if verbose else ()

@@ -81,6 +81,10 @@ MAX_TOPICS_NAMED: Final = 1000
 """In one request, and by one member of a group."""
 MAX_PARTITIONS_NAMED: Final = 20_000
 """In one request, over all its topics; a topic that is named without partitions counts with all it has."""
+MAX_GROUP_NAMES: Final = 50_000
+"""Names that all members of a group subscribe to, each member's counted."""
+MAX_GROUP_PARTITIONS: Final = 50_000
+"""Partitions of all topics that the members of a group subscribe to."""
 MAX_ACKNOWLEDGEMENTS: Final = 10_000
 MAX_RECORDS: Final = 10_000
 """In one produce request."""

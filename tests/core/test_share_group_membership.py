@@ -13,6 +13,7 @@ from sharequeue.protocol.errors import (
     InvalidRequest,
     UnknownMemberId,
 )
+from sharequeue.protocol.types import MAX_GROUP_NAMES, MAX_GROUP_PARTITIONS, MAX_PARTITIONS_NAMED
 from tests.core.share_group_driver import Driver
 
 
@@ -342,3 +343,44 @@ def test_members_go_on_after_a_restart() -> None:
     assert driver.assigned("M1", "M2") == before
     assert settle(driver) == epoch
     assert driver.group.topics == {"id-foo": GroupTopic(initialized=some(0, 1, 2, 3))}
+
+
+def test_a_member_subscribes_to_so_many_partitions() -> None:
+    driver = Driver(topics={"wide-1": 10_000, "wide-2": 10_000, "one": 1})
+    driver.heartbeat("M1", 0, ["wide-1"])
+    with pytest.raises(InvalidRequest) as raised:
+        driver.heartbeat("M1", 0, ["wide-1", "wide-2", "one"])
+    assert (raised.value.status, raised.value.limit) == (422, MAX_PARTITIONS_NAMED)
+    assert driver.group.members["M1"].subscribed_topic_names == {"wide-1"}
+    driver.heartbeat("M1", 0, ["wide-1", "wide-2"])
+
+
+def test_members_together_subscribe_to_so_many_partitions() -> None:
+    driver = Driver(topics={f"wide-{number}": 10_000 for number in range(6)})
+    for number in range(5):
+        driver.heartbeat(f"M{number}", 0, [f"wide-{number}"])
+    with pytest.raises(GroupMaxSizeReached) as raised:
+        driver.heartbeat("M5", 0, ["wide-5"])
+    assert raised.value.limit == MAX_GROUP_PARTITIONS
+    assert "M5" not in driver.group.members
+    driver.heartbeat("M5", 0, ["wide-4"])
+    driver.heartbeat("M0", 0, ["wide-5"])  # it was the only one who wanted the first
+
+
+def test_members_together_name_so_many_topics() -> None:
+    driver = Driver()
+    for number in range(MAX_GROUP_NAMES // 1000):
+        driver.heartbeat(f"M{number}", 0, [f"topic-{place}" for place in range(1000)])
+    with pytest.raises(GroupMaxSizeReached) as raised:
+        driver.heartbeat("last", 0, ["topic-0"])
+    assert raised.value.limit == MAX_GROUP_NAMES
+    driver.heartbeat("M0", 0, ["topic-0"])
+    driver.heartbeat("last", 0, ["topic-0"])
+
+
+def test_a_group_whose_topics_grew_goes_on_and_may_shrink() -> None:
+    driver = Driver(topics={"wide": 10_000, "one": 1})
+    epoch = driver.heartbeat("M1", 0, ["wide", "one"]).member_epoch
+    driver.create("wide", 30_000)
+    epoch = driver.heartbeat("M1", epoch).member_epoch
+    driver.heartbeat("M1", epoch, ["wide"])

@@ -227,3 +227,32 @@ def test_a_fault_quotes_little_of_the_request(client: httpx.Client) -> None:
     response = post(client, FETCH, b'{"%b":1}' % (b"\x7f" * MIB))
     assert response.status_code == 422
     assert len(response.content) < 5000
+
+
+def test_heartbeats_with_the_longest_lists_cost_the_coordinator_little(
+    client: httpx.Client, service: Service, topics: None
+) -> None:
+    coordinator = service("group coordinator")
+    names = [f"none-{number}" for number in range(1000)]
+    for member in range(3):
+        body = {"member_id": f"m{member}", "member_epoch": 0, "subscribed_topic_names": names}
+        used = cpu_seconds(coordinator.pid)
+        assert client.post("/v1/share-groups/names/heartbeat", json=body).status_code == 200
+        assert cpu_seconds(coordinator.pid) - used < CPU_S
+    wide = {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["w1", "w2", "w3"]}
+    for name in wide["subscribed_topic_names"]:
+        client.post("/v1/topics", json={"name": name, "partitions": 10_000})
+    refused = client.post("/v1/share-groups/partitions/heartbeat", json=wide)
+    assert (refused.status_code, refused.json()["limit"]) == (422, 20_000)
+
+
+def test_members_with_long_lists_are_described_a_few_at_a_time(client: httpx.Client, topics: None) -> None:
+    names = [f"none-{number}" for number in range(1000)]
+    for member in range(25):
+        body = {"member_id": f"m{member:02}", "member_epoch": 0, "subscribed_topic_names": names}
+        assert client.post("/v1/share-groups/many/heartbeat", json=body).status_code == 200
+    first = client.get("/v1/share-groups/many").json()
+    assert (first["member_count"], len(first["members"])) == (25, 20)
+    rest = client.get("/v1/share-groups/many", params={"page_token": first["next_page_token"]}).json()
+    assert [member["member_id"] for member in rest["members"]] == [f"m{number}" for number in range(20, 25)]
+    assert "next_page_token" not in rest

@@ -10,7 +10,7 @@ from sharequeue.series import MOST_TOLD, Counts
 from sharequeue.stack import Stack
 from tests.http.calls import Gateway, wait_until
 
-GROUPS = 200
+GROUPS = 100
 BYTES_OF_A_GROUP = 300
 """10,000 groups are less than 3 MB."""
 

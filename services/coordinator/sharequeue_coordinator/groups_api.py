@@ -20,9 +20,11 @@ from sharequeue.serving import Call, Handler
 from sharequeue_coordinator import groups_store
 from sharequeue_coordinator.assignor import Assignment
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.share_group_data import GroupState, Heartbeat
+from sharequeue_coordinator.share_group_data import GroupState, Heartbeat, Member
 
 ASSIGNOR_NAME: Final = "simple"
+MOST_TOLD: Final = 20_000
+"""Names and partitions of the members on one page; the last member is told whole."""
 
 
 def group_of(call: Call) -> str:
@@ -127,7 +129,13 @@ class GroupsApi:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
         after = query.page_token or ""
         following = sorted(member_id for member_id in machine.members if member_id > after)
-        page = [machine.members[member_id] for member_id in following[: query.page_size]]
+        page: list[Member] = []
+        room = MOST_TOLD
+        for member_id in following[: query.page_size]:
+            page.append(machine.members[member_id])
+            room -= len(page[-1].subscribed_topic_names) + sum(map(len, page[-1].assignment.values()))
+            if room <= 0:
+                break
         return group_messages.DescribeShareGroupResponse(
             group_id=group_id,
             state=machine.state,

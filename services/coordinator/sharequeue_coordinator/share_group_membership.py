@@ -28,8 +28,10 @@ from sharequeue.protocol.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
+    InvalidRequest,
     UnknownMemberId,
 )
+from sharequeue.protocol.types import MAX_GROUP_NAMES, MAX_GROUP_PARTITIONS, MAX_PARTITIONS_NAMED
 from sharequeue_coordinator import share_group, subscribed_topics
 from sharequeue_coordinator.assignor import Assignment, assign
 from sharequeue_coordinator.share_group import GroupTopic, Initialization
@@ -130,6 +132,8 @@ class ShareGroupMembership:
             ),
         )
         resubscribed = updated.subscribed_topic_names != member.subscribed_topic_names
+        if updated.subscribed_topic_names - member.subscribed_topic_names:
+            self._check_subscription(member, updated, topics)
         epochs, initializations = self._look(member, updated, topics, settings, now_ms)
 
         own: Assignment = self.target.get(request.member_id, {})
@@ -302,16 +306,46 @@ class ShareGroupMembership:
             )
         return member
 
+    def _wanted_with(self, member: Member, updated: Member) -> Collection[str]:
+        """The names that the group subscribes to once `member` is `updated`."""
+        alone = {name for name in member.subscribed_topic_names if self._subscribed[name] == 1}
+        return (self._subscribed.keys() - alone) | updated.subscribed_topic_names
+
+    def _check_subscription(self, member: Member, updated: Member, topics: Topics) -> None:
+        """Keep what one heartbeat, or the next assignment, has to go over within bounds.
+
+        Raises: InvalidRequest: a member's topics have too many partitions; GroupMaxSizeReached: those of the group.
+        """
+        own = subscribed_topics.partition_count(updated.subscribed_topic_names, topics)
+        if own > MAX_PARTITIONS_NAMED:
+            raise InvalidRequest(
+                f"the topics of this heartbeat have {own} partitions; a member subscribes to {MAX_PARTITIONS_NAMED} "
+                "at most: spread the topics over several groups",
+                status=422,
+                limit=MAX_PARTITIONS_NAMED,
+            )
+        names = self._subscribed.total() - len(member.subscribed_topic_names) + len(updated.subscribed_topic_names)
+        if names > MAX_GROUP_NAMES:
+            raise GroupMaxSizeReached(
+                f"the members of group {self.group_id!r} would name {names} topics, each member's counted; they may "
+                f"name {MAX_GROUP_NAMES}: subscribe to fewer, or spread them over several groups",
+                limit=MAX_GROUP_NAMES,
+            )
+        every = subscribed_topics.partition_count(self._wanted_with(member, updated), topics)
+        if every > MAX_GROUP_PARTITIONS:
+            raise GroupMaxSizeReached(
+                f"the topics of group {self.group_id!r} would have {every} partitions; they may have "
+                f"{MAX_GROUP_PARTITIONS}: spread them over several groups",
+                limit=MAX_GROUP_PARTITIONS,
+            )
+
     def _look(
         self, member: Member, updated: Member, topics: Topics, settings: GroupSettings, now_ms: int
     ) -> tuple[Epochs, tuple[Initialization, ...]]:
         """The epochs, risen if there is something new to assign; and what is to be initialised."""
         epochs = self.epochs
         resubscribed = updated.subscribed_topic_names != member.subscribed_topic_names
-        names: Collection[str] = self._subscribed
-        if resubscribed:
-            alone = {name for name in member.subscribed_topic_names if self._subscribed[name] == 1}
-            names = (self._subscribed.keys() - alone) | updated.subscribed_topic_names
+        names: Collection[str] = self._wanted_with(member, updated) if resubscribed else self._subscribed
         view = subscribed_topics.look(names, topics, self.topics)
         if view == self._settled and not resubscribed:
             return epochs, ()

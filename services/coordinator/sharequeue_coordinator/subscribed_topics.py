@@ -27,6 +27,11 @@ def look(names: Collection[str], topics: Topics, known: Mapping[str, GroupTopic]
     )
 
 
+def partition_count(names: Iterable[str], topics: Topics) -> int:
+    """How many partitions there are of the topics of these names."""
+    return sum(topics[name].partitions for name in names if name in topics)
+
+
 def metadata_hash(view: View) -> int:
     """Of the ids and partition counts of the topics that are there: 0 without any, else an int64."""
     lines = [f"{name}\0{topic.topic_id}\0{topic.partitions}\n" for name, topic, _ in view if topic is not None]
