@@ -1,4 +1,4 @@
-"""Metrics of many series: plain numbers, written a slice at a time, so that a scrape keeps nobody from being answered.
+"""Metrics of many series: plain numbers, written a slice at a time, so that a scrape does not stop the event loop.
 
 prometheus_client writes 100,000 series a second, all at once, and each series of a counter is two there.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final, TypeVar
 
-MOST_TOLD: Final = 10_000
+MOST_SERIES: Final = 10_000
 """Series of one family in a scrape: those with the highest numbers, where there are more."""
 
 Labels = tuple[str, ...]
@@ -52,8 +52,8 @@ class Counts(dict[V, Count]):
 
 
 def most(numbers: Sequence[tuple[int, Labels]]) -> Iterable[tuple[int, Labels]]:
-    """Those that are told."""
-    return numbers if len(numbers) <= MOST_TOLD else heapq.nlargest(MOST_TOLD, numbers, key=itemgetter(0))
+    """Those with the highest numbers, MOST_SERIES of them."""
+    return numbers if len(numbers) <= MOST_SERIES else heapq.nlargest(MOST_SERIES, numbers, key=itemgetter(0))
 
 
 def head(name: str, meaning: str, kind: str) -> str:
@@ -63,8 +63,8 @@ def head(name: str, meaning: str, kind: str) -> str:
 
 def line(name: str, labels: Sequence[str], values: Labels, number: float) -> str:
     """One sample; labels in the order of their names, as prometheus_client has them."""
-    told = ",".join(f'{label}="{_escaped(value)}"' for label, value in sorted(zip(labels, values, strict=True)))
-    return f"{name}{{{told}}} {float(number)}\n"
+    pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in sorted(zip(labels, values, strict=True)))
+    return f"{name}{{{pairs}}} {float(number)}\n"
 
 
 def _escaped(value: str) -> str:

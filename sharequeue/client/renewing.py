@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.client.acknowledging import ACKNOWLEDGE, APPLIED
+from sharequeue.client.acknowledging import ACKNOWLEDGE, APPLIED, MAX_ACKNOWLEDGEMENTS
 from sharequeue.client.deliveries import RENEW, Delivery, Pending
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
@@ -126,20 +126,22 @@ class Renewing:
             delivery.renew_at = NEVER
         if not renewals:
             return
-        request = AcknowledgeRequest(
-            member_id=self._member_id, acknowledgements=[renewal.message() for renewal in renewals]
-        )
+        results: list[AcknowledgementResult] = []
         lock_timeout_ms = None
-        try:
-            response: AcknowledgeResponse = await self._client.call(ACKNOWLEDGE, request, path=self._path)
-            results, lock_timeout_ms = response.results, response.acquisition_lock_timeout_ms
-        except ApiError as error:
-            if "results" not in error.extra:
-                log.warning("cannot renew locks: %s", error.detail)
-                for delivery in due:
-                    delivery.renew_at = time.monotonic() + RETRY_S
-                return
-            results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
+        for start in range(0, len(renewals), MAX_ACKNOWLEDGEMENTS):
+            some = [renewal.message() for renewal in renewals[start : start + MAX_ACKNOWLEDGEMENTS]]
+            request = AcknowledgeRequest(member_id=self._member_id, acknowledgements=some)
+            try:
+                response: AcknowledgeResponse = await self._client.call(ACKNOWLEDGE, request, path=self._path)
+                results += response.results
+                lock_timeout_ms = response.acquisition_lock_timeout_ms
+            except ApiError as error:
+                if "results" not in error.extra:
+                    log.warning("cannot renew locks: %s", error.detail)
+                    for delivery in due:
+                        delivery.renew_at = time.monotonic() + RETRY_S
+                    return
+                results += msgspec.convert(error.extra["results"], list[AcknowledgementResult])
         again_at: dict[Delivery, float] = {}
         for renewal, result in zip(renewals, results, strict=True):
             if result.status not in APPLIED or result.status == IGNORED:

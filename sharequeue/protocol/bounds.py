@@ -69,4 +69,4 @@ def check_records(body: bytes) -> None:
         try:
             _count(body)
         except (msgspec.DecodeError, RecursionError):
-            return  # whoever decodes it finds the same fault, and says where
+            return  # decoding it whole finds the same fault, and its place

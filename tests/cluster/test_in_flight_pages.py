@@ -8,7 +8,7 @@ from tests.cluster.gateways import GatewayCluster
 PARTITIONS = 12
 
 
-def test_pages_hold_everything_once_whoever_leads_it_and_whoever_is_asked(
+def test_pages_of_each_gateway_hold_everything_once(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     cluster.make_spread_topic(clients[0], name, PARTITIONS)

@@ -240,7 +240,7 @@ def test_settings_that_were_changed_are_not_told_as_refused() -> None:
         nowhere: Any = None
         metadata._configs["g"] = ShareGroupConfig()
         call = Call(nowhere, {"group": "g"}, b"{}", None, "request-1")
-        updating = asyncio.create_task(GroupsApi(metadata, nowhere, nowhere, nowhere, nowhere).update_config(call))
+        updating = asyncio.create_task(GroupsApi(metadata, nowhere).update_config(call))
         await coordinator.told(apis.UPDATE_SHARE_GROUP_CONFIG, {LIMIT: "3"})
         going_away = asyncio.create_task(hang_up(coordinator))
         assert (await updating).body == b'{"share.delivery.count.limit":"3"}'

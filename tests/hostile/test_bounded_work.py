@@ -160,7 +160,7 @@ def test_names_cost_the_same_however_often_they_stand_there(
     assert cpu_seconds(gateway.pid) - used < CPU_S
 
 
-def test_partitions_that_do_not_exist_are_told_in_bounds(client: httpx.Client, topics: None) -> None:
+def test_errors_of_partitions_that_do_not_exist_are_bounded(client: httpx.Client, topics: None) -> None:
     unknown = list(range(1, 20_001))
     body = {"topic_partitions": [{"topic": "small", "partitions": [*unknown[:-1], 0]}], "max_wait_ms": 0}
     response = client.post(FETCH, json=body)
@@ -175,7 +175,7 @@ def test_partitions_that_do_not_exist_are_told_in_bounds(client: httpx.Client, t
     assert len(refused.content) < 1000
 
 
-def test_partitions_named_twice_are_told_once(client: httpx.Client, topics: None) -> None:
+def test_a_partition_named_twice_is_one_error(client: httpx.Client, topics: None) -> None:
     named = [{"topic": "small", "partitions": [7, 0, 7, 7]}, {"topic": "small", "partitions": [7]}]
     answer = client.post(FETCH, json={"topic_partitions": named, "max_wait_ms": 0}).json()
     assert [(error["topic"], error["partition"]) for error in answer["errors"]] == [("small", 7)]

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from bench.processes import cpu_seconds
-from sharequeue.series import MOST_TOLD, Counts
+from sharequeue.series import MOST_SERIES, Counts
 from sharequeue.stack import Stack
 from tests.http.calls import Gateway, wait_until
 
@@ -47,7 +47,7 @@ def test_a_scrape_follows_the_groups_that_have_something_in_flight(
     for group in groups:
         assert gateway.settle(group, name, 0, 0, "accept") == "applied"
     assert of_groups() == []
-    assert len(scrape()) - before < GROUPS * 20
+    assert len(scrape()) - before < 5000  # calls that were not made before
 
 
 def test_an_idle_group_loses_its_counters(client: httpx.Client, name: str) -> None:
@@ -61,13 +61,13 @@ def test_an_idle_group_loses_its_counters(client: httpx.Client, name: str) -> No
     wait_until(lambda: not [sample for sample in gateway.metrics() if f'group="{name}"' in sample])
 
 
-def test_a_family_tells_its_highest_numbers_alone() -> None:
+def test_a_family_writes_its_highest_numbers_alone() -> None:
     counts = Counts[str]("things", "Things.", ["name"])
-    for number in range(MOST_TOLD + 5):
+    for number in range(MOST_SERIES + 5):
         counts[str(number)].inc(number)
     lines = list(counts.lines())
-    assert len(lines) == 1 + MOST_TOLD
-    assert f'things_total{{name="{MOST_TOLD + 4}"}} {MOST_TOLD + 4}.0\n' in lines
+    assert len(lines) == 1 + MOST_SERIES
+    assert f'things_total{{name="{MOST_SERIES + 4}"}} {MOST_SERIES + 4}.0\n' in lines
     assert not any('name="0"' in line for line in lines)
 
 

@@ -48,7 +48,7 @@ def test_pages_hold_everything_once_and_in_order(gateway: Gateway, held: str, pa
     assert (len(found) == 1) == (page_size == 1000)
 
 
-def test_pages_go_on_where_they_ended_whatever_ended_meanwhile(gateway: Gateway, held: str) -> None:
+def test_a_page_goes_on_where_the_one_before_ended_also_after_records_are_settled(gateway: Gateway, held: str) -> None:
     first = good(gateway.http.get(f"/v1/share-groups/{held}/in-flight", params={"page_size": 1}))
     for partition in range(3):
         gateway.settle(held, held, 0, 3, "accept", partition=partition)

@@ -23,8 +23,8 @@ from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.share_group_data import GroupState, Heartbeat, Member
 
 ASSIGNOR_NAME: Final = "simple"
-MOST_TOLD: Final = 20_000
-"""Names and partitions of the members on one page; the last member is told whole."""
+MOST_LISTED: Final = 20_000
+"""Names and partitions of the members on one page; the last member is listed whole."""
 
 
 def group_of(call: Call) -> str:
@@ -130,7 +130,7 @@ class GroupsApi:
         after = query.page_token or ""
         following = sorted(member_id for member_id in machine.members if member_id > after)
         page: list[Member] = []
-        room = MOST_TOLD
+        room = MOST_LISTED
         for member_id in following[: query.page_size]:
             page.append(machine.members[member_id])
             room -= len(page[-1].subscribed_topic_names) + sum(map(len, page[-1].assignment.values()))

@@ -139,12 +139,12 @@ def series(
         spans.append((led.machine.span, labels))
         batches[labels] = len({run.batch_first for run in led.machine.in_flight()})
         yield ""
-    told = most(spans)
+    highest = most(spans)
     yield head(IN_FLIGHT_RECORDS, "Offsets from start to end (InFlightMessageCount).", "gauge")
-    for span, labels in told:
+    for span, labels in highest:
         yield line(IN_FLIGHT_RECORDS, SHARE_PARTITION, labels, span)
     yield head(IN_FLIGHT_BATCHES, "Batches in flight (InFlightBatchCount).", "gauge")
-    for _, labels in told:
+    for _, labels in highest:
         yield line(IN_FLIGHT_BATCHES, SHARE_PARTITION, labels, batches[labels])
     yield head(IN_FLIGHT, "Share-partitions with anything in flight.", "gauge")
     yield f"{IN_FLIGHT} {float(len(spans))}\n"

@@ -28,18 +28,18 @@ class _Faults:
     def __init__(self, metadata: Metadata, away: ApiError | None) -> None:
         self._metadata = metadata
         self._away = away
-        self.told: list[PartitionFault] = []
+        self.first: list[PartitionFault] = []
         self.more = 0
 
     def add(self, name: str, indexes: Iterable[int]) -> None:
         for index in indexes:
-            if len(self.told) >= MAX_ERRORS:
+            if len(self.first) >= MAX_ERRORS:
                 self.more += 1
                 continue
             fault = self._metadata.missing(name, index)
             if self._away is not None and isinstance(fault, UnknownTopicOrPartition):
                 fault = self._away  # it may exist
-            self.told.append(PartitionFault(name, index, fault))
+            self.first.append(PartitionFault(name, index, fault))
 
 
 async def named_partitions(
@@ -78,7 +78,7 @@ async def named_partitions(
         there = [index for index in indexes if WHOLE < index < topic.partitions]
         partitions.update(((topic.topic_id, index), (topic, index)) for index in there)
         faults.add(name, (index for index in indexes if index >= topic.partitions))
-    return Named(list(partitions.values()), faults.told, faults.more)
+    return Named(list(partitions.values()), faults.first, faults.more)
 
 
 def _check(count: int) -> None:

@@ -213,7 +213,7 @@ class Producer:
 
 
 async def _aside(large: bool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function; for a large request in a thread, so that others are answered meanwhile."""
+    """Call a function; for a large request in a thread, so that the event loop goes on."""
     return await asyncio.to_thread(function, *args, **kwargs) if large else function(*args, **kwargs)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from sharequeue.protocol.errors import BY_CODE, ApiError, RequestTimedOut
 from sharequeue.protocol.internal import AcquiredEntry, LeaderFetchRequest, LeaderFetchResponse
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, PartitionLeader
-from sharequeue.protocol.types import MAX_WAIT_MS
+from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
 from sharequeue.service import Clock
 from sharequeue.wire import encode
 from sharequeue_gateway.acknowledging import APPLIED, failed_of
@@ -394,7 +394,12 @@ class RoutedFetch:
                     type="release",
                 )
             )
-        for node, acknowledgements in by_node.items():
+        parts = [
+            (node, acknowledgements[start : start + MAX_ACKNOWLEDGEMENTS])
+            for node, acknowledgements in by_node.items()
+            for start in range(0, len(acknowledgements), MAX_ACKNOWLEDGEMENTS)
+        ]
+        for node, acknowledgements in parts:
             request = AcknowledgeRequest(member_id=asked.member_id, acknowledgements=acknowledgements)
             try:
                 await self._routing.acknowledge(node, asked.group_id, encode(request))
