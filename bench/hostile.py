@@ -1,0 +1,306 @@
+"""`python -m bench.hostile`: the largest requests that one client can make, sent to a stack of its own.
+
+For each it prints the bytes sent, the status and size of the answer, the CPU time of gateway and group coordinator, how
+long `/livez` of either stood still at most (asked every 20 ms), and by how much the gateway's memory grew at its peak. The
+table is made for docs/benchmarks.md.
+"""
+
+import http.client
+import multiprocessing
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from bench.processes import cpu_seconds, peak_resident_bytes, reset_peak, resident_bytes
+from sharequeue.stack import ServiceProcess, Stack, temporary_stack
+
+MIB: Final = 1024 * 1024
+BODY: Final = 10 * MIB - 1024
+"""A little less than the largest body that is taken."""
+WIDE: Final = 10_000
+"""Partitions of the wide topic."""
+PROBE_S: Final = 0.02
+QUIET_S: Final = 0.5
+SETTLE_S: Final = 120.0
+"""How long one request may take to be answered."""
+
+Answer = tuple[str, int]
+"""The status, or what came in its place, and the bytes of the body."""
+Longest = Any
+"""Shared seconds."""
+
+
+class Case(NamedTuple):
+    """`send` sends it and returns the answer and the bytes that were sent."""
+
+    name: str
+    send: Callable[[], tuple[Answer, int]]
+
+
+# Sending
+
+
+def ask(url: str, method: str, path: str, body: bytes | None = None) -> Answer:
+    """One request on a connection of its own."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=SETTLE_S)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
+        response = connection.getresponse()
+        return str(response.status), len(response.read())
+    except (OSError, http.client.HTTPException) as fault:
+        return type(fault).__name__, 0
+    finally:
+        connection.close()
+
+
+def post(url: str, path: str, body: bytes) -> tuple[Answer, int]:
+    return ask(url, "POST", path, body), len(body)
+
+
+def flood(url: str, begin: bytes, part: bytes, size: int) -> tuple[Answer, int]:
+    """Send `begin` and then `part` until `size` bytes are sent, or the server has had enough."""
+    place = urlsplit(url)
+    sent = 0
+    with socket.create_connection((place.hostname, place.port), timeout=SETTLE_S) as connection:
+        try:
+            connection.sendall(begin)
+            while sent < size:
+                connection.sendall(part)
+                sent += len(part)
+            connection.sendall(b"\r\n\r\n")
+        except OSError:
+            pass  # it may have answered all the same
+        try:
+            answer = connection.recv(65536)
+        except OSError as fault:
+            return (type(fault).__name__, 0), sent
+    return (answer[9:12].decode("latin-1") or "closed", len(answer)), sent
+
+
+def filled(begin: bytes, item: bytes, end: bytes, size: int = BODY) -> bytes:
+    """A body of that size with as many items between `begin` and `end` as go in."""
+    return begin + b",".join([item] * ((size - len(begin) - len(end)) // (len(item) + 1))) + end
+
+
+def counted(begin: bytes, items: Iterator[bytes], end: bytes) -> bytes:
+    return begin + b",".join(items) + end
+
+
+# The requests
+
+
+def cases(stack: Stack, groups: int) -> Iterator[Case]:
+    url = stack.url
+    fetch, acknowledge = "/v1/share-groups/hostile/fetch", "/v1/share-groups/hostile/acknowledge"
+    head = b'{"max_wait_ms":0,'
+    topics = head + b'"topics":['
+
+    for mentions in (1_000, 10_000):
+        body = counted(topics, iter([b'"wide"'] * mentions), b"]}")
+        yield Case(f"a wide topic named {mentions:,} times", lambda body=body: post(url, fetch, body))  # type: ignore[misc]
+    yield Case("a wide topic named as often as goes in", lambda: post(url, fetch, filled(topics, b'"wide"', b"]}")))
+    yield Case("that topic, named once", lambda: post(url, fetch, topics + b'"wide"]}'))
+
+    good, some = head + b'"topic_partitions":[{"topic":"small","partitions":[0,', b"]}]}"
+    unknown = head + b'"topic_partitions":[{"topic":"small","partitions":['
+    acknowledgement = b'{"topic":"nothing","partition":0,"first_offset":0,"last_offset":0,"type":"accept"}'
+    acknowledgements = b'{"member_id":"m","acknowledgements":['
+    names = (b'"nothing-%d"' % number for number in range(600_000))
+    join = b'{"member_id":"m","subscribed_topic_names":['
+    yield Case("500,000 partitions that are not there", lambda: post(url, fetch, filled(unknown, b"7", some, MIB)))
+    yield Case("one that is, 400,000 that are not", lambda: post(url, fetch, filled(good, b"7", some, 800_000)))
+    yield Case("partitions that are not there, 10 MiB", lambda: post(url, fetch, filled(unknown, b"999", some)))
+    yield Case(
+        "100,000 acknowledgements of no topic",
+        lambda: post(url, acknowledge, counted(acknowledgements, iter([acknowledgement] * 100_000), b"]}")),
+    )
+    yield Case(
+        "10,000 acknowledgements of no topic",
+        lambda: post(url, acknowledge, counted(acknowledgements, iter([acknowledgement] * 10_000), b"]}")),
+    )
+    yield Case(
+        "300,000 names of no topic",
+        lambda: post(url, fetch, counted(topics, (b'"nothing-%d"' % number for number in range(300_000)), b"]}")),
+    )
+    yield Case(
+        "a heartbeat with 600,000 names",
+        lambda: post(url, "/v1/share-groups/hostile/heartbeat", counted(join, names, b"]}")),
+    )
+    records, produce = b'{"records":[', "/v1/topics/small/records"
+    yield Case("records of one digit, 10 MiB", lambda: post(url, produce, filled(records, b'{"value":1}', b"]}")))
+    yield Case("records of nothing, 10 MiB", lambda: post(url, produce, filled(records, b"{}", b"]}")))
+    yield Case(
+        "10,000 records with keys, to 10,000 partitions",
+        lambda: post(
+            url,
+            "/v1/topics/wide/records",
+            counted(records, (b'{"value":1,"partition":%d}' % number for number in range(WIDE)), b"]}"),
+        ),
+    )
+    yield Case(
+        "one record with a key of 900 KiB, to a wide topic",
+        lambda: post(url, "/v1/topics/wide/records", records + b'{"value":1,"key":"%b"}]}' % (b"k" * 900 * 1024)),
+    )
+    yield Case("50 produces of 10 MiB at once", lambda: at_once(url, 50))
+    yield Case(f"/metrics after {groups:,} groups", lambda: scrape(url, groups))
+    header = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nx-long: "
+    yield Case("a header of 128 MB", lambda: flood(url, header, b"h" * 65536, 128_000_000))
+    yield Case("a URL of 128 MB", lambda: flood(url, b"GET /livez?", b"u" * 65536, 128_000_000))
+
+
+def at_once(url: str, clients: int) -> tuple[Answer, int]:
+    body = b'{"records":[{"value":"%b"}]}' % (b"v" * (BODY - 100))
+    with ThreadPoolExecutor(clients) as pool:
+        answers = list(pool.map(lambda _: ask(url, "POST", "/v1/topics/large/records", body), range(clients)))
+    statuses = Counter(status for status, _ in answers)
+    counted_statuses = ", ".join(f"{count} × {status}" for status, count in sorted(statuses.items()))
+    return (counted_statuses, max(size for _, size in answers)), clients * len(body)
+
+
+def scrape(url: str, groups: int) -> tuple[Answer, int]:
+    return ask(url, "GET", "/metrics"), 0
+
+
+def make_groups(url: str, groups: int) -> None:
+    """Groups that each hold a record of a topic of one partition."""
+
+    ask(url, "POST", "/v1/topics/small/records", b'{"records":[{"value":1}]}')
+
+    def fetch(number: int) -> None:
+        ask(url, "POST", f"/v1/share-groups/group-{number}/fetch", b'{"topics":["small"],"max_wait_ms":0}')
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(fetch, range(groups)))
+
+
+# Measuring
+
+
+def probe(url: str, longest: "Synchronized[float]") -> None:
+    """Ask `/livez` time and again, and note how long the longest answer took. Runs in a process of its own."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=SETTLE_S)
+    while True:
+        asked = time.perf_counter()
+        try:
+            connection.request("GET", "/livez")
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+        longest.value = max(longest.value, time.perf_counter() - asked)
+        time.sleep(PROBE_S)
+
+
+class Probes:
+    """One prober for each service."""
+
+    def __init__(self, services: Sequence[ServiceProcess]) -> None:
+        self._longest = [multiprocessing.Value("d", 0.0) for _ in services]
+        self._processes = [
+            multiprocessing.Process(target=probe, args=(service.url, longest), daemon=True)
+            for service, longest in zip(services, self._longest, strict=True)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def reset(self) -> None:
+        time.sleep(QUIET_S)
+        for longest in self._longest:
+            longest.value = 0.0
+
+    def longest_ms(self) -> list[float]:
+        time.sleep(QUIET_S)
+        return [1000 * longest.value for longest in self._longest]
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+
+def measure(stack: Stack, groups: int, only: str) -> Iterator[tuple[str, ...]]:
+    """The rows of the table."""
+    gateway = next(service for service in stack.services if service.name == "gateway")
+    coordinator = next(service for service in stack.services if service.name == "group coordinator")
+    probes = Probes([gateway, coordinator])
+    try:
+        for case in cases(stack, groups):
+            if only not in case.name:
+                continue
+            if case.name.startswith("/metrics"):
+                make_groups(stack.url, groups)
+            probes.reset()
+            reset_peak(gateway.pid)
+            memory = resident_bytes(gateway.pid)
+            used = cpu_seconds(gateway.pid), cpu_seconds(coordinator.pid)
+            (status, size), sent = case.send()
+            stopped = probes.longest_ms()
+            stack.check()
+            yield (
+                case.name,
+                _size(sent),
+                status,
+                _size(size),
+                f"{cpu_seconds(gateway.pid) - used[0]:.2f}",
+                f"{cpu_seconds(coordinator.pid) - used[1]:.2f}",
+                f"{stopped[0]:.0f}",
+                f"{stopped[1]:.0f}",
+                f"{max(peak_resident_bytes(gateway.pid) - memory, 0) / MIB:.0f}",
+            )
+    finally:
+        probes.close()
+
+
+def _size(count: int) -> str:
+    if count < 1024:
+        return f"{count} B"
+    return f"{count / 1024:.1f} KiB" if count < MIB else f"{count / MIB:.1f} MiB"
+
+
+COLUMNS: Final = (
+    "request",
+    "sent",
+    "answer",
+    "its size",
+    "gateway, CPU s",
+    "coordinator, CPU s",
+    "gateway stood still, ms",
+    "coordinator stood still, ms",
+    "gateway grew, MiB",
+)
+
+
+@click.command()
+@click.option("--groups", default=10_000, show_default=True, help="that hold a record when /metrics is asked")
+@click.option("--only", default="", help="only the requests whose name holds this")
+def main(groups: int, only: str) -> None:
+    """Measure and print."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory,
+        temporary_stack(Path(directory)) as stack,
+    ):
+        for topic in (
+            {"name": "wide", "partitions": WIDE},
+            {"name": "small"},
+            {"name": "large", "config": {"max.message.bytes": 52_428_800}},
+        ):
+            ask(stack.url, "POST", "/v1/topics", msgspec.json.encode(topic))
+        print(f"| {' | '.join(COLUMNS)} |")
+        print(f"| --- | --- | --- {'| ---: ' * (len(COLUMNS) - 3)}|")
+        for row in measure(stack, groups, only):
+            print(f"| {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
