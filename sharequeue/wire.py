@@ -13,6 +13,7 @@ import msgspec
 
 from sharequeue.http_client import CannotConnect, ConnectionLost, Connections
 from sharequeue.log import REQUEST
+from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import Api, path_of
 from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, RequestTimedOut, exception_type
 from sharequeue.protocol.messages import Problem
@@ -106,7 +107,7 @@ class Client:
         body, _ = await self.relay(
             api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry, in_doubt=in_doubt
         )
-        return None if api.response is None else decoder_of(api.response).decode(body)
+        return None if api.response is None else nesting.decode(decoder_of(api.response), body)
 
     async def exchange(
         self,

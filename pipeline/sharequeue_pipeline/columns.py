@@ -75,7 +75,7 @@ def _as_strings(values: Any, is_json: Any) -> Any:
 
 
 class _JsonColumn:
-    """Values as a typed column. A value that does not fit, or is no JSON, is null, as with from_json."""
+    """Values as a typed column. A value that does not fit, nests too deeply or is no JSON is null, as with from_json."""
 
     def __init__(self, data_type: spark.DataType, arrow_type: Any) -> None:
         self._decode = msgspec.json.Decoder(json_type(data_type)).decode
@@ -91,7 +91,7 @@ class _JsonColumn:
     def _decoded(self, value: bytes) -> Any:
         try:
             return self._decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def _fitting(self, value: Any) -> Any:

@@ -24,9 +24,9 @@ from rich.text import Text
 from sharequeue.cli.commands import complain
 from sharequeue.client import AcknowledgementError, ApiError
 from sharequeue.http_client import CannotConnect, ConnectionLost
-from sharequeue.protocol import apis
+from sharequeue.protocol import apis, nesting
 from sharequeue.protocol.apis import Api
-from sharequeue.wire import Client
+from sharequeue.wire import Client, decoder_of
 
 REFUSED: Final = 1
 WRONG_USAGE: Final = 2
@@ -182,7 +182,7 @@ def echo_json(answer: bytes) -> None:
 
 
 def decode(answer: bytes, api: Api) -> Any:
-    return msgspec.json.decode(answer, type=api.response)
+    return nesting.decode(decoder_of(api.response), answer)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:

@@ -38,9 +38,9 @@ def json_line(record: Record) -> bytes:
 
 def value_line(record: Record) -> bytes:
     """A record's value alone: text and bytes as they are, anything else as its JSON."""
-    if record.json is None or isinstance(record.value, str):
-        return record.value.encode() if isinstance(record.value, str) else bytes(record.value)
-    return record.json
+    if record.json is None:
+        return bytes(record.value)
+    return cast(str, record.value).encode() if record.json.startswith(b'"') else record.json
 
 
 class Printer:

@@ -22,6 +22,10 @@ class IllegalState(Exception):
     """The consumer was used in an order its acknowledgement mode does not allow."""
 
 
+class ValueTooDeep(ValueError):
+    """A record's value nests too deeply to be decoded; `Record.json` has its bytes. The record can be settled as any."""
+
+
 class AcknowledgementFailure(NamedTuple):
     """A run of offsets (`last_offset` inclusive) whose acknowledgement was not applied.
 
@@ -92,7 +96,8 @@ def outcome_of(acknowledge_type: str, reason: str | None, delay_ms: int) -> Outc
 class Record:
     """One record that this consumer holds.
 
-    `value` is the JSON value, or bytes where bytes were produced; None is a tombstone. It is decoded at its first use.
+    `value` is the JSON value, or bytes where bytes were produced; None is a tombstone. It is decoded at its first use,
+    which raises ValueTooDeep where it nests some hundred levels deep; a gateway takes none such by default.
     """
 
     __slots__ = ("_message", "_value", "delivery", "renewed_until")
@@ -132,8 +137,17 @@ class Record:
             if self._message.value_base64 is not None:
                 self._value = base64.b64decode(self._message.value_base64)
             else:
-                self._value = _decode(self.json or b"null")
+                self._value = self._decoded()
         return self._value
+
+    def _decoded(self) -> Any:
+        try:
+            return _decode(self.json or b"null")
+        except RecursionError:
+            place = f"{self.topic}-{self.partition} offset {self.offset}"
+            raise ValueTooDeep(
+                f"the value of {place} nests too deeply to be decoded: read its bytes from json"
+            ) from None
 
     @property
     def json(self) -> bytes | None:

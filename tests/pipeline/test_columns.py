@@ -127,7 +127,16 @@ def test_json_becomes_typed_columns() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ['"value":{"id":128}', '"value":{"id":"1"}', '"value":[1]', '"value":null', raw(b"no json"), raw(b"\xff")],
+    [
+        '"value":{"id":128}',
+        '"value":{"id":"1"}',
+        '"value":[1]',
+        '"value":null',
+        raw(b"no json"),
+        raw(b"\xff"),
+        raw(b'{"id":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    ],
+    ids=["too large", "a string", "an array", "null", "no JSON", "not UTF-8", "too deep"],
 )
 def test_a_value_that_does_not_fit_is_null_and_others_are_read(value: str) -> None:
     found = as_json(['"value":{"id":1}', value, raw(b'{"id":2}')], NESTED)

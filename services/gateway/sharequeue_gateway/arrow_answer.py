@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
+from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages import Record
 
 CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
 _WEIGHT: Final = re.compile(r"[01](\.[0-9]{0,3})?")
-_decode: Final = msgspec.json.Decoder(list[Record]).decode
+_records: Final = msgspec.json.Decoder(list[Record])
 
 
 def arrow_wanted(accept: str | None) -> bool:
@@ -59,7 +60,7 @@ def arrow_stream(records: bytes, next_offset: int, log_start_offset: int, log_en
     """The answer's body. `records`: a JSON array of records as readRecords answers them."""
     import pyarrow as pa  # noqa: PLC0415 - optional, and heavy: only who is asked for Arrow loads it
 
-    decoded = _decode(records)
+    decoded = nesting.decode(_records, records)
     schema = pa.schema(
         [
             pa.field("offset", pa.int64(), nullable=False),

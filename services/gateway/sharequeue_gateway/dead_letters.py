@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue.log import fields
+from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
@@ -44,7 +45,7 @@ class SourceRecord(msgspec.Struct):
     value_base64: msgspec.Raw = msgspec.Raw()
 
 
-_decode_records: Final = msgspec.json.Decoder(list[SourceRecord]).decode
+_source_records: Final = msgspec.json.Decoder(list[SourceRecord])
 
 
 class PendingLetters:
@@ -354,7 +355,7 @@ def _records_of(batch: RecordBatch, first_offset: int, last_offset: int) -> dict
     last = min(last_offset, batch.last_offset)
     if first > last:
         return {}
-    records = _decode_records(b"[" + bytes(batch.slice(first, last)) + b"]")
+    records = nesting.decode(_source_records, b"[" + batch.slice(first, last) + b"]")
     return {record.offset: record for record in records}
 
 

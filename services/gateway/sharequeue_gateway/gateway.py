@@ -163,7 +163,7 @@ async def prepare(settings: Settings) -> Service:
             sessions=sessions,
             max_waiting_fetches=settings.max_waiting_fetches,
         ),
-        ProduceApi(Producer(metadata, record_log, clock)),
+        ProduceApi(Producer(metadata, record_log, clock, settings.max_value_depth)),
         LeaderApi(
             clock=clock,
             metadata=metadata,

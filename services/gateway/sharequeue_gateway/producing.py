@@ -11,6 +11,7 @@ from typing import Annotated, Final, ParamSpec, TypeVar
 
 import msgspec
 
+from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages import ProduceRecord
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES, whole_number
@@ -26,12 +27,15 @@ MAX_RETENTION_MS: Final = 7 * DAY_MS
 """The longest time that a client may ask an idempotency key to be known."""
 
 LARGE_BYTES: Final = 256 * 1024
-"""A request with more is prepared in a thread: keys are hashed at 7 MB/s."""
+"""A request with more is prepared in a thread: keys are hashed at 7 MB/s, and so are values looked into whose depth must
+be counted."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode_headers: Final = msgspec.json.Decoder(Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]).decode
 _NO_KEY: Final = b',"key":null'
 _VALUE: Final = b',"value":'
+_AROUND_VALUE: Final = len(b',"timestamp_ms":0,"key":null,"value":}')
+"""The fewest bytes of a tail beside its value."""
 
 
 P = ParamSpec("P")
@@ -124,10 +128,11 @@ def raw_record(value: bytes, key: str | None, partition: int | None, headers: di
 class Producer:
     """Appends what produce requests hold."""
 
-    def __init__(self, metadata: Metadata, record_log: RecordLog, clock: Clock) -> None:
+    def __init__(self, metadata: Metadata, record_log: RecordLog, clock: Clock, max_value_depth: int) -> None:
         self._metadata = metadata
         self._clock = clock
         self._record_log = record_log
+        self._max_value_depth = max_value_depth
         self._turns = itertools.count()
 
     async def produce(
@@ -145,13 +150,17 @@ class Producer:
             body: the request's bytes; a repeat of an idempotency key must bring the same.
             retention: for how long the key must be known, in ms; None: 24 hours.
         Raises: UnknownTopicOrPartition; InvalidRequest; TooLarge: a record above the topic's max.message.bytes;
+            InvalidRequest (422): a value nested deeper than max_value_depth;
             StorageError or RequestTimedOut: it may not have been appended.
         """
         timestamp_ms = time.time_ns() // 1_000_000
         large = len(body) > LARGE_BYTES
         tails = await _aside(large, record_tails, records, timestamp_ms)
+        largest = max(map(len, tails))
+        if largest > 2 * self._max_value_depth + _AROUND_VALUE:
+            await self._check_depths(records, tails)
         topic = await self._metadata.topic_to_produce(topic_name)
-        self._check_sizes(topic, tails)
+        self._check_sizes(topic, tails, largest)
         partitions = await self._partitions(topic, records, large)
         appends, places = await _aside(large, _group, topic.topic_id, partitions, tails, records, timestamp_ms)
         self._check_timestamps(topic, appends, records)
@@ -179,14 +188,32 @@ class Producer:
         return Answer(_answer(result.base_offsets, appends, places) if result.answer is None else result.answer)
 
     @staticmethod
-    def _check_sizes(topic: Topic, tails: Sequence[bytes]) -> None:
+    def _check_sizes(topic: Topic, tails: Sequence[bytes], largest: int) -> None:
         limit = topic.max_message_bytes
-        if max(map(len, tails)) > limit:
+        if largest > limit:
             index = next(index for index, tail in enumerate(tails) if len(tail) > limit)
             raise TooLarge(
                 f"record {index} has {len(tails[index])} bytes; topic {topic.name!r} takes {limit} (max.message.bytes)",
                 limit=limit,
                 pointers=[(f"/records/{index}", f"larger than {limit} bytes")],
+            )
+
+    async def _check_depths(self, records: Sequence[ProduceRecord], tails: Sequence[bytes]) -> None:
+        most = self._max_value_depth
+        suspects = nesting.suspects(tails, most, _AROUND_VALUE)
+        if not suspects:
+            return
+        if sum(len(tails[index]) for index in suspects) > LARGE_BYTES:
+            index = await asyncio.to_thread(_first_too_deep, records, suspects, most)
+        else:
+            index = _first_too_deep(records, suspects, most)
+        if index is not None:
+            detail = f"nested deeper than {most} levels (max_value_depth)"
+            raise InvalidRequest(
+                f"the value of record {index} is {detail}; make it flatter, or send it as bytes in value_base64",
+                status=422,
+                limit=most,
+                pointers=[(f"/records/{index}/value", detail)],
             )
 
     def _check_timestamps(
@@ -220,6 +247,15 @@ async def _aside(large: bool, function: Callable[P, T], *args: P.args, **kwargs:
 def _choose(records: Sequence[ProduceRecord], partitions: int, turn: int) -> list[int] | int:
     chosen = [_partition(record, partitions, turn) for record in records]
     return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
+
+
+def _first_too_deep(records: Sequence[ProduceRecord], suspects: Sequence[int], most: int) -> int | None:
+    """Which of the suspects comes first whose value is too deep."""
+    for index in suspects:
+        value = records[index].value
+        if value and nesting.deeper_than(bytes(value), most):
+            return index
+    return None
 
 
 def _lasting(retention: str | None) -> bool:

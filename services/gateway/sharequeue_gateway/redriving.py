@@ -11,6 +11,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 from sharequeue.protocol.messages import NonNegative, PartitionIndex
@@ -69,7 +70,7 @@ class Letter(msgspec.Struct):
         return not self.key_base64 and not self.value_base64 and bytes(self.key) in NULL and bytes(self.value) in NULL
 
 
-_letters: Final = msgspec.json.Decoder(list[Letter]).decode
+_letters: Final = msgspec.json.Decoder(list[Letter])
 
 
 class Found(NamedTuple):
@@ -138,7 +139,7 @@ class Redriving:
         while parked := await self._record_log.parked_dead_letters(group_id, LETTERS_AT_ONCE, after):
             chunk = []
             for source, offset, delivery_count, tail in parked:
-                (letter,) = _letters(b'[{"offset":%d%b]' % (offset, tail))
+                (letter,) = nesting.decode(_letters, b'[{"offset":%d%b]' % (offset, tail))
                 chunk.append(Found(letter, DeadLetterKey(source, REDRIVEN, offset, delivery_count), parked=True))
             after = parked[-1]
             yield chunk
@@ -178,7 +179,7 @@ class Redriving:
             )
             yield [
                 Found(letter, DeadLetterKey(place, REDRIVEN, letter.offset, 0), parked=False)
-                for letter in _letters(b"[" + records + b"]")
+                for letter in nesting.decode(_letters, b"[" + records + b"]")
             ]
             offset = read.batches[-1].last_offset + 1
 
@@ -245,7 +246,7 @@ class Redriving:
             near[place] = batch
             if len(near) > BATCHES_NEAR:
                 del near[next(iter(near))]
-        records = _letters(b"[" + bytes(batch.slice(offset, offset)) + b"]")
+        records = nesting.decode(_letters, b"[" + batch.slice(offset, offset) + b"]")
         return records[0] if records else None
 
 

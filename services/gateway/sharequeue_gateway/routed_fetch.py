@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import BY_CODE, ApiError, RequestTimedOut
 from sharequeue.protocol.internal import AcquiredEntry, LeaderFetchRequest, LeaderFetchResponse
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, PartitionLeader
@@ -39,8 +40,8 @@ MOVED_PAUSE_S: Final = 0.1
 MOVED_PATIENCE_MS: Final = 1000
 """How long leaders that moved are looked for, also by a fetch that does not wait."""
 
-_entry: Final = msgspec.json.Decoder(AcquiredEntry).decode
-_answer: Final = msgspec.json.Decoder(LeaderFetchResponse).decode
+_entry: Final = msgspec.json.Decoder(AcquiredEntry)
+_answer: Final = msgspec.json.Decoder(LeaderFetchResponse)
 
 
 class Asked(NamedTuple):
@@ -84,7 +85,7 @@ class Found:
         if self.whole is not None:
             node, body = self.whole
             self.whole = None
-            self.add(node, _answer(body))
+            self.add(node, nesting.decode(_answer, body))
 
     def add(self, node: Node, answer: LeaderFetchResponse) -> None:
         """Add what another leader answered; results of acknowledgements where there are any."""
@@ -115,7 +116,7 @@ class Found:
         return own + sum(len(raw) for _, raw in self.passed_on)
 
     def entries(self) -> list[AcquiredEntry]:
-        return [_entry(raw) for _, raw in self.passed_on]
+        return [nesting.decode(_entry, raw) for _, raw in self.passed_on]
 
 
 class RoutedFetch:
@@ -308,7 +309,7 @@ class RoutedFetch:
             found.whole = (node, answer.body)
             found.results = [APPLIED] * len(request.acknowledgements) or None
         else:
-            found.add(node, _answer(answer.body))
+            found.add(node, nesting.decode(_answer, answer.body))
 
     async def _repeat(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Found:
         """What an earlier fetch of the same id acquired and still holds, wherever it is led.

@@ -1,5 +1,9 @@
 """The gateway's knobs. Read from the environment with the prefix SHAREQUEUE_GATEWAY_."""
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from sharequeue.callers import host_of_url, hosts_of, origins_of
 from sharequeue.http_limits import HttpLimits
 from sharequeue.settings import Port, Positive, check_cluster_token, check_log_level
@@ -35,6 +39,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     auto_create_dead_letter_topics: bool = True
 
     max_request_bytes: Positive = 10 * 1024 * 1024
+    max_value_depth: Annotated[int, Meta(ge=1, le=500)] = 64
+    """Levels of arrays and objects in a value; decoders of many languages stop at 64 or 128."""
     max_waiting_fetches: Positive = 10_000
     max_share_sessions: Positive = 2000
     share_session_idle_ms: Positive = 60_000

@@ -12,6 +12,7 @@ import msgspec
 from sharequeue.log import fields
 from sharequeue.postgres_faults import FAULTS
 from sharequeue.postgres_health import SOME_BYTES, PostgresHealth
+from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.in_flight import OffsetRange
@@ -59,7 +60,7 @@ class _Timestamped(msgspec.Struct):
     timestamp_ms: int
 
 
-_timestamps: Final = msgspec.json.Decoder(list[_Timestamped]).decode
+_timestamps: Final = msgspec.json.Decoder(list[_Timestamped])
 
 
 class PostgresRecordLog:
@@ -249,7 +250,7 @@ class PostgresRecordLog:
             batch = await self._query(store.batch_with_timestamp, topic_id, partition, from_offset, timestamp_ms)
             if batch is None:
                 return None
-            for record in _timestamps(b"[" + batch.slice(from_offset, batch.last_offset) + b"]"):
+            for record in nesting.decode(_timestamps, b"[" + batch.slice(from_offset, batch.last_offset) + b"]"):
                 if record.timestamp_ms >= timestamp_ms:
                     return record.offset
             from_offset = batch.last_offset + 1

@@ -1,0 +1,24 @@
+"""A value that no decoder takes passes from the gateway that leads it through all others."""
+
+import httpx
+
+from sharequeue.stack import Stack
+from tests.cluster.calls import make_topic
+from tests.http.database import append_behind
+
+PARTITIONS = 6
+TOO_DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def test_any_gateway_answers_with_it(stack: Stack, clients: list[httpx.Client], name: str) -> None:
+    """Each partition holds one of them and one that is flat; every answer is over all leaders."""
+    database_url: str = stack.service("gateway")._environment["SHAREQUEUE_GATEWAY_DATABASE_URL"]
+    topic_id = make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        append_behind(database_url, topic_id, 0, TOO_DEEP, b"1", partition=partition)
+    for number, client in enumerate(clients):
+        body = {"topics": [name], "max_records": 2 * PARTITIONS, "max_wait_ms": 0, "member_id": "m1"}
+        answer = client.post(f"/v1/share-groups/{name}-{number}/fetch", json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.content.count(TOO_DEEP) == answer.content.count(b'"value":1}') == PARTITIONS
+        assert b'"errors":[]' in answer.content

@@ -1,0 +1,91 @@
+"""Deep JSON: the depth of a value is counted without recursion, and carried values come through the decoder whole."""
+
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharequeue.protocol import nesting
+from sharequeue.protocol.messages import FetchResponse
+
+DEEP = 100_000
+
+texts = st.text(alphabet='[]{}"\\ax', max_size=6)
+values = st.recursive(
+    st.none() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def depth_of(value: Any) -> int:
+    if isinstance(value, list | dict):
+        inner = value.values() if isinstance(value, dict) else value
+        return 1 + max(map(depth_of, inner), default=0)
+    return 0
+
+
+def arrays(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+@given(values, st.integers(0, 6))
+def test_depth_is_that_of_arrays_and_objects_outside_of_strings(value: Any, most: int) -> None:
+    text = json.dumps(value).encode()
+    assert nesting.deeper_than(text, most) == (depth_of(value) > most)
+    assert nesting.suspects([b"", text], most) == [1] or depth_of(value) <= most
+
+
+@pytest.mark.parametrize("before", range(-3, 4))
+@pytest.mark.parametrize("inside", [b'"[[["', b'"\\"[["', b'"\\\\"', b'"x"'])
+def test_depth_is_right_where_slices_meet(before: int, inside: bytes) -> None:
+    """Strings, quotes and escapes lie across the border of two slices."""
+    padding = b" " * (nesting.SLICE - 4 + before)
+    value = b"[" + padding + inside + b",[[" + inside + b"]]]"
+    assert nesting.deeper_than(value, 2)
+    assert not nesting.deeper_than(value, 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "deep"),
+    [
+        (b'"' + b"[" * 1_000_000 + b'"', False),
+        (b"[" + b"[]," * 300_000 + b"0]", False),
+        (b"[" + arrays(60) * 1 + (b"," + arrays(60)) * 8000 + b"]", False),
+        (b'["' + b'\\"[' * 300_000 + b'"]', False),
+        (arrays(500_000), True),
+    ],
+    ids=["a string of brackets", "many arrays", "many towers", "escaped quotes", "one tower"],
+)
+def test_depth_of_a_megabyte_costs_milliseconds(value: bytes, deep: bool) -> None:
+    """Typically 1 to 30 ms; the bound allows for a slow machine, and what grows with the square takes minutes."""
+    started = time.process_time()
+    assert nesting.deeper_than(value, 64) == deep
+    assert time.process_time() - started < 0.5
+
+
+def test_values_too_deep_for_the_decoder_are_carried_byte_for_byte() -> None:
+    deep = b'{"[\\"": ' + arrays(DEEP) + b', "b": [1, ' + arrays(DEEP) + b"]}"
+    text = (
+        b'{"member_id":"m","acquisition_lock_timeout_ms":1,"failed_count":0,"errors":[],"acknowledgement_results":[],'
+        b'"unknown":%b,"batches":[{"topic":"t","partition":0,"first_offset":0,"last_offset":2,"delivery_count":1,'
+        b'"lock_expires_at_ms":1,"records":[{"offset":0,"timestamp_ms":1,"value":%b,"headers":{"a":"[\\\\"}},'
+        b'{"offset":1,"timestamp_ms":1,"value":[1]},{"offset":2,"timestamp_ms":1,"value_base64":"AA=="}]}]}'
+    ) % (arrays(DEEP), deep)
+    decoder = msgspec.json.Decoder(FetchResponse)
+    with pytest.raises(RecursionError):
+        decoder.decode(text)
+    records = nesting.decode(decoder, text).batches[0].records
+    assert bytes(records[0].value) == deep
+    assert records[0].headers == {"a": "[\\"}
+    assert bytes(records[1].value) == b"[1]"
+    assert records[2].value is msgspec.UNSET
+
+
+def test_what_must_be_walked_stays_too_deep() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        nesting.decode(msgspec.json.Decoder(dict[str, str]), b'{"a":' + arrays(DEEP) + b"}")

@@ -1,0 +1,144 @@
+"""Values that nest deeply: refused when they are produced, and carried by everything once they are in the log."""
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from sharequeue.cli import main
+from sharequeue.client import ValueTooDeep, sync
+from sharequeue.protocol import nesting
+from sharequeue.protocol.apis import ARROW_STREAM
+from sharequeue.protocol.messages import ReadRecordsResponse
+from sharequeue.stack import Stack
+from tests.http.calls import Gateway, good, problem, wait_until
+from tests.http.database import append_behind
+
+MOST = 64
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: Stack) -> Stack:
+    """Nothing here stops any of it."""
+    return shared_stack
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":[' * (depth // 2) + b"[]" * (depth % 2) + b"]}" * (depth // 2)
+
+
+TOO_DEEP = nested(100_000)
+"""More than any decoder that recurses takes, wherever Python's limit is."""
+
+
+def try_produce(gateway: Gateway, topic: str, *records: bytes) -> Any:
+    body = b'{"records":[' + b",".join(records) + b"]}"
+    return gateway.http.post(f"/v1/topics/{topic}/records", content=body, headers={"Content-Type": "application/json"})
+
+
+def value(text: bytes) -> bytes:
+    return b'{"value":%b}' % text
+
+
+def test_a_value_nested_too_deeply_is_refused_where_it_stands(gateway: Gateway, name: str) -> None:
+    fine = [value(nested(depth)) for depth in (1, MOST - 1, MOST)]
+    good(try_produce(gateway, name, *fine))
+    refused = problem(try_produce(gateway, name, *fine, value(nested(MOST + 1))), 422, "INVALID_REQUEST", 42)
+    assert refused["errors"] == [
+        {"pointer": "/records/3/value", "detail": f"nested deeper than {MOST} levels (max_value_depth)"}
+    ]
+    assert (refused["limit"], refused["definite"], refused["retriable"]) == (MOST, True, False)
+    assert "record 3" in refused["detail"]
+    assert gateway.log_ends(name) == [len(fine)]
+
+
+def test_many_brackets_are_not_deep(gateway: Gateway, name: str) -> None:
+    """Neither those in strings, keys and headers, nor those side by side; also in values that are large."""
+    brackets = b"[{" * 1000
+    good(
+        try_produce(
+            gateway,
+            name,
+            value(b'"%b"' % brackets),
+            b'{"key":"%b","value":1,"headers":{"%b":"%b"}}' % (brackets, brackets, brackets),
+            value(b"[" + nested(MOST - 1) + (b"," + nested(MOST - 1)) * 2000 + b"]"),
+        )
+    )
+    assert gateway.log_ends(name) == [3]
+
+
+def test_a_large_value_is_looked_at_too(gateway: Gateway, name: str) -> None:
+    large = b"[" + b'"[",{},' * 100_000 + nested(MOST) + b"]"
+    assert problem(try_produce(gateway, name, value(large)), 422, "INVALID_REQUEST", 42)["errors"][0]["pointer"] == (
+        "/records/0/value"
+    )
+
+
+def deep_topic(gateway: Gateway, database_url: str, name: str) -> None:
+    """A topic whose records are 1, one that is too deep, with a key, and 2."""
+    topic_id = gateway.create_topic(name)["topic_id"]
+    append_behind(database_url, topic_id, 0, b"1")
+    append_behind(database_url, topic_id, 1, TOO_DEEP, key=b'"k"')
+    append_behind(database_url, topic_id, 2, b"2")
+    wait_until(lambda: gateway.log_ends(name) == [3])
+
+
+def read(gateway: Gateway, topic: str) -> Any:
+    """What readRecords answers, by a decoder that minds no depth."""
+    answer = gateway.http.get(f"/v1/topics/{topic}/partitions/0/records")
+    assert answer.status_code == 200
+    return nesting.decode(msgspec.json.Decoder(ReadRecordsResponse), answer.content).records
+
+
+def test_dead_letters_and_redriving_carry_it(gateway: Gateway, name: str, shared_database: str) -> None:
+    deep_topic(gateway, shared_database, name)
+    answer = gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "member_id": "m1"})
+    assert TOO_DEEP in answer.content
+    assert gateway.settle(name, name, 0, 2, "reject") == "applied"
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (3, 0))
+    letters = read(gateway, f"dlq.{name}")
+    assert [(letter.key, bytes(letter.value)) for letter in letters] == [(None, b"1"), ("k", TOO_DEEP), (None, b"2")]
+    assert gateway.http.get("/readyz").json()["dependencies"].get("dead letters") is None
+    redriven = good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={}))
+    assert redriven["redriven"] == 3
+    assert [bytes(record.value) for record in read(gateway, name)[3:]] == [b"1", TOO_DEEP, b"2"]
+
+
+def test_groups_can_be_reset_by_time_over_it(gateway: Gateway, name: str, shared_database: str) -> None:
+    """The timestamps of its batch are looked through."""
+    deep_topic(gateway, shared_database, name)
+    gateway.delete_records(name, 1)
+    assert gateway.reset(name, "datetime", name, datetime="1970-01-01T00:00:00.001Z") == {(name, 0): 1}
+
+
+def test_arrow_answers_carry_it(gateway: Gateway, name: str, shared_database: str) -> None:
+    deep_topic(gateway, shared_database, name)
+    answer = gateway.http.get(f"/v1/topics/{name}/partitions/0/records", headers={"Accept": ARROW_STREAM})
+    assert answer.status_code == 200
+    assert pa.ipc.open_stream(answer.content).read_all()["value"].to_pylist() == [b"1", TOO_DEEP, b"2"]
+
+
+def test_the_command_line_prints_it(gateway: Gateway, name: str, shared_database: str) -> None:
+    deep_topic(gateway, shared_database, name)
+    for command in (["topics", "read", name], ["consume", name, "-g", name, "--max-records", "3"]):
+        done = CliRunner(env={"SHAREQUEUE_URL": str(gateway.http.base_url)}).invoke(main, command)
+        assert (done.exit_code, done.exception) == (0, None)
+        assert done.stdout_bytes.splitlines() == [b"1", TOO_DEEP, b"2"]
+    assert gateway.offsets(name)[name, 0] == (3, 0)
+
+
+def test_the_client_hands_out_all_of_a_poll_that_holds_it(
+    gateway: Gateway, stack: Stack, name: str, shared_database: str
+) -> None:
+    deep_topic(gateway, shared_database, name)
+    with sync.ShareConsumer(stack.url, name, [name], acknowledgement="explicit") as consumer:
+        flat, deep, last = consumer.poll()
+        assert (flat.value, last.value, deep.json) == (1, 2, TOO_DEEP)
+        with pytest.raises(ValueTooDeep, match=f"{name}-0 offset 1 "):
+            deep.value  # noqa: B018 - reading it is what fails
+        for record, word in ((flat, "accept"), (deep, "reject"), (last, "accept")):
+            consumer.acknowledge(record, word)
+        consumer.commit()
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (3, 0))
