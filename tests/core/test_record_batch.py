@@ -107,8 +107,9 @@ def test_an_emptied_batch_holds_nothing_but_its_extent(offsets: list[int]) -> No
 
 @given(st.lists(values, min_size=1, max_size=12), st.data())
 def test_records_leave_in_any_order(sent: list[object], data: st.DataObject) -> None:
-    """Twice in a row, from a dense batch and then from one with gaps."""
-    batch = RecordBatch.encode(40, [tail(value) for value in sent], 7)
+    """Twice in a row, from a dense batch and then from one with gaps. What is for one group stays for that alone."""
+    for_group = data.draw(st.sampled_from([None, "g", "gruppe-ü"]))
+    batch = RecordBatch.encode(40, [tail(value) for value in sent], 7, for_group)
     kept = set(range(40, 40 + len(sent)))
     for _ in range(2):
         edges = sorted(data.draw(st.sets(st.integers(40, 40 + len(sent)), max_size=6)))
@@ -116,7 +117,7 @@ def test_records_leave_in_any_order(sent: list[object], data: st.DataObject) -> 
         batch = reread(batch.without(gone))
         kept -= {offset for first, last in gone for offset in range(first, last + 1)}
         assert (batch.base_offset, batch.last_offset, batch.max_timestamp_ms) == (40, 39 + len(sent), 7)
-        assert batch.record_count == len(kept)
+        assert (batch.record_count, batch.for_group) == (len(kept), for_group)
         for low, high in ((40, batch.last_offset), (41, batch.last_offset - 1)):
             wanted = [offset for offset in sorted(kept) if low <= offset <= high]
             assert decoded(batch, low, high) == [record(offset, sent[offset - 40]) for offset in wanted]

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from tests.http.calls import Gateway, Json, good, offsets, problem
+from tests.http.calls import Gateway, Json, good, offsets, problem, wait_until
 
 
 def batches(gateway: Gateway, topic: str, **query: Any) -> list[Json]:
@@ -95,3 +95,19 @@ def test_a_fetch_goes_on_behind_batches_without_records(gateway: Gateway, name: 
     compacted(gateway, name, *[1] * 301)
     good(try_replace(gateway, name, *((base, 0, [(base, base)]) for base in range(300))))
     assert offsets(gateway.fetch(f"{name}-g", name, max_records=5)) == [300]
+
+
+def test_what_is_redriven_to_one_group_stays_for_it_alone(gateway: Gateway, name: str) -> None:
+    """Also when its batch was compacted, and the other group comes later."""
+    compacted(gateway, name, 2)
+    assert gateway.acquire(name, name) == ["0-1×1"]
+    assert gateway.settle(name, name, 0, 1, "reject") == "applied"
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (2, 0))
+    assert good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={}))["redriven"] == 2
+    gateway.produce(name, "newest")
+    assert [batch["record_count"] for batch in batches(gateway, name)] == [2, 2, 1]
+    good(try_replace(gateway, name, (2, 0, [(2, 2)])))
+    other = f"{name}-other"
+    gateway.configure(other, share_auto_offset_reset="earliest")
+    assert offsets(gateway.fetch(name, name)) == [3, 4]
+    assert offsets(gateway.fetch(other, name)) == [0, 1, 4]

@@ -162,7 +162,15 @@ class RecordBatch:
                 parts.append(self._payload[start : self._ends[begin - 1] - 1])
                 size = ends[-1]
             position = end
-        return RecordBatch(self.base_offset, self.last_offset, self.max_timestamp_ms, ends, offsets, b",".join(parts))
+        return RecordBatch(
+            self.base_offset,
+            self.last_offset,
+            self.max_timestamp_ms,
+            ends,
+            offsets,
+            b",".join(parts),
+            self.for_group,
+        )
 
     def sparse(self, offsets: Sequence[int]) -> "RecordBatch":
         """The same batch with only these of its records, ascending; its extent stays."""
