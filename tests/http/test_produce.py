@@ -109,6 +109,16 @@ def test_keyless_records_of_a_request_stay_together_and_requests_take_turns(gate
     assert sorted(seen) == [0, 1, 2]
 
 
+def test_a_request_appends_to_a_thousand_partitions_at_most(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=1001)
+    records = [{"value": partition, "partition": partition} for partition in range(1001)]
+    refused = gateway.http.post(f"/v1/topics/{name}/records", json={"records": records})
+    assert problem(refused, 413, "MESSAGE_TOO_LARGE", 10)["limit"] == 1000
+    assert gateway.log_ends(name) == [0] * 1001
+    produce(gateway, name, *records[:1000])
+    assert gateway.log_ends(name) == [1] * 1000 + [0]
+
+
 def test_a_request_is_all_or_nothing_over_partitions(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=2, max_message_bytes=200)
     good_ones = [{"value": 1, "partition": 0}, {"value": 2, "partition": 1}]

@@ -19,7 +19,7 @@ from sharequeue.service import Clock
 from sharequeue.serving import Answer, does_not_fit, too_many
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.partitioner import key_hash
-from sharequeue_gateway.record_log import IdempotencyKey, PartitionAppend, RecordLog
+from sharequeue_gateway.record_log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend, RecordLog
 
 MAX_IDEMPOTENCY_KEY_LENGTH: Final = 128
 DAY_MS: Final = 86_400_000
@@ -163,6 +163,12 @@ class Producer:
         self._check_sizes(topic, tails, largest)
         partitions = await self._partitions(topic, records, large)
         appends, places = await _aside(large, _group, topic.topic_id, partitions, tails, records, timestamp_ms)
+        if len(appends) > MOST_PARTITIONS:
+            raise TooLarge(
+                f"the records go to {len(appends)} partitions; one request appends to {MOST_PARTITIONS} at most: "
+                "send fewer records at once",
+                limit=MOST_PARTITIONS,
+            )
         self._check_timestamps(topic, appends, records)
         key = None
         if idempotency_key is not None:

@@ -5,7 +5,7 @@ passes `tests/storage/record_log_suite.py`; `atomic_produce` and `idempotency_ke
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.types import SharePartitionKey
@@ -13,6 +13,9 @@ from sharequeue_gateway.in_flight import OffsetRange
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 TopicPartition = tuple[str, int]
+
+MOST_PARTITIONS: Final = 1000
+"""Partitions of one append. Each is locked until it is durable, and a database has room for some thousand locks."""
 
 
 class OffsetOutOfRange(ApiError):

@@ -17,6 +17,7 @@ from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.in_flight import OffsetRange
 from sharequeue_gateway.record_log import (
+    MOST_PARTITIONS,
     AppendResult,
     DeadLetterKey,
     DeadLetterRow,
@@ -280,17 +281,18 @@ class PostgresRecordLog:
         return log_start_offset
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
-        places = [(topic_id, partition) for partition in range(partitions)]
-
-        async def mark(connection: Any) -> None:
+        async def mark(connection: Any, part: range) -> None:
+            places = [(topic_id, partition) for partition in part]
             async with connection.transaction():
-                await store.make_partitions(connection, places, deleted=True)
                 await store.lock(connection, places)
-                await store.mark_deleted(connection, topic_id)
+                await store.make_partitions(connection, places, deleted=True)
+                await store.mark_deleted(connection, topic_id, part)
 
-        await self._query(mark)
-        for place in places:
-            self._cache.drop(place)
+        for first in range(0, partitions, MOST_PARTITIONS):
+            part = range(first, min(first + MOST_PARTITIONS, partitions))
+            await self._query(mark, part)
+            for partition in part:
+                self._cache.drop((topic_id, partition))
 
     async def apply_retention(
         self, topic_id: str, partitions: int, retention_ms: int, retention_bytes: int, now_ms: int

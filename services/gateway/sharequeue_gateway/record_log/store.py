@@ -138,10 +138,16 @@ async def insert(connection: Connection, batches: Sequence[tuple[str, int, Recor
 
 
 async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> None:
-    """Take the advisory locks of partitions until the transaction ends, in one order for everybody."""
+    """Take the advisory locks of partitions until the transaction ends, in one order for everybody.
+
+    At most MOST_PARTITIONS: PostgreSQL has room for some thousand locks (max_locks_per_transaction × max_connections),
+    and once they are taken it refuses every other transaction.
+    """
     await connection.execute("SET LOCAL lock_timeout = '10s'")
-    for key in sorted(lock_key(*place) for place in places):
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", key)
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS t(key)",
+        sorted(lock_key(*place) for place in places),
+    )
 
 
 async def make_partitions(connection: Connection, places: Sequence[tuple[str, int]], deleted: bool = False) -> None:
@@ -242,12 +248,14 @@ async def start_by_bytes(connection: Connection, topic_id: str, partition: int, 
     return found
 
 
-async def mark_deleted(connection: Connection, topic_id: str) -> None:
+async def mark_deleted(connection: Connection, topic_id: str, partitions: range) -> None:
     await connection.execute(
         """UPDATE log.partitions SET deleted = true, deleted_at = coalesce(deleted_at, clock_timestamp()),
              trimmed_at = clock_timestamp()
-           WHERE topic_id = $1""",
+           WHERE topic_id = $1 AND partition >= $2 AND partition < $3""",
         topic_id,
+        partitions.start,
+        partitions.stop,
     )
 
 

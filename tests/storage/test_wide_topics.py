@@ -1,0 +1,46 @@
+"""Topics of thousands of partitions: no transaction locks so many that PostgreSQL has no room for those of others."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from sharequeue_gateway.record_log import MOST_PARTITIONS
+from sharequeue_gateway.record_log.store import lock_key
+
+from sharequeue.protocol.errors import UnknownTopicOrPartition
+from tests.storage.database import session, waiting_for_a_lock
+from tests.storage.record_logs import PostgresRecordLogs, append, new_topic
+
+PARTITIONS = 2 * MOST_PARTITIONS + 500
+
+
+async def locks(connection: Any) -> int:
+    """Advisory locks of this database that are held."""
+    count: int = await connection.fetchval(
+        """SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
+           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+    )
+    return count
+
+
+def last_locked(topic_id: str, partitions: range) -> int:
+    """The partition whose lock is taken after those of all others."""
+    return max(partitions, key=lambda partition: lock_key(topic_id, partition))
+
+
+async def test_a_topic_is_deleted_in_parts(database_url: str) -> None:
+    topic = new_topic()
+    last_part = range(2 * MOST_PARTITIONS, PARTITIONS)
+    async with session(database_url) as admin, PostgresRecordLogs(database_url).open() as log:
+        await append(log, topic, ["there"], PARTITIONS - 1)
+        async with admin.transaction():
+            await admin.execute("SELECT pg_advisory_xact_lock($1)", lock_key(topic, last_locked(topic, last_part)))
+            deletion = asyncio.create_task(log.delete_topic(topic, PARTITIONS))
+            await waiting_for_a_lock(admin, "sharequeue-gateway-log")
+            assert await locks(admin) <= MOST_PARTITIONS
+            marked = await admin.fetchval("SELECT count(*) FROM log.partitions WHERE topic_id = $1 AND deleted", topic)
+            assert marked == 2 * MOST_PARTITIONS
+        await deletion
+        for partition in (0, MOST_PARTITIONS, PARTITIONS - 1):
+            with pytest.raises(UnknownTopicOrPartition):
+                await append(log, topic, ["late"], partition)
