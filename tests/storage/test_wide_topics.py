@@ -9,9 +9,11 @@ from sharequeue_gateway.record_log.store import lock_key
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from tests.storage.database import session, waiting_for_a_lock
-from tests.storage.record_logs import PostgresRecordLogs, append, new_topic
+from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic
 
 PARTITIONS = 2 * MOST_PARTITIONS + 500
+NARROW = 100
+"""Locks that other transactions may have beside a wide one."""
 
 
 async def locks(connection: Any) -> int:
@@ -44,3 +46,23 @@ async def test_a_topic_is_deleted_in_parts(database_url: str) -> None:
         for partition in (0, MOST_PARTITIONS, PARTITIONS - 1):
             with pytest.raises(UnknownTopicOrPartition):
                 await append(log, topic, ["late"], partition)
+
+
+async def test_wide_appends_take_turns(database_url: str) -> None:
+    """What appends to one partition does not wait for them."""
+    first, second, narrow = (new_topic() for _ in range(3))
+    everywhere = range(MOST_PARTITIONS)
+    async with session(database_url) as admin, PostgresRecordLogs(database_url).open() as log:
+        async with admin.transaction():
+            for topic in (first, second):
+                await admin.execute("SELECT pg_advisory_xact_lock($1)", lock_key(topic, last_locked(topic, everywhere)))
+            wide = [
+                asyncio.create_task(log.append([batch_of(topic, "a", partition) for partition in everywhere]))
+                for topic in (first, second)
+            ]
+            await waiting_for_a_lock(admin, "sharequeue-gateway-log")
+            for number in range(20):
+                assert await append(log, narrow, [number]) == number
+            assert await locks(admin) <= MOST_PARTITIONS + NARROW
+        for task in wide:
+            assert (await task).base_offsets == [0] * MOST_PARTITIONS

@@ -3,13 +3,18 @@
 The fast path is one statement for everything gathered. It inserts only where nobody else appends and where the end is
 what this gateway believes it to be, so a stale writer is refused. The slow path is a transaction of its own: locks in
 one order, the ends read under them. A commit whose answer was lost is looked up by its append id before anybody is told.
+
+An append waits for its turn as long as the deadline at most; then the deadline begins. What has not begun surely did not
+happen. Large ones go one after another, so that they share neither the deadline nor the memory.
 """
 
 import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 import asyncpg
@@ -34,17 +39,22 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 512
+AT_ONCE_BYTES: Final = 8 << 20
+"""What a commit of several appends holds at most; a single one may be larger."""
+LARGE_PARTITIONS: Final = 100
+"""An append to more partitions, or of more than AT_ONCE_BYTES, is large."""
 
 Place = tuple[str, int]
 
 
 class Waiting(NamedTuple):
-    """One append to one partition that waits for the next commit."""
+    """One append to one partition that waits for the next commit. `turn_by`: when it has waited too long."""
 
     append: PartitionAppend
     append_id: uuid.UUID
     done: "asyncio.Future[int]"
-    deadline: float
+    size: int
+    turn_by: float
 
 
 class Appender:
@@ -67,22 +77,23 @@ class Appender:
         self._on_records = on_records
         self._health = health
         self._deadline_s = deadline_s
-        self._gathered: list[Waiting] = []
+        self._gathered: deque[Waiting] = deque()
         self._behind: dict[Place, list[Waiting]] = {}
         """By partition whose end is being learned: what is gathered again once it is known."""
         self._wake = asyncio.Event()
+        self._large = asyncio.Lock()
         self._connection: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def append(self, appends: Sequence[PartitionAppend], key: IdempotencyKey | None) -> AppendResult:
         if key is None and len(appends) == 1:
             done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            deadline = time.monotonic() + self._deadline_s
-            self._gathered.append(Waiting(appends[0], uuid.uuid4(), done, deadline))
+            turn_by = time.monotonic() + self._deadline_s
+            self._gathered.append(Waiting(appends[0], uuid.uuid4(), done, _size(appends), turn_by))
             self._wake.set()
             return AppendResult((await done,), None)
         return await asyncio.shield(
-            background.start(self._tasks, self._append_slowly(appends, key, uuid.uuid4(), self._deadline_s))
+            background.start(self._tasks, self._append_slowly(appends, key, uuid.uuid4(), _size(appends)))
         )
 
     # The fast path
@@ -93,25 +104,31 @@ class Appender:
             await self._wake.wait()
             self._wake.clear()
             while self._gathered:
-                gathered, self._gathered = self._gathered[:AT_ONCE], self._gathered[AT_ONCE:]
-                await self._commit(gathered)
+                now = time.monotonic()
+                await self._commit(self._take(now), now + self._deadline_s)
 
-    async def _commit(self, gathered: Sequence[Waiting]) -> None:
-        """One commit for all of them; where it fails, halves, until the culprit stands alone.
+    def _take(self, now: float) -> list[Waiting]:
+        """What the next commit is to hold. Those that waited for too long are refused."""
+        taken: list[Waiting] = []
+        size = 0
+        while self._gathered and len(taken) < AT_ONCE:
+            waiting = self._gathered[0]
+            if waiting.turn_by < now:
+                _refuse(waiting, _not_in_time())
+            elif taken and size + waiting.size > AT_ONCE_BYTES:
+                break
+            else:
+                taken.append(waiting)
+                size += waiting.size
+            self._gathered.popleft()
+        return taken
 
-        Whose time is nearly over is refused: what is left of it would have to do for the others too.
-        """
+    async def _commit(self, gathered: Sequence[Waiting], deadline: float) -> None:
+        """One commit for all of them; where it fails, halves, until the culprit stands alone."""
         ends: dict[Place, int] = {}
         batches: list[tuple[str, int, RecordBatch, uuid.UUID]] = []
         by_id: dict[uuid.UUID, tuple[Waiting, RecordBatch]] = {}
-        too_late = time.monotonic() + self._deadline_s / 10
         for waiting in gathered:
-            if waiting.deadline < too_late:
-                _refuse(
-                    waiting,
-                    StorageError("the record log did not come to this append in time; send it again", definite=True),
-                )
-                continue
             append = waiting.append
             place = (append.topic_id, append.partition)
             end = ends.get(place)
@@ -119,7 +136,7 @@ class Appender:
                 known = self._cache.partition(place)
                 end = -1 if known is None else known.log_end_offset
             if end < 0:
-                self._learn_end(place, waiting)
+                self._learn_end(place, waiting, deadline)
                 continue
             batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms, append.for_group)
             ends[place] = batch.last_offset + 1
@@ -127,8 +144,8 @@ class Appender:
             by_id[waiting.append_id] = (waiting, batch)
         if not batches:
             return
-        # half of the time that the first has: in the other half it is looked up whether this try happened
-        try_until = (time.monotonic() + min(waiting.deadline for waiting, _ in by_id.values())) / 2
+        # half of the time that is left: in the other half it is looked up whether this try happened
+        try_until = (time.monotonic() + deadline) / 2
         try:
             if self._connection is None or self._connection.is_closed():
                 async with asyncio.timeout(max(try_until - time.monotonic(), LEAST_S)):
@@ -136,20 +153,20 @@ class Appender:
         except FAULTS as fault:
             log.warning("no connection to append with", extra=fields(appends=len(by_id), cause=repr(fault)))
             for waiting, _ in by_id.values():
-                self._fall_back(waiting)
+                self._fall_back(waiting, deadline)
             return
         try:
             inserted = await store.append(self._connection, batches, max(try_until - time.monotonic(), LEAST_S))
         except asyncpg.UniqueViolationError:
             for waiting, _ in by_id.values():
-                self._fall_back(waiting)
+                self._fall_back(waiting, deadline)
             return
         except LOST as fault:
             self._connection.terminate()
             self._connection = None
             log.warning("append lost its connection", extra=fields(appends=len(by_id), cause=repr(fault)))
             for waiting, batch in by_id.values():
-                self._fall_back(waiting, batch.base_offset)
+                self._fall_back(waiting, deadline, batch.base_offset)
             return
         except (asyncpg.PostgresError, ValueError, OverflowError) as fault:
             if len(by_id) == 1 or meaning_of(fault).passes:  # else one of them is at fault
@@ -157,13 +174,13 @@ class Appender:
                     _refuse(waiting, self._health.error(fault, "nothing was appended", definite=True))
                 return
             halves = [waiting for waiting, _ in by_id.values()]
-            await self._commit(halves[: len(halves) // 2])
-            await self._commit(halves[len(halves) // 2 :])
+            await self._commit(halves[: len(halves) // 2], deadline)
+            await self._commit(halves[len(halves) // 2 :], deadline)
             return
         places = []
         for append_id, (waiting, batch) in by_id.items():
             if append_id not in inserted:
-                self._fall_back(waiting)
+                self._fall_back(waiting, deadline)
                 continue
             place = (waiting.append.topic_id, waiting.append.partition)
             self._keep(place, batch)
@@ -178,7 +195,7 @@ class Appender:
         self._cache.add(place, batch)
         self._on_records(*place, batch.record_count)
 
-    def _learn_end(self, place: Place, waiting: Waiting) -> None:
+    def _learn_end(self, place: Place, waiting: Waiting, deadline: float) -> None:
         """The first append to a partition whose end is not known takes the slow path; others go on when it has."""
         if place in self._behind:
             self._behind[place].append(waiting)
@@ -186,18 +203,19 @@ class Appender:
         self._behind[place] = []
 
         def go_on(_: "asyncio.Task[None]") -> None:
-            self._gathered[:0] = self._behind.pop(place)
+            self._gathered.extendleft(reversed(self._behind.pop(place)))
             self._wake.set()
 
-        self._fall_back(waiting).add_done_callback(go_on)
+        self._fall_back(waiting, deadline).add_done_callback(go_on)
 
-    def _fall_back(self, waiting: Waiting, lost_at: int | None = None) -> "asyncio.Task[None]":
+    def _fall_back(self, waiting: Waiting, deadline: float, lost_at: int | None = None) -> "asyncio.Task[None]":
         """Take the slow path. `lost_at`: a commit at that offset may have happened, its answer was lost."""
 
         async def append_slowly() -> None:
-            remaining_s = max(waiting.deadline - time.monotonic(), LEAST_S)
             try:
-                result = await self._append_slowly([waiting.append], None, waiting.append_id, remaining_s, lost_at)
+                result = await self._append_slowly(
+                    [waiting.append], None, waiting.append_id, waiting.size, deadline, lost_at
+                )
             except ApiError as error:
                 _refuse(waiting, error)
                 return
@@ -213,16 +231,50 @@ class Appender:
         appends: Sequence[PartitionAppend],
         key: IdempotencyKey | None,
         append_id: uuid.UUID,
-        deadline_s: float,
+        size: int,
+        deadline: float | None = None,
         lost_at: int | None = None,
     ) -> AppendResult:
-        """Try until the deadline. Once a try may have happened, each further one looks for its append id first."""
-        deadline = time.monotonic() + deadline_s
+        """Try until the deadline. Once a try may have happened, each further one looks for its append id first.
+
+        `deadline`: None: it begins with its turn, when it has a connection.
+        """
+        turn_by = time.monotonic() + self._deadline_s if deadline is None else deadline
         tried_at = [] if lost_at is None else [lost_at]
+        if size <= AT_ONCE_BYTES and len(appends) <= LARGE_PARTITIONS:
+            return await self._try(appends, key, append_id, tried_at, turn_by, deadline)
+        async with self._large_turn(turn_by, tried_at):
+            return await self._try(appends, key, append_id, tried_at, turn_by, deadline)
+
+    @asynccontextmanager
+    async def _large_turn(self, turn_by: float, tried_at: Sequence[int]) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(max(turn_by - time.monotonic(), LEAST_S)):
+                await self._large.acquire()
+        except TimeoutError as fault:
+            raise self._not_known(True, fault) if tried_at else _not_in_time() from fault
+        try:
+            yield
+        finally:
+            self._large.release()
+
+    async def _try(
+        self,
+        appends: Sequence[PartitionAppend],
+        key: IdempotencyKey | None,
+        append_id: uuid.UUID,
+        tried_at: list[int],
+        turn_by: float,
+        deadline: float | None,
+    ) -> AppendResult:
         while True:
             in_doubt = bool(tried_at)
             try:
-                async with self._connections.lend(deadline - time.monotonic()) as connection:
+                remaining_s = (turn_by if deadline is None else deadline) - time.monotonic()
+                lent_s = self._deadline_s if deadline is None else None
+                async with self._connections.lend(remaining_s, lent_s=lent_s) as connection:
+                    if deadline is None:
+                        deadline = time.monotonic() + self._deadline_s
                     try:
                         return await self._transaction(connection, appends, key, append_id, tried_at)
                     except asyncpg.CheckViolationError as fault:
@@ -237,7 +289,7 @@ class Appender:
                 again = isinstance(fault, (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError))
                 if not again and not in_doubt:
                     raise self._health.error(fault, "nothing was appended", definite=True) from fault
-                if time.monotonic() + 0.2 >= deadline:
+                if time.monotonic() + 0.2 >= (turn_by if deadline is None else deadline):
                     raise self._not_known(bool(tried_at), fault) from fault
                 log.info("an append is tried again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(0.1)
@@ -369,3 +421,11 @@ class Appender:
 def _refuse(waiting: Waiting, error: ApiError) -> None:
     if not waiting.done.done():  # who asked may be gone
         waiting.done.set_exception(error)
+
+
+def _size(appends: Sequence[PartitionAppend]) -> int:
+    return sum(sum(map(len, append.tails)) for append in appends)
+
+
+def _not_in_time() -> StorageError:
+    return StorageError("the record log did not come to this append in time; send it again", definite=True)

@@ -22,15 +22,18 @@ class Connections:
         self._given_back: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def lend(self, seconds: float, wait_s: float | None = None) -> AsyncIterator[Any]:
+    async def lend(
+        self, seconds: float, wait_s: float | None = None, lent_s: float | None = None
+    ) -> AsyncIterator[Any]:
         """A connection for so long; then it is terminated, and who awaits it has lost it. Raises: LOST.
 
         `wait_s`: how much of that time may go by until one is free; all of it when absent.
+        `lent_s`: for how long it is lent from when it is there, instead of what is left of that time.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + max(seconds, LEAST_S)
         connection = await self._pool.acquire(timeout=max(seconds, LEAST_S) if wait_s is None else wait_s)
-        end = loop.call_at(until, connection.terminate)
+        end = loop.call_at(until if lent_s is None else loop.time() + lent_s, connection.terminate)
         try:
             yield connection
         finally:

@@ -1,0 +1,71 @@
+"""What one commit of the record log holds, and how long an append may take: it is bounded by bytes and by its turn."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from sharequeue_gateway.record_log import appending
+
+from sharequeue.protocol.errors import StorageError
+from tests.storage.database import session, waiting_for_a_lock
+from tests.storage.record_logs import PostgresRecordLogs, append, new_topic, read_all
+
+SIZE = 4096
+APPENDS = 20
+
+
+async def slowed(connection: Any, seconds: float) -> None:
+    """From now on each statement that appends takes so long."""
+    await connection.execute(
+        f"""CREATE FUNCTION log.take_time() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+              PERFORM pg_sleep({seconds});
+              RETURN NULL;
+            END $$;
+            CREATE TRIGGER take_time AFTER INSERT ON log.record_batches
+              FOR EACH STATEMENT EXECUTE FUNCTION log.take_time()"""
+    )
+
+
+async def test_a_commit_holds_so_many_bytes_and_at_least_one_append(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "AT_ONCE_BYTES", 4 * SIZE)
+    topic = new_topic()
+    values = [f"{number}".ljust(SIZE * (5 if number == 7 else 1), "x") for number in range(APPENDS)]
+    async with session(database_url) as admin, PostgresRecordLogs(database_url).open() as log:
+        await append(log, topic, ["first"])
+        async with admin.transaction():
+            await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
+            under_way = asyncio.create_task(append(log, topic, ["under way"]))
+            await waiting_for_a_lock(admin, "sharequeue-gateway-append")
+            tasks = [asyncio.create_task(append(log, topic, [value])) for value in values]
+            await asyncio.sleep(0)
+        await under_way
+        assert await asyncio.gather(*tasks) == list(range(2, 2 + APPENDS))
+        assert (await read_all(log, topic))[2:] == values
+        commits = await admin.fetch(
+            """SELECT count(*), sum(octet_length(records)) FROM log.record_batches
+               WHERE topic_id = $1 AND base_offset >= 2 GROUP BY xmin::text ORDER BY min(base_offset)""",
+            topic,
+        )
+    assert sum(appends for appends, _ in commits) == APPENDS
+    assert [appends for appends, size in commits if size > 4 * SIZE] == [1]
+    assert len(commits) <= APPENDS / 3 + 2
+
+
+async def test_the_deadline_begins_with_the_turn_and_late_turns_are_refused(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits one after another, each fast enough, are too slow together: what began ends well, the rest is refused."""
+    monkeypatch.setattr(appending, "AT_ONCE", 1)
+    topic = new_topic()
+    async with session(database_url) as admin, PostgresRecordLogs(database_url).open(deadline_s=2) as log:
+        await append(log, topic, ["first"])
+        await slowed(admin, 0.6)
+        outcomes = await asyncio.gather(*(append(log, topic, [number]) for number in range(8)), return_exceptions=True)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, StorageError)]
+        assert refused
+        assert all(error.definite and "did not come to this append in time" in error.detail for error in refused)
+        appended = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, int)]
+        assert (await read_all(log, topic))[1:] == appended
+        assert len(appended) + len(refused) == len(outcomes)
