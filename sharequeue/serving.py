@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -100,6 +100,21 @@ class Call:
 Handler = Callable[[Call], Awaitable[Any]]
 
 
+class Room(Protocol):
+    """The room that a request has until it is answered."""
+
+    def settle(self, size: int) -> None:
+        """Its body is read and has so many bytes: no more than it was given room for."""
+
+    def release(self) -> None:
+        """It is answered."""
+
+
+RoomFor = Callable[[int], Room]
+"""Makes room for a request whose body has at most so many bytes, before they are read. Raises: ApiError (429): there is
+none now."""
+
+
 class Endpoint:
     """What answers one call: an exchange that `serve` is given, or as an ASGI application."""
 
@@ -111,8 +126,10 @@ class Endpoint:
         cluster_token: str | None,
         protect: bool,
         callers: Callers | None,
+        room_for: RoomFor | None,
     ) -> None:
         self.api = api
+        self._room_for = room_for
         self._handler = handler
         self._callers = callers
         self._max_request_bytes = max_request_bytes
@@ -160,11 +177,19 @@ class Endpoint:
     async def _answer(
         self, exchange: Exchange, path: Mapping[str, str], headers: dict[bytes, bytes], request_id: str
     ) -> Answer | Stream:
+        room: Room | None = None
         try:
             if self._callers is not None:
                 _admit(self._callers, self.api.method, exchange.headers, headers)
             self._authorise(headers)
-            raw = await self._read(exchange, headers) if self.takes_body else b""
+            raw = b""
+            if self.takes_body:
+                most = self._check_head(headers)
+                if self._room_for is not None:
+                    room = self._room_for(most)
+                raw = await exchange.read(most)
+                if room is not None:
+                    room.settle(len(raw))
             request = self._decode(exchange.query, raw)
             result = await self._handler(Call(exchange, path, raw, request, request_id))
             if isinstance(result, Answer | Stream):
@@ -181,6 +206,9 @@ class Endpoint:
             log.exception("request failed", extra=fields(operation=self.api.operation_id))
             unexpected = ApiError("the service failed; its log names the cause under this request id")
             return problem_answer(unexpected, request_id)
+        finally:
+            if room is not None:
+                room.release()
 
     def _authorise(self, headers: dict[bytes, bytes]) -> None:
         if self._authorization is None:
@@ -188,8 +216,8 @@ class Endpoint:
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
             raise ClusterAuthorizationFailed("this call is for the services alone and needs the cluster token")
 
-    async def _read(self, exchange: Exchange, headers: dict[bytes, bytes]) -> bytes:
-        """The body. What can be refused by the head is refused before the body is asked for."""
+    def _check_head(self, headers: dict[bytes, bytes]) -> int:
+        """Refuse what can be refused before the body is asked for. Returns: the most bytes that the body may have."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise InvalidRequest("send the body as it is: no Content-Encoding is understood here", status=415)
         if self._decoder is not None:
@@ -200,9 +228,11 @@ class Endpoint:
                     f"send JSON with the header Content-Type: application/json, not {given!r}", status=415
                 )
         length = headers.get(b"content-length")
-        if length is not None and int(length) > self._max_request_bytes:
+        if length is None:
+            return self._max_request_bytes
+        if int(length) > self._max_request_bytes:
             raise too_large(self._max_request_bytes)
-        return await exchange.read(self._max_request_bytes)
+        return int(length)
 
     def _decode(self, query: bytes, raw: bytes) -> Any:
         if self.api.query_parameters:
@@ -331,6 +361,7 @@ def serve(
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
     cluster_token: str | None = None,
     protect: bool = False,
+    room_for: RoomFor | None = None,
 ) -> None:
     """Make `api` a route of `app`.
 
@@ -340,9 +371,10 @@ def serve(
         max_request_bytes: a larger body of a client is refused with 413; internal calls have a limit of their own.
         cluster_token: what internal calls must bring; None asks nothing.
         protect: ask the token of this call too, although clients may make it elsewhere.
+        room_for: asked before a body is read; None lets all in.
     """
     limit = INTERNAL_MAX_REQUEST_BYTES if api.internal else max_request_bytes
-    endpoint = Endpoint(api, handler, limit, cluster_token, protect, app.callers)
+    endpoint = Endpoint(api, handler, limit, cluster_token, protect, app.callers, room_for)
     app.router.routes.append(Route(api.path, endpoint=endpoint, methods=[api.method], name=api.operation_id))
     app.paths.add(endpoint)
 

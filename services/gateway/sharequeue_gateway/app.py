@@ -9,6 +9,7 @@ from sharequeue.protocol.messages import Readiness
 from sharequeue.service import serve_operations
 from sharequeue.serving import App, create_app, serve
 from sharequeue_gateway.activity_api import ActivityApi
+from sharequeue_gateway.admission import ProduceAdmission
 from sharequeue_gateway.audit_api import AuditApi
 from sharequeue_gateway.compaction_api import CompactionApi
 from sharequeue_gateway.group_admin import GroupAdminApi
@@ -21,6 +22,7 @@ from sharequeue_gateway.records_api import RecordsApi
 from sharequeue_gateway.redriving import Redriving
 from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
 
+PRODUCES = (apis.PRODUCE_RECORDS, apis.PRODUCE_RAW_RECORD)
 DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
 
 
@@ -44,8 +46,10 @@ def create_gateway_app(
     callers: Callers,
     cluster_token: str,
     max_request_bytes: int,
+    max_produce_bytes: int,
 ) -> App:
     """The application of one gateway."""
+    admission = ProduceAdmission(max_produce_bytes)
     app = create_app("sharequeue", DESCRIPTION, callers)
     for api, handler in (
         (apis.FETCH_RECORDS, records.fetch_records),
@@ -87,7 +91,14 @@ def create_gateway_app(
         (apis.UNLOAD_GROUP, group_use.unload),
         (apis.RELEASE_MEMBER, group_use.release_member),
     ):
-        serve(app, api, handler, max_request_bytes=max_request_bytes, cluster_token=cluster_token)
+        serve(
+            app,
+            api,
+            handler,
+            max_request_bytes=max_request_bytes,
+            cluster_token=cluster_token,
+            room_for=admission.room_for if api in PRODUCES else None,
+        )
     serve(app, apis.AUDIT_SHARE_STATE, audit.share_state, cluster_token=cluster_token, protect=True)
     serve(app, apis.AUDIT_LOG, audit.log, cluster_token=cluster_token, protect=True)
     serve_operations(app, ready, series)

@@ -189,6 +189,7 @@ async def prepare(settings: Settings) -> Service:
         callers=Callers([host_of_url(url), *hosts_of(settings.allow_hosts)], origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,
+        max_produce_bytes=settings.max_produce_bytes,
     )
     loops = (
         record_log.run,

@@ -86,6 +86,7 @@ DELAYED_FETCHES_EXPIRED = Counter(
     "Waiting fetches that ended without records (DelayedShareFetch ExpiresPerSec).",
 )
 WAITING_FETCHES = Gauge("sharequeue_waiting_fetches", "Fetches that wait for records.")
+PRODUCE_BYTES = Gauge("sharequeue_produce_bytes", "Bytes of produce requests in hand, until they are answered.")
 LED_SHARE_PARTITIONS = Gauge("sharequeue_led_share_partitions", "Share-partitions this gateway has loaded.")
 SHARE_SESSIONS = Gauge("sharequeue_share_sessions", "Open share sessions (ShareSessionsCount).")
 SHARE_SESSION_PARTITIONS = Gauge(

@@ -39,6 +39,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     auto_create_dead_letter_topics: bool = True
 
     max_request_bytes: Positive = 10 * 1024 * 1024
+    max_produce_bytes: Positive = 64 * 1024 * 1024
+    """Bytes of produce requests in hand; above it 429."""
     max_value_depth: Annotated[int, Meta(ge=1, le=500)] = 64
     """Levels of arrays and objects in a value; decoders of many languages stop at 64 or 128."""
     max_waiting_fetches: Positive = 10_000

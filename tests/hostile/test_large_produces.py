@@ -1,0 +1,99 @@
+"""Many large produces at once: what there is no room for is refused before it is read, all else is appended."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psutil
+import pytest
+
+from sharequeue.stack import Stack
+from tests.hostile.raw import Raw, head
+from tests.http.calls import Gateway, good, problem, wait_until
+
+MIB = 1 << 20
+ROOM = 16 * MIB
+IN_HAND = "sharequeue_produce_bytes"
+JSON = "Content-Type: application/json"
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    return {"SHAREQUEUE_GATEWAY_MAX_PRODUCE_BYTES": str(ROOM), "SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES": str(MIB)}
+
+
+@pytest.fixture
+def port(stack: Stack) -> int:
+    return int(stack.url.rpartition(":")[2])
+
+
+@pytest.fixture
+def topic(own_gateway: Gateway, name: str) -> str:
+    own_gateway.create_topic(name, max_message_bytes=50 * MIB)
+    return name
+
+
+def until_in_hand(gateway: Gateway, size: int) -> None:
+    wait_until(lambda: gateway.metrics()[IN_HAND] == size)
+
+
+def produce(gateway: Gateway, topic: str, size: int, **headers: str) -> httpx.Response:
+    path = f"{gateway.http.base_url}/v1/topics/{topic}/records/raw"
+    return httpx.post(path, content=b"x" * size, headers=headers, timeout=60, verify=False)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_each_is_appended_or_refused_for_good(own_gateway: Gateway, stack: Stack, topic: str, keyed: bool) -> None:
+    """Twenty of 4 MiB, with room for four: none ends in doubt, and the gateway's memory stays with the room."""
+    process = psutil.Process(stack.service("gateway").pid)
+    before = process.memory_info().rss
+    peaks = []
+
+    def one(number: int) -> httpx.Response:
+        headers = {"Idempotency-Key": f"key {number}"} if keyed else {}
+        answer = produce(own_gateway, topic, 4 * MIB, **headers)
+        peaks.append(process.memory_info().rss)
+        return answer
+
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(one, range(20)))
+    counts = Counter(answer.status_code for answer in answers)
+    assert counts[200] >= 4
+    assert set(counts) <= {200, 429}
+    for answer in answers:
+        if answer.status_code == 429:
+            refused = problem(answer, 429, "THROTTLING_QUOTA_EXCEEDED", 89)
+            assert (refused["definite"], refused["retriable"]) == (True, True)
+            assert answer.headers["retry-after"] == "1"
+    assert own_gateway.log_ends(topic) == [counts[200]]
+    assert max(peaks) - before < 12 * ROOM
+    until_in_hand(own_gateway, 0)
+
+
+def test_there_is_no_room_before_a_body_is_read(own_gateway: Gateway, port: int, topic: str) -> None:
+    """A body on its way counts with its whole length, and no more once its client has gone."""
+    target = f"POST /v1/topics/{topic}/records"
+    with Raw(port) as slow:
+        slow.send(head(target, JSON, f"Content-Length: {8 * MIB}"), b"{")
+        until_in_hand(own_gateway, 8 * MIB)
+        with Raw(port) as refused:
+            refused.send(head(target, JSON, f"Content-Length: {9 * MIB}"))
+            answer = refused.answer("POST")
+            assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        good(produce(own_gateway, topic, 7 * MIB))
+        assert own_gateway.metrics()[IN_HAND] == 8 * MIB
+    until_in_hand(own_gateway, 0)
+    assert own_gateway.log_ends(topic) == [1]
+
+
+def test_a_body_of_unknown_length_counts_as_the_largest_until_it_is_read(
+    own_gateway: Gateway, port: int, topic: str
+) -> None:
+    target = f"POST /v1/topics/{topic}/records"
+    body = b'{"records":[{"value":1}]}'
+    with Raw(port) as first:
+        first.send(head(target, JSON, "Transfer-Encoding: chunked"))
+        until_in_hand(own_gateway, 10 * MIB)
+        first.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+        assert first.answer("POST").status == 200
+    until_in_hand(own_gateway, 0)
