@@ -75,6 +75,7 @@ class ShareStateClient(CoordinatorClient):
         async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
             request = ShareStateRequest(group_id=group_id, topics=_by_topic(part))
             answer: ShareStateResponse = await self.call(api, request, key=key, deadline_s=seconds)
+            _check_topics(request.topics, answer.results)
             return [result for topic in answer.results for result in topic.partitions]
 
         results = await self._split(entries, send, deadline_s)
@@ -91,6 +92,7 @@ class ShareStateClient(CoordinatorClient):
             whole: WriteBatchResponse = await self.call(
                 apis.WRITE_STATE_BATCH, request, key=share_key(key), deadline_s=deadline_s
             )
+            _check_groups(request, whole)
             if any(result.error_code in (14, 16) for result in _results(whole)):
                 self._start_learning()
             return whole
@@ -104,6 +106,7 @@ class ShareStateClient(CoordinatorClient):
         async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
             body = request if len(part) == len(entries) else WriteBatchRequest(groups=_groups(part))
             answer: WriteBatchResponse = await self.call(apis.WRITE_STATE_BATCH, body, key=key, deadline_s=seconds)
+            _check_groups(body, answer)
             return _results(answer)
 
         results = iter(await self._split(entries, send, deadline_s, repeat=False))
@@ -145,8 +148,6 @@ class ShareStateClient(CoordinatorClient):
                     results.update((place, _failed(entries[place].state.partition, answer)) for place in places)
                 elif isinstance(answer, BaseException):
                     raise answer
-                elif len(answer) != len(part):
-                    raise ApiError("the share coordinator answered for other share-partitions than it was asked for")
                 else:
                     results.update(zip(places, answer, strict=True))
             if len(failures) == len(parts) and len(waiting) == len(entries) and failures:
@@ -209,6 +210,35 @@ def _failed(partition: int, error: ApiError) -> PartitionStateResult:
     refused = error.definite and not error.error.retriable
     error_code = error.error.kafka_code if refused else 15
     return PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)
+
+
+def _check_groups(request: WriteBatchRequest, answer: WriteBatchResponse) -> None:
+    """Check that an answer is about exactly the share-partitions of its request, in their order.
+
+    Raises: ApiError, not definite: it is about others, so nothing is known of those that were asked for.
+    """
+    if len(answer.groups) != len(request.groups):
+        raise _mixed_up()
+    for asked, answered in zip(request.groups, answer.groups, strict=True):
+        if asked.group_id != answered.group_id:
+            raise _mixed_up()
+        _check_topics(asked.topics, answered.results)
+
+
+def _check_topics(asked: Sequence[TopicState], answered: Sequence[TopicStateResult]) -> None:
+    """As `_check_groups`, for the topics of one group."""
+    if len(asked) != len(answered):
+        raise _mixed_up()
+    for topic, result in zip(asked, answered, strict=True):
+        if topic.topic_id != result.topic_id or len(topic.partitions) != len(result.partitions):
+            raise _mixed_up()
+        for state, found in zip(topic.partitions, result.partitions, strict=True):
+            if state.partition != found.partition:
+                raise _mixed_up()
+
+
+def _mixed_up() -> ApiError:
+    return ApiError("the share coordinator answered for other share-partitions than it was asked for")
 
 
 def _results(answer: WriteBatchResponse) -> list[PartitionStateResult]:

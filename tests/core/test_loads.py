@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sharequeue_gateway.acknowledging import Acknowledger
 from sharequeue_gateway.cluster import Cluster
 from sharequeue_gateway.fetch import Fetcher
@@ -24,7 +25,7 @@ from sharequeue_gateway.waiting_fetch import WaitingFetch
 from sharequeue.coordinators import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import CoordinatorNotAvailable, InvalidRecordState
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRecordState
 from sharequeue.protocol.internal import (
     DescribeTopicsResponse,
     InitializeSharePartitionsResponse,
@@ -320,5 +321,28 @@ def test_who_led_at_the_own_address_is_not_asked_to_let_go() -> None:
             former = Node("gateway-1", url)
             cluster._note_former(Generation(1, (former,)))
             assert (cluster.former_leader_of(KEY) == former) is asked
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "partition"), [("id-2", 0), ("id-1", 1), (None, 0)], ids=["topic", "partition", "no topic"]
+)
+def test_the_state_of_another_share_partition_fails_the_load(topic_id: str | None, partition: int) -> None:
+    """Its start offset would skip records, or deliver finished ones again. The next load reads the state again."""
+
+    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+        other = structs.replace(STATE, partition=partition)
+        mixed_up = ShareStateResponse(results=[TopicStateResult(topic_id=topic_id, partitions=[other])])
+        asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
+        await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
+        await coordinator.told(apis.READ_STATE, mixed_up)
+        (refused,) = await asking
+        assert isinstance(refused, ApiError)
+        assert refused.error.kafka_code == -1
+        assert list(leader.all()) == []
+        again = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
+        await coordinator.told(apis.READ_STATE, READ)
+        assert await again == list(leader.all())
 
     run(work)

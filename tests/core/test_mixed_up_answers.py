@@ -1,0 +1,105 @@
+"""A share coordinator that answers for other share-partitions than it was asked for: nothing of that is believed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sharequeue_gateway.led_share_partition import LedSharePartition
+from sharequeue_gateway.persister import Persister
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError, RequestTimedOut
+from sharequeue.protocol.internal import (
+    GroupStateResult,
+    PartitionState,
+    PartitionStateResult,
+    ShareStateResponse,
+    TopicStateResult,
+    WriteBatchResponse,
+)
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.share_state_client import ShareStateClient
+from tests.core.coordinator_wire import CoordinatorWire
+from tests.core.share_partition_driver import fetched
+
+WANTED = {"t1": (0, 1), "t2": (0,)}
+RIGHT = [("t1", [0, 1]), ("t2", [0])]
+WRONG = {
+    "another topic": [("t1", [0, 1]), ("t3", [0])],
+    "topics in another order": [("t2", [0]), ("t1", [0, 1])],
+    "another partition": [("t1", [0, 2]), ("t2", [0])],
+    "partitions in another order": [("t1", [1, 0]), ("t2", [0])],
+    "a partition less": [("t1", [0]), ("t2", [0])],
+    "a topic more": [("t1", [0, 1]), ("t2", [0]), ("t2", [1])],
+    "nothing": [],
+}
+
+
+def run(work: Callable[[CoordinatorWire, ShareStateClient], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with CoordinatorWire().listening() as coordinator:
+            client = ShareStateClient(coordinator.url)
+            try:
+                await work(coordinator, client)
+            finally:
+                await client.close()
+
+    asyncio.run(main())
+
+
+def results(answered: list[tuple[str, list[int]]]) -> list[TopicStateResult]:
+    return [
+        TopicStateResult(
+            topic_id=topic_id,
+            partitions=[PartitionStateResult(partition=n, error_code=0, error_message=None) for n in partitions],
+        )
+        for topic_id, partitions in answered
+    ]
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("api", [apis.READ_STATE, apis.DELETE_STATE], ids=lambda api: api.operation_id)
+def test_an_answer_about_other_share_partitions_is_an_error(api: apis.Api, wrong: list[tuple[str, list[int]]]) -> None:
+    async def work(coordinator: CoordinatorWire, client: ShareStateClient) -> None:
+        states = {topic_id: [PartitionState(partition=n) for n in wanted] for topic_id, wanted in WANTED.items()}
+        calling = asyncio.create_task(client.state(api, "g", states))
+        await coordinator.told(api, ShareStateResponse(results=results(wrong)))
+        with pytest.raises(ApiError, match="other share-partitions") as refused:
+            await calling
+        assert not refused.value.definite
+        again = asyncio.create_task(client.state(api, "g", states))
+        await coordinator.told(api, ShareStateResponse(results=results(RIGHT)))
+        assert [key.topic_id for key in await again] == ["t1", "t1", "t2"]
+
+    run(work)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["owners not known", "one owner"])
+@pytest.mark.parametrize(
+    ("group_id", "wrong"),
+    [("h", [("t1", [0])]), ("g", [("t2", [0])]), ("g", [("t1", [1])]), ("g", [("t1", [0, 0])]), ("g", [])],
+    ids=["group", "topic", "partition", "twice", "nothing"],
+)
+def test_a_write_that_is_answered_for_another_share_partition_has_no_known_outcome(
+    group_id: str, wrong: list[tuple[str, list[int]]], known: bool
+) -> None:
+    """The share-partition is loaded again then, which tells what became of it."""
+
+    async def work(coordinator: CoordinatorWire, client: ShareStateClient) -> None:
+        if known:
+            await client.learn()
+        d = fetched("[0-9]", hold_writes=True)
+        d.ack("0-9 Acc")
+        persister = Persister(client, deadline_ms=10_000)
+        running = asyncio.create_task(persister.run())
+        led = LedSharePartition(SharePartitionKey("g", "t1", 0), "t", d.machine, d.now_ms)
+        outcome = persister.submit(led, d.writes[0])
+        answer = WriteBatchResponse(groups=[GroupStateResult(group_id=group_id, results=results(wrong))])
+        await coordinator.told(apis.WRITE_STATE_BATCH, answer)
+        error = await asyncio.wait_for(outcome, 10)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert isinstance(error, RequestTimedOut)
+        assert not error.definite
+
+    run(work)
