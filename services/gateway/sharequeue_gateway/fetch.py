@@ -13,15 +13,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
-from sharequeue.protocol.types import AcknowledgeType, AcquireMode
+from sharequeue.protocol.types import AcknowledgeType
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
-from sharequeue_gateway.fetch_limits import records_within, rotate, split_bytes, whole_batches_within
+from sharequeue_gateway.fetch_limits import rotate, split_bytes
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquire
 from sharequeue_gateway.metadata import Topic
-from sharequeue_gateway.record_log import OffsetOutOfRange, ReadResult, RecordBatch, RecordLog, TopicPartition
-from sharequeue_gateway.share_partition import AcknowledgementBatch, AcquiredRange, OffsetRange
+from sharequeue_gateway.partition_reader import Acquisition, FetchLimits, PartitionReader
+from sharequeue_gateway.record_log import RecordLog, TopicPartition
+from sharequeue_gateway.share_partition import AcknowledgementBatch
 from sharequeue_gateway.turns import in_turn
 from sharequeue_gateway.waiting_fetch import WaitingFetch
 
@@ -36,25 +37,6 @@ ASKED_ALONE: Final = 16
 MANY_WAITED_FOR: Final = 10_000
 PASS_ON_PAUSE_S: Final = 0.05
 """How long another gateway that was woken has to fetch before the next one is woken."""
-
-
-class FetchLimits(NamedTuple):
-    """What one fetch may take and how long it may wait; all checked and capped."""
-
-    max_records: int
-    max_bytes: int
-    min_bytes: int
-    batch_size: int
-    acquire_mode: AcquireMode
-    deadline_ms: int
-
-
-class Acquisition(NamedTuple):
-    """What a fetch acquired from one share-partition, and the record batches that hold it."""
-
-    led: LedSharePartition
-    ranges: Sequence[AcquiredRange]
-    batches: Sequence[RecordBatch]
 
 
 class PartitionFault(NamedTuple):
@@ -73,6 +55,7 @@ class Fetcher:
     def __init__(self, leader: Leader, record_log: RecordLog, clock: Clock) -> None:
         self._leader = leader
         self._record_log = record_log
+        self._reader = PartitionReader(leader, record_log, clock)
         self._clock = clock
         leader.on_log_changed = self._note_left
         self._turns: Final = itertools.count(1)
@@ -299,7 +282,7 @@ class Fetcher:
                 return []
             if min_bytes > 1:
                 taken = [led for led in taken if may_acquire(led, self._record_log, now_ms)]
-                if not taken or not await self._min_bytes_there(taken, limits, now_ms):
+                if not taken or not await self._reader.min_bytes_there(taken, limits):
                     return []
             acquired = await self._take(waiting, member_id, taken, limits, faults)
             if acquired or waiting.over or len(faults) > known_faults:
@@ -354,7 +337,9 @@ class Fetcher:
                 continue
             started_s = time.perf_counter()
             try:
-                acquisition = await self._acquire(waiting, member_id, led, limits, records_left, max(1, max_bytes))
+                acquisition = await self._reader.acquire(
+                    waiting, member_id, led, limits, records_left, max(1, max_bytes)
+                )
             except ApiError as error:
                 faults.append(PartitionFault(led.topic_name, led.key.partition, error))
                 continue
@@ -381,75 +366,6 @@ class Fetcher:
         else:
             self._leader.unserved.forget(led)
 
-    async def _min_bytes_there(self, taken: Sequence[LedSharePartition], limits: FetchLimits, now_ms: int) -> bool:
-        """Whether the bytes present, not necessarily acquirable, reach min_bytes."""
-        wanted = min(limits.min_bytes, limits.max_bytes)
-        for led, max_bytes in zip(taken, split_bytes(limits.max_bytes, len(taken)), strict=True):
-            try:
-                read = await self._read(led, led.machine.next_fetch_offset(), max_bytes, limits.max_records)
-            except ApiError:
-                return True
-            wanted -= sum(batch.size for batch in read.batches)
-            if wanted <= 0:
-                return True
-        return False
-
-    async def _acquire(
-        self,
-        waiting: WaitingFetch,
-        member_id: str,
-        led: LedSharePartition,
-        limits: FetchLimits,
-        max_records: int,
-        max_bytes: int,
-    ) -> Acquisition | None:
-        machine = led.machine
-        while True:
-            fetch_offset = machine.next_fetch_offset()
-            try:
-                read = await self._read(led, fetch_offset, max_bytes, max_records)
-            except OffsetOutOfRange as out_of_range:
-                machine.move_log_start(out_of_range.log_start_offset, self._clock.now_ms())
-                if machine.next_fetch_offset() <= fetch_offset:
-                    return None
-                continue
-            now_ms = self._clock.now_ms()
-            if led.fenced or waiting.over or not read.batches or not machine.can_acquire(now_ms):
-                return None
-            self._leader.check_may_acquire()
-            batches, most = read.batches, max_records
-            if sum(batch.size for batch in batches) > max_bytes:
-                if limits.acquire_mode is AcquireMode.RECORD_LIMIT:
-                    most = records_within(batches, fetch_offset, max_bytes, max_records)
-                else:
-                    batches = whole_batches_within(batches, max_bytes)
-            ranges = machine.acquire(
-                member_id,
-                max_records=most,
-                batches=batches,
-                now_ms=now_ms,
-                fetch_offset=fetch_offset,
-                acquire_mode=limits.acquire_mode,
-                batch_size=limits.batch_size,
-                absent=absent_ranges(batches, fetch_offset, led.key.group_id),
-            )
-            if ranges:
-                led.note_untold(member_id, ranges, now_ms)
-                return Acquisition(led, ranges, batches)
-            if machine.next_fetch_offset() <= fetch_offset:  # else what was read holds nothing for this group
-                return None
-
-    async def _read(self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int) -> ReadResult:
-        topic_id, partition = led.key.topic_id, led.key.partition
-        cached = self._record_log.read_cached(topic_id, partition, offset, max_bytes, max_records)
-        if cached is not None:
-            return cached
-        led.reading = True
-        try:
-            return await self._record_log.read(topic_id, partition, offset, max_bytes, max_records)
-        finally:
-            led.reading = False
-
     def give_back(self, member_id: str, acquired: Sequence[Acquisition]) -> None:
         """Release at once what was acquired for a client that is gone; the delivery count stays."""
         now_ms = self._clock.now_ms()
@@ -463,19 +379,3 @@ class Fetcher:
                         self._leader.persist(led, write)
                 except ApiError as error:
                     log.info("a client that left keeps its lock until it ends: %s", error.detail)
-
-
-def absent_ranges(batches: Sequence[RecordBatch], fetch_offset: int, group_id: str) -> list[OffsetRange]:
-    """Offsets between `fetch_offset` and the end of the batches that hold no record for the group."""
-    absent: list[OffsetRange] = []
-    expected = batches[0].base_offset
-    for batch in batches:
-        if batch.base_offset > expected:
-            absent.append(OffsetRange(expected, batch.base_offset - 1))
-        if batch.for_group is not None and batch.for_group != group_id:
-            absent.append(OffsetRange(max(fetch_offset, batch.base_offset), batch.last_offset))
-        elif batch.record_count != batch.last_offset - batch.base_offset + 1:
-            first_offset = max(fetch_offset, batch.base_offset)
-            absent.extend(OffsetRange(first, last) for first, last in batch.absent(first_offset, batch.last_offset))
-        expected = batch.last_offset + 1
-    return absent

@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 
 from sharequeue.protocol.messages import AcknowledgementResult, PartitionError, PartitionLeader
-from sharequeue_gateway.fetch import Acquisition, PartitionFault
+from sharequeue_gateway.fetch import PartitionFault
+from sharequeue_gateway.partition_reader import Acquisition
 from sharequeue_gateway.record_log import RecordBatch
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -29,11 +29,12 @@ from sharequeue.serving import JSON, Answer, Call
 from sharequeue.wire import encode
 from sharequeue_gateway.acknowledging import Acknowledger, failed_of
 from sharequeue_gateway.cluster import Cluster
-from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault
+from sharequeue_gateway.fetch import Fetcher, PartitionFault
 from sharequeue_gateway.fetch_answer import fetch_answer
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.metadata import Metadata, Topic
+from sharequeue_gateway.partition_reader import Acquisition, FetchLimits
 from sharequeue_gateway.sessions import Sessions
 from sharequeue_gateway.waiting_fetch import WaitingFetch
 

@@ -6,9 +6,10 @@ from collections.abc import Awaitable
 from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.service import Clock
 from sharequeue_gateway import metrics
-from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault
+from sharequeue_gateway.fetch import Fetcher, PartitionFault
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.lock_timers import fetch_key
+from sharequeue_gateway.partition_reader import Acquisition, FetchLimits
 from sharequeue_gateway.record_log import TopicPartition
 from sharequeue_gateway.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.routing import Partitions

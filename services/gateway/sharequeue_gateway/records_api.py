@@ -23,10 +23,11 @@ from sharequeue.serving import JSON, Answer, Call
 from sharequeue.wire import encode
 from sharequeue_gateway import metrics
 from sharequeue_gateway.acknowledging import ask_for_topics, failed_of
-from sharequeue_gateway.fetch import Fetcher, FetchLimits, PartitionFault
+from sharequeue_gateway.fetch import Fetcher, PartitionFault
 from sharequeue_gateway.fetch_answer import fetch_answer
 from sharequeue_gateway.metadata import Metadata, Topic
 from sharequeue_gateway.named_partitions import named_partitions
+from sharequeue_gateway.partition_reader import FetchLimits
 from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routed_fetch import Asked, Found, RoutedFetch
 from sharequeue_gateway.routing import Routing

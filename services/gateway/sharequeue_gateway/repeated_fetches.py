@@ -13,11 +13,11 @@ import msgspec
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
-from sharequeue_gateway.fetch import Acquisition
 from sharequeue_gateway.leader import Leader
 from sharequeue_gateway.led_share_partition import LedSharePartition
 from sharequeue_gateway.lock_timers import LockTimers, fetch_key
 from sharequeue_gateway.metadata import Metadata
+from sharequeue_gateway.partition_reader import Acquisition
 from sharequeue_gateway.record_log import OffsetOutOfRange, RecordBatch, RecordLog, TopicPartition
 from sharequeue_gateway.share_partition import AcquiredRange
 from sharequeue_gateway.waiting_fetch import WaitingFetch

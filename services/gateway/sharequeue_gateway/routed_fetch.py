@@ -21,10 +21,11 @@ from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
 from sharequeue.service import Clock
 from sharequeue.wire import encode
 from sharequeue_gateway.acknowledging import APPLIED, failed_of
-from sharequeue_gateway.fetch import Acquisition, Fetcher, FetchLimits, PartitionFault
+from sharequeue_gateway.fetch import Fetcher, PartitionFault
 from sharequeue_gateway.leadership import Node
 from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.metadata import Topic
+from sharequeue_gateway.partition_reader import Acquisition, FetchLimits
 from sharequeue_gateway.routing import MOVED, Partitions, Routing, by_topic
 from sharequeue_gateway.turns import Turns, leaders_in_turn
 from sharequeue_gateway.waiting_fetch import WaitingFetch
