@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One acquire: what was taken so far, and how much may still be."""
+    """One fetch: what it took so far, and how much it may still take of the read that it looks at."""
 
     def __init__(
         self,
@@ -20,18 +20,22 @@ class Call:
         now_ms: int,
         record_limit: bool,
         batch_size: int,
-        log: Sequence[Range],
-        most: int,
     ) -> None:
         self.model = model
         self.holder = {"member": member, "lock_ends_ms": now_ms + model.config.record_lock_duration_ms}
-        self.record_limit, self.batch_size, self.log, self.most = record_limit, batch_size, log, most
+        self.record_limit, self.batch_size = record_limit, batch_size
+        self.log: Sequence[Range] = ()
+        self.most = self.before = 0
         self.taken: dict[int, int] = {}
         self.alone = False
 
+    def look_at(self, log: Sequence[Range], most: int) -> None:
+        """The next read."""
+        self.log, self.most, self.before = log, most, len(self.taken)
+
     @property
     def left(self) -> int:
-        return self.most - len(self.taken)
+        return self.most - (len(self.taken) - self.before)
 
     @property
     def over(self) -> bool:

@@ -98,17 +98,15 @@ class Driver:
     ) -> str:
         if not self.machine.can_acquire(self.now_ms):
             return ""
-        ranges = self.machine.acquire(
-            member,
-            max_records=max,
-            batches=log(data),
-            now_ms=self.now_ms,
+        mode = AcquireMode.RECORD_LIMIT if rl else AcquireMode.BATCH_OPTIMIZED
+        acquisition = self.machine.acquisition(member, acquire_mode=mode, batch_size=bs, now_ms=self.now_ms)
+        acquisition.acquire(
+            log(data),
             fetch_offset=self.machine.next_fetch_offset() if at is None else at,
-            acquire_mode=AcquireMode.RECORD_LIMIT if rl else AcquireMode.BATCH_OPTIMIZED,
-            batch_size=bs,
+            max_records=max,
             absent=[OffsetRange(*gone) for gone in absent],
         )
-        return shown(ranges)
+        return shown(acquisition.acquired)
 
     def ack(
         self, *batches: str, member: str = "M1", count: int | None = None, reason: str | None = None, delay_ms: int = 0

@@ -145,23 +145,15 @@ class Model:
         return self.end - fetch_offset + 1, False
 
     def acquire(
-        self,
-        member: str,
-        now_ms: int,
-        *,
-        record_limit: bool,
-        max_records: int,
-        batch_size: int,
-        fetch_offset: int,
-        log: Sequence[Range],
-        absent: Sequence[Range],
-    ) -> dict[int, int]:
-        """Returns: delivery count by offset of what the member now holds."""
+        self, call: Call, *, max_records: int, fetch_offset: int, log: Sequence[Range], absent: Sequence[Range]
+    ) -> None:
+        """Acquire out of one read for a fetch."""
+        call.look_at((), 0)
         if max_records <= 0 or not log or log[-1][1] < self.start:
-            return {}
+            return
         room, behind_end = self.room(fetch_offset)
         if room <= 0:
-            return {}
+            return
         base, last = log[0][0], log[-1][1]
         if self.records and base > fetch_offset:
             self._gone(self.between(fetch_offset, base - 1))
@@ -169,7 +161,7 @@ class Model:
         base = max(base, self.start) if self.records else max(base, self.end)
         if not behind_end:
             last = min(last, self.end)
-        call = Call(self, member, now_ms, record_limit, batch_size, log, min(max_records, room))
+        call.look_at(log, min(max_records, room))
         call.walk(base, last)
         if absent:
             for offset in [o for first, final in absent for o in self.between(first, final)]:
@@ -178,7 +170,6 @@ class Model:
                     record.state, record.member, record.lock_ends_ms = ARCHIVED, None, 0
                     call.taken.pop(offset, None)
             self.advance()
-        return call.taken
 
     # Acknowledging
 

@@ -3,7 +3,8 @@
 import pytest
 from sharequeue_gateway.acquisition import AcquiredRange, OffsetRange, cut
 
-from tests.core.share_partition_driver import Driver
+from sharequeue.protocol.types import AcquireMode
+from tests.core.share_partition_driver import Driver, fetched, log
 
 
 def small(locks: int = 20, **config: object) -> Driver:
@@ -283,6 +284,13 @@ def test_if_009_one_record_at_a_time() -> None:
     assert d.fetch("[1]") == ""
 
 
+def test_a_late_read_does_not_fill_a_natural_hole() -> None:
+    d = fetched("[0-9]", "[20-29]")
+    for released in ("0-4 Rel", "20-24 Rel"):
+        d.ack(released)
+    assert d.fetch("[12-15][20-29]", at=10) == "20-24×2"
+
+
 def test_if_011_the_limit_is_dynamic() -> None:
     d = small(50)
     assert d.fetch("[0-49]") == "0-49×1"
@@ -298,16 +306,10 @@ def test_if_011_the_limit_is_dynamic() -> None:
 def test_a_limit_that_shrank_refuses_the_call_that_did_not_ask_first() -> None:
     d = small(10)
     d.fetch("[0-9]")
-    ranges = d.machine.acquire(
-        "M1",
-        max_records=5,
-        batches=[],
-        now_ms=d.now_ms,
-        fetch_offset=10,
-        acquire_mode="record_limit",  # type: ignore[arg-type]
-        batch_size=5,
-    )
-    assert ranges == []
+    acquisition = d.machine.acquisition("M1", acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=5, now_ms=d.now_ms)
+    assert acquisition.acquire(log("[10-14]"), fetch_offset=10, max_records=5) == 0
+    assert acquisition.over
+    assert acquisition.acquired == []
 
 
 # The limit of record locks that is ours: what is held, not the span

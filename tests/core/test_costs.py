@@ -9,8 +9,8 @@ from sharequeue_gateway.partitioner import key_hash
 from sharequeue_share_coordinator.state_batches import combine_annotations
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.types import StateAnnotation, StateBatch
-from tests.core.share_partition_driver import Driver
+from sharequeue.protocol.types import AcquireMode, StateAnnotation, StateBatch
+from tests.core.share_partition_driver import Driver, log, shown
 
 
 class Watched(list[Any]):
@@ -36,6 +36,42 @@ def test_what_others_hold_of_a_long_batch_is_not_looked_at() -> None:
     d.machine.runs = watched = Watched(d.machine.runs)
     assert d.fetch("[0-999]", max=1, rl=True) == "800-800×1"
     assert watched.looks < 100
+
+
+def far_apart(between: int, settle: Callable[[Driver], object]) -> Driver:
+    """Two records that were released, and so many single ones between them of which `settle` disposes."""
+    d = Driver(partition_max_record_locks=100_000)
+    assert d.fetch("".join(f"[{offset}]" for offset in range(between + 2)), max=100_000, bs=1)
+    assert len(d.machine.runs) == between + 2
+    settle(d)
+    d.ack("0 Rel")
+    d.ack(f"{between + 1} Rel")
+    return d
+
+
+SETTLE: dict[str, Callable[[Driver], object]] = {
+    "finished": lambda d: d.ack(f"1-4000 {'Acc Rej ' * 2000}"),
+    "delayed": lambda d: d.ack("1-4000 Rel", delay_ms=60_000),
+    "held": lambda d: None,
+}
+
+
+@pytest.mark.parametrize("settle", SETTLE.values(), ids=SETTLE)
+@pytest.mark.parametrize("reads", [["[0]", "[4001]"], ["[0-4001]"]], ids=["two reads", "one read"])
+def test_what_cannot_be_acquired_between_two_records_is_not_looked_at(
+    settle: Callable[[Driver], object], reads: list[str]
+) -> None:
+    d = far_apart(4000, settle)
+    assert d.machine.reach(0, 500) == 1
+    machine = d.machine
+    machine.runs = watched = Watched(machine.runs)
+    assert [machine.next_fetch_offset(), machine.acquirable_from(1)] == [0, 4001]
+    acquisition = machine.acquisition("M2", acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=500, now_ms=d.now_ms)
+    for read in reads:
+        acquisition.acquire(log(read), fetch_offset=machine.next_fetch_offset(), max_records=500)
+    assert shown(acquisition.acquired) == "0-0×2, 4001-4001×2"
+    assert machine.next_fetch_offset() == 4002
+    assert watched.looks < 200
 
 
 @pytest.mark.parametrize("new", [True, False])

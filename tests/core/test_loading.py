@@ -213,6 +213,27 @@ def test_the_start_offset_stops_where_reading_goes_on() -> None:
     assert d.where() == (7, 9, 8, 1)
 
 
+def test_what_is_read_beyond_the_window_makes_its_holes_natural() -> None:
+    """A read that began when the window was shorter: what lies before it was read then."""
+    d = Driver([(0, 4, 0, 1), (10, 14, 0, 1)])
+    assert d.fetch("[0-4]") == "0-4×2"
+    assert d.where()[2] == 5
+    assert d.fetch("[15-19]", at=15) == "15-19×1"
+    assert d.where()[2] == 10
+
+
+def test_the_start_offset_goes_on_before_a_hole_whatever_was_read() -> None:
+    """Nothing is fetched between: what was read is known without."""
+    held = [RestoredLock(first, first + 4, "M1", 1, NOW_MS + 20_000) for first in (0, 10, 15, 25)]
+    d = Driver(locks=held)
+    assert d.fetch("[5-9]") == "5-9×1"
+    starts = []
+    for first in (0, 5, 10, 15):
+        d.ack(f"{first}-{first + 4} Acc")
+        starts.append(d.machine.start_offset)
+    assert starts == [5, 10, 15, 20]
+
+
 @pytest.mark.parametrize(
     ("start", "state"),
     [

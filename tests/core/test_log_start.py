@@ -193,3 +193,13 @@ def test_a_hole_that_compaction_made_is_passed() -> None:
     assert d.fetch("[12-13]", at=10) == "12-13×1"
     d.ack("3-4 Acc")
     assert d.where() == (12, 19, 14, 0)
+
+
+def test_what_is_being_released_above_it_is_acquirable_only_when_that_is_durable() -> None:
+    d = fetched("[0-9]", hold_writes=True)
+    d.ack("0-9 Rel")
+    d.machine.move_log_start(5, d.now_ms)
+    assert d.where()[2] == 10
+    d.finish()
+    assert d.where()[2] == 5
+    assert d.fetch("[0-9]") == "5-9×2"

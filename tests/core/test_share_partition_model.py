@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from msgspec import structs
 from sharequeue_gateway.acknowledging import check, check_atomic
-from sharequeue_gateway.acquisition import OffsetRange
+from sharequeue_gateway.acquisition import Acquisition, OffsetRange
 from sharequeue_gateway.share_partition import (
     AcknowledgementBatch,
     RestoredLock,
@@ -26,6 +26,7 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import Acknowledgement
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, AcquireMode, DeliveryState
+from tests.core.acquisition_model import Call
 from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused
 from tests.core.share_partition_driver import Batch
 from tests.core.share_partition_model import Model
@@ -58,6 +59,7 @@ calls = st.fixed_dictionaries(
         "batch_size": st.integers(1, 8),
         "absent": st.sampled_from(([], [], [], [(0, 0)], [(2, 1)], [(1, 0), (1, 2)])),
         "ask": st.booleans(),
+        "reads": st.sampled_from((1, 1, 2, 4)),
     }
 )
 
@@ -103,25 +105,31 @@ class AnyEvents(SideBySide):
 
     def read_log(self, data: st.DataObject) -> None:
         """A read of the log whose records are acquired only later, when other events have come between."""
-        jitter, layout = data.draw(jitters), data.draw(layouts)
         fetch_offset = self.machine.next_fetch_offset()
-        base = max(0, fetch_offset + jitter)
+        self.read = fetch_offset, self.draw_log(data, fetch_offset, 0)
+
+    @staticmethod
+    def draw_log(data: st.DataObject, fetch_offset: int, lowest: int) -> list[tuple[int, int]]:
+        """Batches of the log from around an offset on, none below `lowest`."""
+        jitter, layout = data.draw(jitters), data.draw(layouts)
+        base = max(lowest, fetch_offset + jitter)
         log: list[tuple[int, int]] = []
         for hole, size in layout:
             first = base + (hole if log else 0)
             last = max(first + size - 1, fetch_offset if not log else 0)
             log.append((first, last))
             base = last + 1
-        self.read = fetch_offset, log
+        return log
 
     def fetch(self, data: st.DataObject) -> None:
         if self.read is None:
             self.read_log(data)
         assert self.read is not None
-        self.acquire(*self.read, **data.draw(calls))
+        self.acquire(data, *self.read, **data.draw(calls))
 
     def acquire(
         self,
+        data: st.DataObject,
         fetch_offset: int,
         log: list[tuple[int, int]],
         *,
@@ -131,42 +139,54 @@ class AnyEvents(SideBySide):
         batch_size: int,
         absent: list[tuple[int, int]],
         ask: bool,
+        reads: int,
     ) -> None:
+        """One fetch, which reads on behind what it has read while its limits allow more."""
         self.read = None
         if ask:
             self.ask()
+        call = Call(self.model, member, self.now_ms, record_limit, batch_size)
+        mode = AcquireMode.RECORD_LIMIT if record_limit else AcquireMode.BATCH_OPTIMIZED
+        acquisition = self.machine.acquisition(member, acquire_mode=mode, batch_size=batch_size, now_ms=self.now_ms)
+        while True:
+            self.acquire_of_read(call, acquisition, fetch_offset, log, max_records - len(call.taken), absent)
+            fetch_offset, reads, absent = self.machine.next_fetch_offset(), reads - 1, []
+            if not reads or acquisition.over or fetch_offset <= log[-1][1]:
+                break
+            log = self.draw_log(data, fetch_offset, log[-1][1] + 1)
+        ranges = acquisition.acquired
+        assert ranges == sorted(ranges)
+        limit = "record_limit" if record_limit else "batch_optimized"
+        note(f"{member} acquires {max_records} in all, {limit}, {batch_size=}: {ranges}")
+        ends_ms = self.now_ms + self.config.record_lock_duration_ms
+        assert spread(ranges) == {offset: (count, ends_ms) for offset, count in call.taken.items()}
+        if record_limit:
+            assert len(call.taken) <= max_records
+        self.locks += [RestoredLock(first, last, member, count, end) for first, last, count, end in ranges]
+
+    def acquire_of_read(
+        self,
+        call: Call,
+        acquisition: Acquisition,
+        fetch_offset: int,
+        log: list[tuple[int, int]],
+        max_records: int,
+        absent: list[tuple[int, int]],
+    ) -> None:
         gone, position = [], log[0][0]
         for skip, more in absent:
             gone.append((position + skip, position + skip + more))
             position += skip + more + 1
-        taken = self.model.acquire(
-            member,
-            self.now_ms,
-            record_limit=record_limit,
-            max_records=max_records,
-            batch_size=batch_size,
+        note(f"{max_records} of {log} from {fetch_offset}, {gone=}")
+        before = len(call.taken)
+        self.model.acquire(call, max_records=max_records, fetch_offset=fetch_offset, log=log, absent=gone)
+        more = acquisition.acquire(
+            [Batch(*extent) for extent in log],
             fetch_offset=fetch_offset,
-            log=log,
-            absent=gone,
-        )
-        ranges = self.machine.acquire(
-            member,
             max_records=max_records,
-            batches=[Batch(*extent) for extent in log],
-            now_ms=self.now_ms,
-            fetch_offset=fetch_offset,
-            acquire_mode=AcquireMode.RECORD_LIMIT if record_limit else AcquireMode.BATCH_OPTIMIZED,
-            batch_size=batch_size,
             absent=[OffsetRange(*extent) for extent in gone],
         )
-        assert list(ranges) == sorted(ranges)
-        limit = "record_limit" if record_limit else "batch_optimized"
-        note(f"{member} acquires {max_records} of {log} from {fetch_offset}, {limit}, {batch_size=}, {gone=}: {ranges}")
-        ends_ms = self.now_ms + self.config.record_lock_duration_ms
-        assert spread(ranges) == {offset: (count, ends_ms) for offset, count in taken.items()}
-        if record_limit:
-            assert len(taken) <= max_records
-        self.locks += [RestoredLock(first, last, member, count, end) for first, last, count, end in ranges]
+        assert (more, acquisition.over) == (len(call.taken) - before, call.over)
 
     def ask(self) -> None:
         """Whether a fetch may take anything. Delays of the first delayed records may end for it, of no others."""

@@ -29,6 +29,7 @@ CORE = ROOT / "tests/core"
 SCENARIOS = {
     GATEWAY: (
         "acquiring",
+        "reading_on",
         "acknowledging",
         "writes_and_releases",
         "lock_timeout",

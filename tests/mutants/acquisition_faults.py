@@ -51,11 +51,6 @@ MUTANTS = [
             "return self.left",
         ),
         (
-            "6.5 only available records are acquired",
-            "        if run.first <= last and run.acquirable:\n",
-            "        if run.first <= last and run.state is AVAILABLE:\n",
-        ),
-        (
             "3 acquiring raises the delivery count",
             "        run.delivery_count += 1\n",
             "",
@@ -101,6 +96,11 @@ MUTANTS = [
             "            self._redeliver_throttled(acquirable, first, last, threshold)\n",
         ),
         (
+            "7 throttled redelivery ends the fetch, whatever could be read behind it",
+            "        return self.left <= 0 or self._alone\n",
+            "        return self.left <= 0\n",
+        ),
+        (
             "7 throttling begins at half the limit, rounded up",
             "threshold = max(2, -(-limit // 2))",
             "threshold = max(2, limit // 2)",
@@ -132,8 +132,18 @@ MUTANTS = [
         ),
         (
             "13 offsets without a record are cut out of the answer",
-            "    return cut(acquired, absent)\n",
-            "    return acquired\n",
+            "        kept = cut(acquired, absent)\n",
+            "        kept = acquired\n",
+        ),
+        (
+            "13 offsets without a record leave the limit to others",
+            "        self.left += _size(acquired) - _size(kept)\n",
+            "",
+        ),
+        (
+            "13 offsets without a record are cut out of an entry that grew",
+            "        before = max(len(self.acquired) - 1, 0)",
+            "        before = len(self.acquired)",
         ),
         (
             "13 offsets without a record are archived",

@@ -93,13 +93,53 @@ MUTANTS = [
         "window",
         (
             "5 the first available record comes first",
-            "self._hint = min(self._hint, offset) if self.find_next else offset",
-            "self._hint = offset",
+            "            self._available.insert(index, first)\n",
+            "            self._available.append(first)\n",
+        ),
+        (
+            "5 what was acquired is not acquirable any more",
+            "            del self._available[index]\n",
+            "            pass\n",
+        ),
+        (
+            "5 what is left of a run that was cut stays acquirable",
+            "        if right.state is AVAILABLE and right.acquirable:\n",
+            "        if False:\n",
+        ),
+        (
+            "5 what is being released is not acquirable yet",
+            "        if right.state is AVAILABLE and right.acquirable:\n",
+            "        if right.state is AVAILABLE:\n",
+        ),
+        (
+            "5 what a new leader restores is acquirable",
+            "self._available = [run.first for run in self.runs if run.acquirable]",
+            "self._available = [self.start_offset]",
+        ),
+        (
+            "5 nothing that can be acquired is passed over",
+            "        index = bisect_left(self._available, offset)\n",
+            "        index = bisect_right(self._available, offset)\n",
+        ),
+        (
+            "6 a read stops before a long stretch that cannot be acquired",
+            "            if first - last > _NEAR:\n",
+            "            if False:\n",
+        ),
+        (
+            "6 a read covers as many records as are wanted",
+            "            if found >= most:\n",
+            "            if found > most:\n",
+        ),
+        (
+            "6 a read goes on behind a window that ends near",
+            "        if self.end_offset - last < _NEAR:\n",
+            "        if False:\n",
         ),
         (
             "5 holes that nobody read come before available records",
-            "            if self.gap_active and run.first > expected:\n                return expected\n",
-            "",
+            "return self._available[0] if hole is None else min(hole, self._available[0])",
+            "return self._available[0]",
         ),
         (
             "5 after the window comes the next offset",

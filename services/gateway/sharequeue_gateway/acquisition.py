@@ -28,10 +28,14 @@ class AcquiredRange(NamedTuple):
 
 
 class Acquisition:
-    """One call of acquire: how much may still be taken, and what was."""
+    """What one fetch acquires from a share-partition, out of one read of the log after another.
+
+    `acquired`: ascending and disjoint. `left`: how many more records the limits of the last read allow.
+    """
 
     __slots__ = (
         "_alone",
+        "_batch_size",
         "_batches",
         "_deadline_ms",
         "_lasts",
@@ -43,29 +47,65 @@ class Acquisition:
         "left",
     )
 
-    def __init__(
-        self,
-        window: Window,
-        member_id: str,
-        mode: AcquireMode,
-        batches: Sequence[LogBatch],
-        max_records: int,
-        now_ms: int,
-    ) -> None:
+    def __init__(self, window: Window, member_id: str, mode: AcquireMode, batch_size: int, now_ms: int) -> None:
         self._window = window
         self._member_id = member_id
         self._mode = mode
-        self._batches = batches
+        self._batch_size = batch_size
+        self._batches: Sequence[LogBatch] = ()
         self._lasts: list[int] | None = None
         self._deadline_ms = now_ms + window.config.record_lock_duration_ms
         self._limit = window.config.delivery_count_limit
         self._alone = False
-        self.left = max_records
+        self.left = 0
         self.acquired: list[AcquiredRange] = []
 
     @property
     def over(self) -> bool:
+        """Whether nothing more may be acquired: the limits are used up, or throttled redelivery ends the call."""
         return self.left <= 0 or self._alone
+
+    def acquire(
+        self, batches: Sequence[LogBatch], *, fetch_offset: int, max_records: int, absent: Sequence[OffsetRange] = ()
+    ) -> int:
+        """Acquire records of the batches that were read from `fetch_offset` on: behind all that was read before.
+
+        Args:
+            absent: offsets that hold no record; they are archived, in memory only, and cut out of the answer.
+        Returns: how many more records the member holds now.
+        """
+        window = self._window
+        self.left = 0
+        if max_records <= 0 or not batches:
+            return 0
+        base, last = batches[0].base_offset, batches[-1].last_offset
+        if last < window.start_offset:
+            return 0
+        left, beyond_end = room(window, fetch_offset)
+        left = min(max_records, left)
+        if left <= 0:
+            return 0
+        self.left = left
+        if window.runs:
+            if base > fetch_offset:
+                window.discard(fetch_offset, base - 1)
+                window.move_gap(base)
+            next_offset = window.next_fetch_offset()  # nothing before it can be acquired
+            base = max(base, next_offset if next_offset <= last else window.start_offset)
+        else:
+            base = max(base, window.end_offset)
+        if not beyond_end:
+            last = min(last, window.end_offset)
+        self._batches, self._lasts = batches, None
+        before = max(len(self.acquired) - 1, 0)  # the last one may grow
+        if not window.runs or base > window.runs[-1].last:
+            if base <= last:
+                self.acquire_new(base, last)
+        else:
+            _walk(window, self, base, last)
+        if absent:
+            self._cut_absent(before, absent)
+        return left - self.left
 
     # Records in the window
 
@@ -117,6 +157,7 @@ class Acquisition:
     def _take(self, run: Run, first: int, last: int) -> None:
         window = self._window
         run = window.cut_out(run, first, last)
+        window.mark_taken(first)
         run.become(ACQUIRED)
         run.delivery_count += 1
         run.member_id = self._member_id
@@ -135,7 +176,7 @@ class Acquisition:
 
     # Records new to the window
 
-    def acquire_new(self, first: int, last: int, batch_size: int) -> int:
+    def acquire_new(self, first: int, last: int) -> int:
         """Acquire first..last as new batches, cut at the end of the log batch that reaches the limit.
 
         Returns: the last offset that came into the window.
@@ -149,9 +190,8 @@ class Acquisition:
             self._insert(first, end, ACQUIRED, first, last)
             if end < last:
                 self._insert(end + 1, last, AVAILABLE, first, last)
-                window.mark_available(end + 1)
         else:
-            for begin, end in self._entries(first, last, batch_size):
+            for begin, end in self._entries(first, last):
                 self._insert(begin, end, ACQUIRED, begin, end)
         if was_first:
             window.start_offset = first
@@ -168,6 +208,7 @@ class Acquisition:
             self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms))
         else:
             run = Run(first, last, AVAILABLE, 0, batch_first, batch_last)
+            window.mark_available(first)
         window.insert(run)
 
     def _log_batch_end(self, offset: int) -> int:
@@ -179,8 +220,9 @@ class Acquisition:
             return offset
         return self._lasts[index]
 
-    def _entries(self, first: int, last: int, batch_size: int) -> list[tuple[int, int]]:
+    def _entries(self, first: int, last: int) -> list[tuple[int, int]]:
         """Split at log batch boundaries into entries of at least `batch_size` offsets."""
+        batch_size = self._batch_size
         if last - first + 1 <= batch_size:
             return [(first, last)]
         entries = []
@@ -196,6 +238,26 @@ class Acquisition:
         entries.append((begin, last))
         return entries
 
+    # Offsets without a record
+
+    def _cut_absent(self, before: int, absent: Sequence[OffsetRange]) -> None:
+        """Archive what holds no record, but for what others hold: they may acknowledge it still."""
+        window, acquired = self._window, self.acquired[before:]
+        for first, last in absent:
+            for run in list(window.overlapping(first, last)):
+                if run.acquirable or _covered(run.first, acquired):
+                    part = window.cut_out(run, first, last)
+                    window.mark_taken(part.first)
+                    if part.held:
+                        window.held_count -= part.size
+                    part.unlock()
+                    part.become(ARCHIVED)
+                    window.count_terminal(part, 1)
+        window.advance()
+        kept = cut(acquired, absent)
+        self.acquired[before:] = kept
+        self.left += _size(acquired) - _size(kept)
+
 
 def room(window: Window, fetch_offset: int) -> tuple[int, bool]:
     """How many more records the limits allow, and whether records behind the end may be among them."""
@@ -209,53 +271,7 @@ def room(window: Window, fetch_offset: int) -> tuple[int, bool]:
     return max(0, held_room), window.span < config.max_span
 
 
-def acquire(
-    window: Window,
-    member_id: str,
-    *,
-    max_records: int,
-    batches: Sequence[LogBatch],
-    now_ms: int,
-    fetch_offset: int,
-    acquire_mode: AcquireMode,
-    batch_size: int,
-    absent: Sequence[OffsetRange] = (),
-) -> list[AcquiredRange]:
-    """Acquire records of the batches that were read from `fetch_offset` on.
-
-    Args:
-        absent: offsets that hold no record; they are archived, in memory only, and cut out of the answer.
-    Returns: what the member now holds, ascending and disjoint.
-    """
-    if max_records <= 0 or not batches:
-        return []
-    base, last = batches[0].base_offset, batches[-1].last_offset
-    if last < window.start_offset:
-        return []
-    left, beyond_end = room(window, fetch_offset)
-    left = min(max_records, left)
-    if left <= 0:
-        return []
-    if window.runs:
-        if base > fetch_offset:
-            window.discard(fetch_offset, base - 1)
-            window.move_gap(base)
-        next_offset = window.next_fetch_offset()  # nothing before it can be acquired
-        base = max(base, next_offset if next_offset <= last else window.start_offset)
-    else:
-        base = max(base, window.end_offset)
-    if not beyond_end:
-        last = min(last, window.end_offset)
-    acquisition = Acquisition(window, member_id, acquire_mode, batches, left, now_ms)
-    if not window.runs or base > window.runs[-1].last:
-        if base <= last:
-            acquisition.acquire_new(base, last, batch_size)
-    else:
-        _walk(window, acquisition, base, last, batch_size)
-    return _cut_absent(window, acquisition.acquired, absent)
-
-
-def _walk(window: Window, acquisition: Acquisition, base: int, last: int, batch_size: int) -> None:
+def _walk(window: Window, acquisition: Acquisition, base: int, last: int) -> None:
     """Go through the in-flight batches that overlap base..last, fill the holes that were never read, then go on behind."""
     position = base
     while position <= last and not acquisition.over:
@@ -263,67 +279,39 @@ def _walk(window: Window, acquisition: Acquisition, base: int, last: int, batch_
         if index < 0 or window.runs[index].last < position:
             index += 1
         if index == len(window.runs):
-            acquisition.acquire_new(position, last, batch_size)
+            acquisition.acquire_new(position, last)
             position = last + 1
             break
         run = window.runs[index]
         if run.first > last:
             if position == base:
-                acquisition.acquire_new(position, last, batch_size)
+                acquisition.acquire_new(position, last)
             elif window.gap_active and run.first > window.gap_start:
-                _fill(window, acquisition, position, last, batch_size)
+                _fill(window, acquisition, position, last)
             position = last + 1 if not acquisition.over else position
             break
         if run.first > position and window.gap_active and run.first > window.gap_start:
-            position = _fill(window, acquisition, position, run.first - 1, batch_size)
+            position = _fill(window, acquisition, position, run.first - 1)
             continue
-        acquirable, end = _rest_of_batch(window, index, last)
+        acquirable = window.available_of_batch(index, last)
+        end = run.last
         if acquirable:
+            end = acquirable[-1].last
             acquisition.redeliver(acquirable, base, last)
         if acquisition.over:
             break
-        position = end + 1
+        position = window.acquirable_from(end + 1)
     if window.gap_active:
         reached = acquisition.acquired[-1].last_offset + 1 if acquisition.acquired else window.gap_start
         window.move_gap(reached if acquisition.over else max(reached, position))
 
 
-def _fill(window: Window, acquisition: Acquisition, first: int, last: int, batch_size: int) -> int:
+def _fill(window: Window, acquisition: Acquisition, first: int, last: int) -> int:
     """Acquire a hole that was never read. Returns: the offset to go on at."""
     first = max(first, window.gap_start)
     if first > last:
         return last + 1
-    return acquisition.acquire_new(first, last, batch_size) + 1 if not acquisition.over else first
-
-
-def _rest_of_batch(window: Window, index: int, last: int) -> tuple[list[Run], int]:
-    """Of an in-flight batch from the run at `index` on: what can be acquired of it up to `last`, and where it ends."""
-    runs = window.runs
-    batch_first, end = runs[index].batch_first, -1
-    acquirable = []
-    while index < len(runs) and (run := runs[index]).batch_first == batch_first:
-        if run.first <= last and run.acquirable:
-            acquirable.append(run)
-        end = run.last
-        index += 1
-    return acquirable, end
-
-
-def _cut_absent(window: Window, acquired: list[AcquiredRange], absent: Sequence[OffsetRange]) -> list[AcquiredRange]:
-    """Archive what holds no record, but for what others hold: they may acknowledge it still."""
-    if not absent:
-        return acquired
-    for first, last in absent:
-        for run in list(window.overlapping(first, last)):
-            if run.acquirable or _covered(run.first, acquired):
-                part = window.cut_out(run, first, last)
-                if part.held:
-                    window.held_count -= part.size
-                part.unlock()
-                part.become(ARCHIVED)
-                window.count_terminal(part, 1)
-    window.advance()
-    return cut(acquired, absent)
+    return acquisition.acquire_new(first, last) + 1 if not acquisition.over else first
 
 
 def _covered(offset: int, acquired: Sequence[AcquiredRange]) -> bool:
@@ -345,3 +333,7 @@ def cut(acquired: Sequence[AcquiredRange], absent: Sequence[OffsetRange]) -> lis
         if first <= entry.last_offset:
             kept.append(entry._replace(first_offset=first))
     return kept
+
+
+def _size(ranges: Sequence[AcquiredRange]) -> int:
+    return sum(entry.last_offset - entry.first_offset + 1 for entry in ranges)

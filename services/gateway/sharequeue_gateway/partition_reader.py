@@ -86,19 +86,13 @@ class PartitionReader:
                     most = records_within(batches, fetch_offset, max_bytes, max_records)
                 else:
                     batches = whole_batches_within(batches, max_bytes)
-            ranges = machine.acquire(
-                member_id,
-                max_records=most,
-                batches=batches,
-                now_ms=now_ms,
-                fetch_offset=fetch_offset,
-                acquire_mode=limits.acquire_mode,
-                batch_size=limits.batch_size,
-                absent=absent_ranges(batches, fetch_offset, led.key.group_id),
+            acquiring = machine.acquisition(
+                member_id, acquire_mode=limits.acquire_mode, batch_size=limits.batch_size, now_ms=now_ms
             )
-            if ranges:
-                led.note_untold(member_id, ranges, now_ms)
-                return Acquisition(led, ranges, batches)
+            absent = absent_ranges(batches, fetch_offset, led.key.group_id)
+            if acquiring.acquire(batches, fetch_offset=fetch_offset, max_records=most, absent=absent) > 0:
+                led.note_untold(member_id, acquiring.acquired, now_ms)
+                return Acquisition(led, acquiring.acquired, batches)
             if machine.next_fetch_offset() <= fetch_offset:  # else what was read holds nothing for this group
                 return None
 

@@ -41,8 +41,7 @@ def restore(
     for annotation in annotations:
         _annotate(window, annotation, now_ms)
     _find_gap(window)
-    window.find_next = True
-    window.mark_available(start_offset)
+    window.mark_all()
 
 
 def _add(

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState, InvalidRequest
 from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, StateAnnotation, StateBatch
-from sharequeue_gateway import acquisition
-from sharequeue_gateway.acquisition import AcquiredRange, LogBatch
+from sharequeue_gateway.acquisition import AcquiredRange, Acquisition, LogBatch, room
 from sharequeue_gateway.in_flight import (
     ACKNOWLEDGED,
     ACQUIRED,
@@ -120,38 +119,17 @@ class SharePartition(Window):
 
     def can_acquire(self, now_ms: int) -> bool:
         """Whether a fetch may take anything: the limits leave room, or there is something to deliver again."""
-        left, beyond_end = acquisition.room(self, self.end_offset + 1)
+        left, beyond_end = room(self, self.end_offset + 1)
         if left > 0 and beyond_end:
             return True
         self._end_delays_that_block(left <= 0)
         fetch_offset = self.next_fetch_offset()
-        left, beyond_end = acquisition.room(self, fetch_offset)
+        left, beyond_end = room(self, fetch_offset)
         return left > 0 and (beyond_end or fetch_offset <= self.end_offset)
 
-    def acquire(
-        self,
-        member_id: str,
-        *,
-        max_records: int,
-        batches: Sequence[LogBatch],
-        now_ms: int,
-        fetch_offset: int,
-        acquire_mode: AcquireMode,
-        batch_size: int,
-        absent: Sequence[OffsetRange] = (),
-    ) -> list[AcquiredRange]:
-        """Acquire records for a member. See `acquisition.acquire`."""
-        return acquisition.acquire(
-            self,
-            member_id,
-            max_records=max_records,
-            batches=batches,
-            now_ms=now_ms,
-            fetch_offset=fetch_offset,
-            acquire_mode=acquire_mode,
-            batch_size=batch_size,
-            absent=absent,
-        )
+    def acquisition(self, member_id: str, *, acquire_mode: AcquireMode, batch_size: int, now_ms: int) -> Acquisition:
+        """Begin to acquire records for a member."""
+        return Acquisition(self, member_id, acquire_mode, batch_size, now_ms)
 
     def _end_delays_that_block(self, locks_used_up: bool) -> None:
         """A delay ends early when the window is full and the delayed record is what keeps it full."""
@@ -469,7 +447,6 @@ class SharePartition(Window):
         self.start_offset = log_start_offset
         self.end_offset = max(self.end_offset, log_start_offset)
         self.move_gap(log_start_offset)
-        self.mark_available(log_start_offset)
         self.advance()
         return True
 
@@ -525,6 +502,7 @@ __all__ = [
     "Acknowledged",
     "AcknowledgementBatch",
     "AcquiredRange",
+    "Acquisition",
     "Completed",
     "DeadLetter",
     "Expired",

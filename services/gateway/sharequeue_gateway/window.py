@@ -6,7 +6,7 @@ after a load, ones not read yet: those between `gap_start` and `gap_end`.
 """
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
 
@@ -15,18 +15,19 @@ from sharequeue_gateway.in_flight import ARCHIVED, AVAILABLE, REJECTED, DeadLett
 
 _first = attrgetter("first")
 _HEAP_SLACK = 64
+_NEAR = 32
+"""One read goes over so many offsets that cannot be acquired; over more of them there are two reads."""
 
 
 class Window:
     """Runs in flight. Its methods keep the counts true; they decide nothing of the protocol."""
 
     __slots__ = (
+        "_available",
         "_deadlines",
-        "_hint",
         "config",
         "delivery_complete_count",
         "end_offset",
-        "find_next",
         "gap_end",
         "gap_start",
         "held_count",
@@ -41,10 +42,10 @@ class Window:
         self.runs: list[Run] = []
         self.delivery_complete_count = 0
         self.held_count = 0
-        self.find_next = False
         self.gap_start = -1
         self.gap_end = -1
-        self._hint = start_offset
+        self._available: list[int] = []
+        """Where the runs begin that can be acquired, ascending."""
         self._deadlines: list[tuple[int, int, int]] = []
 
     # Where things stand
@@ -78,12 +79,17 @@ class Window:
     def cut_out(self, run: Run, first: int, last: int) -> Run:
         """Split `run` so that one run covers exactly its part in first..last; return that one."""
         if run.first < first:
-            right = run.split(first)
-            self.runs.insert(self.index_of(run.first) + 1, right)
-            run = right
+            run = self._split(run, first)
         if run.last > last:
-            self.runs.insert(self.index_of(run.first) + 1, run.split(last + 1))
+            self._split(run, last + 1)
         return run
+
+    def _split(self, run: Run, offset: int) -> Run:
+        right = run.split(offset)
+        self.runs.insert(self.index_of(run.first) + 1, right)
+        if right.state is AVAILABLE and right.acquirable:
+            self.mark_available(offset)
+        return right
 
     def insert(self, run: Run) -> None:
         self.runs.insert(self.index_of(run.first) + 1, run)
@@ -95,41 +101,93 @@ class Window:
 
     # Next fetch offset
 
-    def mark_available(self, offset: int) -> None:
-        """Something at `offset` can be acquired again."""
-        self._hint = min(self._hint, offset) if self.find_next else offset
-        self.find_next = True
+    def mark_available(self, first: int) -> None:
+        """The run that begins at `first` can be acquired from now on."""
+        index = bisect_left(self._available, first)
+        if index == len(self._available) or self._available[index] != first:
+            self._available.insert(index, first)
+
+    def mark_taken(self, first: int) -> None:
+        """The run that begins at `first` cannot be acquired any more, if it could."""
+        index = bisect_left(self._available, first)
+        if index < len(self._available) and self._available[index] == first:
+            del self._available[index]
+
+    def mark_all(self) -> None:
+        """Note which runs can be acquired: they were restored, not marked one by one."""
+        self._available = [run.first for run in self.runs if run.acquirable]
+
+    def available_of_batch(self, index: int, last: int) -> list[Run]:
+        """Of the in-flight batch of the run at `index`: the runs from that one to `last` that can be acquired."""
+        runs, found = self.runs, []
+        batch_first = runs[index].batch_first
+        for place in range(bisect_left(self._available, runs[index].first), len(self._available)):
+            first = self._available[place]
+            if first > last:
+                break
+            if runs[index].first != first:
+                index += 1
+                if runs[index].first != first:
+                    index = self.index_of(first)
+            if runs[index].batch_first != batch_first:
+                break
+            found.append(runs[index])
+        return found
 
     def next_fetch_offset(self) -> int:
         """The offset to read the log from: a hole not read yet, a record to deliver again, else behind the end."""
-        if self.find_next:
-            found = self._find_next()
-            if found is not None:
-                return found
-            self.find_next = False
-            self._hint = self.end_offset
+        hole = self._first_hole() if self.gap_start >= 0 else None
+        if self._available:
+            return self._available[0] if hole is None else min(hole, self._available[0])
+        if hole is not None:
+            return hole
         if not self.runs or self.start_offset > self.runs[-1].last:
             return self.end_offset
         return self.end_offset + 1
 
-    def _find_next(self) -> int | None:
-        begin = self._hint
-        if self.gap_active:
-            begin = min(begin, self.gap_start)
+    def acquirable_from(self, offset: int) -> int:
+        """`offset`, or a later one: nothing of the window between them can be acquired."""
+        index = bisect_left(self._available, offset)
+        found = self._available[index] if index < len(self._available) else self.end_offset + 1
+        if self.gap_start >= 0:
+            hole = self._first_hole()
+            found = found if hole is None else min(found, hole)
+        return max(found, offset)
+
+    def _first_hole(self) -> int | None:
+        """The first offset that was not read yet. What is read before it is not looked at again."""
         expected = max(self.gap_start, self.start_offset)
-        index = max(self.index_of(begin), 0)
-        if index and self.gap_active:
-            expected = max(expected, self.runs[index - 1].last + 1)
-        for position in range(index, len(self.runs)):
-            run = self.runs[position]
-            if self.gap_active and run.first > expected:
+        for index in range(max(self.index_of(expected), 0), len(self.runs)):
+            run = self.runs[index]
+            if run.first > expected:
+                self.gap_start = expected
                 return expected
-            if run.acquirable and run.last >= self.start_offset:
-                if not self.gap_active:
-                    self._hint = run.first
-                return max(run.first, self.start_offset)
             expected = max(expected, run.last + 1)
+        self.gap_start = self.gap_end = -1
         return None
+
+    def reach(self, offset: int, most: int) -> int:
+        """How many offsets a read from the next fetch offset on is to cover, to bring `most` records that can be acquired.
+
+        It brings fewer where many that cannot be acquired come between: they are not worth reading.
+        """
+        if self.gap_start >= 0 or not self._available or offset != self._available[0]:
+            return most
+        runs, index, last, found = self.runs, self.index_of(offset), offset - 1, 0
+        for first in self._available:
+            if first - last > _NEAR:
+                return last - offset + 1
+            if runs[index].first != first:
+                index += 1
+                if runs[index].first != first:
+                    index = self.index_of(first)
+            last = runs[index].last
+            found += last - first + 1
+            if found >= most:
+                return last - offset + 1
+        if self.end_offset - last < _NEAR:
+            return self.end_offset - offset + 1 + most - found
+        return last - offset + 1
 
     def move_gap(self, offset: int) -> None:
         """Everything below `offset` has been read."""
@@ -174,6 +232,7 @@ class Window:
         for run in list(self.overlapping(first, last)):
             if run.state is AVAILABLE:
                 part = self.cut_out(run, first, last)
+                self.mark_taken(part.first)
                 if part.held:
                     self.held_count -= part.size
                 part.write = None
@@ -207,7 +266,6 @@ class Window:
         if count == len(runs):
             self.start_offset = self.end_offset = max(expected, start_offset)
             self.gap_start = self.gap_end = -1
-            self.find_next = False
             self.delivery_complete_count = 0
         else:
             self.start_offset = max(start_offset, expected)
