@@ -3,10 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.fetch_limits import records_within, rotate, split_bytes, whole_batches_within
+from sharequeue_gateway.fetch_limits import fitting, records_within, rotate, split_bytes, whole_batches_within
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
-from sharequeue.protocol.types import MAX_INT32
+from sharequeue.protocol.types import MAX_INT32, AcquireMode
+
+RECORD_LIMIT, BATCH_OPTIMIZED = AcquireMode.RECORD_LIMIT, AcquireMode.BATCH_OPTIMIZED
 
 
 @pytest.mark.parametrize(("epoch", "places"), [(1, 1), (5, 2), (MAX_INT32, 1), (3, 0), (0, 0), (-1, 0)])
@@ -106,3 +108,22 @@ def test_whole_batches_within_bytes_are_at_least_one() -> None:
     assert whole_batches_within(batches, 199) == batches[:1]
     assert whole_batches_within(batches, 200) == batches[:2]
     assert whole_batches_within(batches, 10_000) == batches
+
+
+@pytest.mark.parametrize(
+    ("mode", "max_bytes", "batches", "most", "size"),
+    [
+        (RECORD_LIMIT, 300, 3, 50, 300),
+        (RECORD_LIMIT, 250, 3, 2, 250),
+        (RECORD_LIMIT, 99, 3, 1, 101),
+        (BATCH_OPTIMIZED, 300, 3, 50, 300),
+        (BATCH_OPTIMIZED, 250, 2, 50, 250),
+        (BATCH_OPTIMIZED, 99, 1, 50, 100),
+    ],
+)
+def test_what_does_not_fit_uses_the_bytes_up(
+    mode: AcquireMode, max_bytes: int, batches: int, most: int, size: int
+) -> None:
+    """More bytes than there may be: not even the first fits."""
+    found = [batch(offset, 100) for offset in range(3)]
+    assert fitting(found, 0, mode, max_bytes, 50) == (found[:batches], most, size)

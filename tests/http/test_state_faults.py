@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from sharequeue.stack import Stack, temporary_stack
-from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem, ranges, wait_until
+from tests.http.calls import Gateway, acknowledge_range, good, offsets, outcomes, problem, ranges, wait_until
 from tests.http.database import locked, refused_state_writes, sql
 
 NEWER = 1_000_000
@@ -310,6 +310,18 @@ def test_a_topic_can_be_deleted_though_a_state_of_it_is_damaged(gateway: Gateway
 
 
 # Reading the log
+
+
+def test_min_bytes_counts_what_lies_behind_what_is_in_memory(gateway: Gateway, name: str) -> None:
+    """One read brings 4 MB; where it ended the fetch waited, though there was more behind it."""
+    gateway.create_topic(name)
+    for _ in range(60):
+        gateway.produce(name, *["x" * 1000] * 100)
+    started = time.monotonic()
+    limits = {"max_records": 10_000, "min_bytes": 5_000_000, "max_wait_ms": 30_000}
+    gateway.configure(name, share_partition_max_record_locks=10_000)
+    assert offsets(gateway.fetch(name, name, **limits)) == list(range(6000))
+    assert time.monotonic() - started < MOST_S
 
 
 Mend = Callable[[], Any]

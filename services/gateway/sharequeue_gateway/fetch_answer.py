@@ -9,6 +9,7 @@ from sharequeue.protocol.messages import AcknowledgementResult, PartitionError, 
 from sharequeue_gateway.fetch import PartitionFault
 from sharequeue_gateway.partition_reader import Acquisition
 from sharequeue_gateway.record_log import RecordBatch
+from sharequeue_gateway.record_log.record_batch import holding
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -78,8 +79,7 @@ def _entry(acquisition: Acquisition, range_index: int, with_records: bool) -> by
 def _records(batches: Sequence[RecordBatch], first_offset: int, last_offset: int) -> bytes | memoryview:
     slices = [
         part
-        for batch in batches
-        if batch.base_offset <= last_offset and batch.last_offset >= first_offset
+        for batch in (batches if len(batches) == 1 else holding(batches, first_offset, last_offset))
         if (part := batch.slice(max(first_offset, batch.base_offset), min(last_offset, batch.last_offset)))
     ]
     return slices[0] if len(slices) == 1 else b",".join(slices)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
+from sharequeue.protocol.types import AcquireMode
 from sharequeue_gateway.record_log import RecordBatch
 
 T = TypeVar("T")
@@ -20,6 +21,25 @@ def split_bytes(max_bytes: int, parts: int) -> list[int]:
     """Split bytes evenly; what is left over goes to the first parts, a byte each."""
     each, rest = divmod(max_bytes, parts)
     return [each + 1] * rest + [each] * (parts - rest)
+
+
+def fitting(
+    batches: Sequence[RecordBatch], fetch_offset: int, mode: AcquireMode, max_bytes: int, max_records: int
+) -> tuple[Sequence[RecordBatch], int, int]:
+    """What of a read fits in `max_bytes`, at least one record.
+
+    Returns: the batches to acquire from, how many records at most, and how many bytes that is: more than `max_bytes` if
+    not even the first one fits.
+    """
+    size = sum([batch.size for batch in batches])
+    if size <= max_bytes:
+        return batches, max_records, size
+    if mode is AcquireMode.RECORD_LIMIT:
+        first_offset = max(fetch_offset, batches[0].base_offset)
+        most = records_within(batches, fetch_offset, max_bytes, max_records)
+        return batches, most, max(max_bytes, batches[0].size_of(first_offset, first_offset))
+    batches = whole_batches_within(batches, max_bytes)
+    return batches, max_records, max(max_bytes, sum([batch.size for batch in batches]))
 
 
 def records_within(batches: Sequence[RecordBatch], fetch_offset: int, max_bytes: int, max_records: int) -> int:

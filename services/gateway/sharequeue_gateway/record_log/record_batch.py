@@ -11,7 +11,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import attrgetter
 
+_base_offset = attrgetter("base_offset")
+_last_offset = attrgetter("last_offset")
 _HEADER = struct.Struct("<BI")
 _GROUP_SIZE = struct.Struct("<H")
 _SPARSE = 1
@@ -185,3 +188,9 @@ class RecordBatch:
             b",".join(kept),
             self.for_group,
         )
+
+
+def holding(batches: Sequence[RecordBatch], first_offset: int, last_offset: int) -> Sequence[RecordBatch]:
+    """Of batches, ascending, those whose extent has a part of first..last."""
+    begin = bisect_left(batches, first_offset, key=_last_offset)
+    return batches[begin : bisect_right(batches, last_offset, begin, key=_base_offset)]

@@ -1,0 +1,45 @@
+"""What one gateway appends, another that leads finds: whole answers over holes of its memory, and at once."""
+
+import time
+
+import httpx
+import pytest
+
+from tests.cluster.calls import fetch, make_topic, places, produce
+from tests.cluster.gateways import GatewayCluster
+
+AT_ONCE_S = 10
+"""On a machine that does much else; the fetches would wait for longer."""
+BATCHES = 9
+"""The leader appends the last one too, so that it knows where the log ends."""
+
+
+@pytest.fixture
+def leader(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> httpx.Client:
+    """The client of the gateway that leads the one partition of a topic, in the group of its name."""
+    topic_id = make_topic(clients[0], name, 1)
+    leader = cluster.leader_of(name, topic_id, 0)
+    fetch(clients[0], name, topics=[name], max_wait_ms=0)
+    return clients[cluster.gateways.index(leader)]
+
+
+@pytest.fixture
+def other(clients: list[httpx.Client], leader: httpx.Client) -> httpx.Client:
+    return next(client for client in clients if client is not leader)
+
+
+@pytest.mark.parametrize("through", ["leader", "other"])
+@pytest.mark.parametrize("limits", [{"max_records": 500}, {"min_bytes": 3000}], ids=["max_records", "min_bytes"])
+def test_batches_of_two_gateways_in_turn_come_in_one_answer(
+    leader: httpx.Client, other: httpx.Client, name: str, through: str, limits: dict[str, int]
+) -> None:
+    """The leader has only its own in memory; it knew where the log ends, and answered the first batch alone."""
+    for turn in range(BATCHES):
+        produce((leader, other)[turn % 2], name, 0, 10)
+    started = time.monotonic()
+    client = {"leader": leader, "other": other}[through]
+    answer = fetch(client, name, topics=[name], max_wait_ms=30_000, **limits)
+    assert time.monotonic() - started < AT_ONCE_S
+    assert places(answer) == {(0, offset) for offset in range(10 * BATCHES)}
+    values = [record["value"] for batch in answer["batches"] for record in batch["records"]]
+    assert values == list(range(10)) * BATCHES
