@@ -366,6 +366,8 @@ class LeaderFetchRequest(Request):
     with_records: bool = True
     acknowledgements: list[Acknowledgement] = []
     atomic: bool = False
+    look_at_ends: bool = True
+    """Look at the ends of the log before nothing is answered."""
 
 
 class LeaderFetchResponse(Response):

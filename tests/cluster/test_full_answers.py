@@ -1,9 +1,11 @@
 """What one gateway appends, another that leads finds: whole answers over holes of its memory, and at once."""
 
 import time
+from collections.abc import Callable
 
 import httpx
 import pytest
+import redis
 
 from tests.cluster.calls import fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
@@ -43,3 +45,16 @@ def test_batches_of_two_gateways_in_turn_come_in_one_answer(
     assert places(answer) == {(0, offset) for offset in range(10 * BATCHES)}
     values = [record["value"] for batch in answer["batches"] for record in batch["records"]]
     assert values == list(range(10)) * BATCHES
+
+
+def test_what_another_gateway_appended_is_found_by_the_next_fetch(
+    leader: httpx.Client, other: httpx.Client, name: str, new_redis: Callable[[], str]
+) -> None:
+    """Also by one that does not wait, where the leader has not heard of it: it looks at the log's end."""
+    with redis.Redis.from_url(new_redis()) as server:
+        for turn in range(15):
+            server.execute_command("CLIENT", "KILL", "TYPE", "pubsub")  # all stop to listen, for a second
+            produce(other, name, 0, 1)
+            client, max_wait_ms = ((leader, 0), (other, 0), (leader, 1))[turn % 3]
+            answer = fetch(client, name, topics=[name], max_wait_ms=max_wait_ms)
+            assert places(answer) == {(0, turn)}, f"turn {turn}"

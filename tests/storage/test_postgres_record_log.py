@@ -75,6 +75,58 @@ async def test_a_partition_locked_by_another_is_waited_for_and_others_go_on(modu
         assert await held == 1
 
 
+# What other gateways append
+
+
+async def test_a_look_finds_what_was_appended_before_it(module_database: str) -> None:
+    topic = new_topic()
+    async with (
+        PostgresRecordLogs(module_database).open() as log,
+        PostgresRecordLogs(module_database).open() as other,
+    ):
+        await append(log, topic, ["known"])
+        changed: list[tuple[str, int]] = []
+        log.watch(lambda topic_id, partition: changed.append((topic_id, partition)), tuple)
+        for end in range(2, 12):
+            await append(other, topic, ["theirs"])
+            await log.look([(topic, 0)])
+            known = log.read_cached(topic, 0, end, 1, 1)
+            assert known is not None
+            assert known.log_end_offset == end
+        assert (topic, 0) in changed
+
+
+async def test_looks_at_the_same_time_share_queries(module_database: str) -> None:
+    """Each is answered by a query that began after it was asked for."""
+    topics = [new_topic() for _ in range(50)]
+    asked: list[int] = []
+    async with (
+        PostgresRecordLogs(module_database).open() as log,
+        PostgresRecordLogs(module_database).open() as other,
+    ):
+        for topic in topics:
+            await append(log, topic, ["mine"])
+        query, begun = log._query, asyncio.Event()
+
+        async def counted(function: Any, *arguments: Any) -> Any:
+            if function is store.bounds:
+                asked.append(len(arguments[0]))
+                begun.set()
+            return await query(function, *arguments)
+
+        log._query = counted  # type: ignore[method-assign]
+        first = asyncio.create_task(log.look([(topics[0], 0)]))
+        await begun.wait()
+        await asyncio.gather(*(append(other, topic, ["theirs"]) for topic in topics))
+        asked.clear()
+        await asyncio.gather(first, *(log.look([(topic, 0)]) for topic in topics))
+        assert len(asked) <= 3, "one, and perhaps those of the loop that looks every half second"
+        for topic in topics:
+            known = log.read_cached(topic, 0, 2, 1, 1)
+            assert known is not None
+            assert known.log_end_offset == 2
+
+
 # Offsets without records
 
 

@@ -35,6 +35,10 @@ LOOKED_AT_ONCE: Final = 500
 ASKED_ALONE: Final = 16
 """Of how many logs at most the ends are asked for one by one."""
 MANY_WAITED_FOR: Final = 10_000
+LOOK_S: Final = 1.0
+"""How long a fetch that has found nothing waits to learn where the log ends now."""
+NOTICED_MS: Final = 1000
+"""A fetch that waits for so long is woken by other gateways' appends in any case."""
 PASS_ON_PAUSE_S: Final = 0.05
 """How long another gateway that was woken has to fetch before the next one is woken."""
 
@@ -137,7 +141,8 @@ class Fetcher:
         if len(missing) > LOADED_AT_ONCE:  # else those that cannot be loaded might be tried first each time
             missing = rotate(missing, random.randrange(len(missing)))
         faults: list[PartitionFault] = []
-        last_look = registered = False
+        last_look = registered = looked_at_ends = False
+        waits_since_ms = 0
         try:
             while True:
                 missing = await self._load(group_id, missing, leds, faults, limits.deadline_ms)
@@ -149,9 +154,15 @@ class Fetcher:
                     return [], faults, False
                 if any(led.fenced for led in leds):
                     return [], faults, True
-                remaining_ms = limits.deadline_ms - self._clock.now_ms()
-                if remaining_ms <= 0 or limits.max_records == 0 or limits.max_bytes == 0:
+                if limits.max_records == 0 or limits.max_bytes == 0:
                     return [], faults, False
+                now_ms = self._clock.now_ms()
+                remaining_ms = limits.deadline_ms - now_ms
+                if remaining_ms <= 0:
+                    if looked_at_ends or not await self._look_at_ends(leds, limits):
+                        return [], faults, False
+                    looked_at_ends = True
+                    continue
                 if missing:
                     continue
                 if not registered:  # what happened until now has woken nobody: look once more
@@ -159,6 +170,7 @@ class Fetcher:
                         led.add_waiter(waiting)
                     registered = True
                     continue
+                waits_since_ms = waits_since_ms or now_ms
                 self._pass_on(leds, waiting)
                 self._waiting[waiting] = leds
                 try:
@@ -168,6 +180,8 @@ class Fetcher:
                 last_look = not woken
                 if last_look:
                     metrics.DELAYED_FETCHES_EXPIRED.inc()
+                    if self._clock.now_ms() - waits_since_ms < NOTICED_MS:
+                        await self._look_at_ends(leds, limits)
         finally:
             if registered:
                 for led in leds:
@@ -193,6 +207,20 @@ class Fetcher:
             else:
                 faults.append(PartitionFault(topic.name, partition, outcome))
         return missing[LOADED_AT_ONCE:]
+
+    async def _look_at_ends(self, leds: Sequence[LedSharePartition], limits: FetchLimits) -> bool:
+        """Learn what other gateways appended: a produce that was answered 200 is found by the next fetch.
+
+        Returns: whether it is worth looking for records again; not where there is no other gateway.
+        """
+        if self._leader.alone or not limits.look_at_ends:
+            return False
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._record_log.look([(led.key.topic_id, led.key.partition) for led in leds])
+        except (ApiError, TimeoutError):
+            return False
+        return True
 
     async def wait(
         self, waiting: WaitingFetch, group_id: str, partitions: Sequence[tuple[Topic, int]], seconds: float

@@ -192,6 +192,11 @@ class Leader:
         else:
             self.loads.outdate(concerned)
 
+    @property
+    def alone(self) -> bool:
+        """Whether no other gateway is known, which might have appended something."""
+        return self._cluster.alone
+
     def check_may_acquire(self) -> None:
         """Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records."""
         if not self._may_acquire():

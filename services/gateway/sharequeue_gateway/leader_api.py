@@ -125,6 +125,7 @@ class LeaderApi:
             batch_size=request.batch_size,
             acquire_mode=request.acquire_mode,
             deadline_ms=self._clock.now_ms() + min(request.max_wait_ms, MAX_WAIT_MS),
+            look_at_ends=request.look_at_ends,
         )
 
     async def acknowledge(self, call: Call) -> Answer:

@@ -36,6 +36,8 @@ class FetchLimits(NamedTuple):
     batch_size: int
     acquire_mode: AcquireMode
     deadline_ms: int
+    look_at_ends: bool = True
+    """Look at the ends of the log before nothing is answered: another gateway may have appended something just now."""
 
 
 class Acquisition(NamedTuple):

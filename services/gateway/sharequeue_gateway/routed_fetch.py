@@ -26,6 +26,7 @@ from sharequeue_gateway.leadership import Node
 from sharequeue_gateway.local_fetch import LocalFetch
 from sharequeue_gateway.metadata import Topic
 from sharequeue_gateway.partition_reader import Acquisition, FetchLimits
+from sharequeue_gateway.record_log.record_batch import holding
 from sharequeue_gateway.routing import MOVED, Partitions, Routing, by_topic
 from sharequeue_gateway.turns import Turns, leaders_in_turn
 from sharequeue_gateway.waiting_fetch import WaitingFetch
@@ -111,8 +112,7 @@ class Found:
             batch.size_of(max(first, batch.base_offset), min(last, batch.last_offset))
             for _, ranges, batches in self.acquired
             for first, last, *_ in ranges
-            for batch in batches
-            if batch.base_offset <= last and batch.last_offset >= first
+            for batch in holding(batches, first, last)
         )
         return own + sum(len(raw) for _, raw in self.passed_on)
 
@@ -158,7 +158,7 @@ class RoutedFetch:
         results: list[AcknowledgementResult] | None = None
         turn: int | None = None
         first: Sequence[Node] = ()
-        last_look = waited = False
+        last_look, waits = False, self._remaining_ms(asked) > 0
         pause_s = 0.0
         while True:
             mine, others = self._routing.split(asked.group_id, partitions)
@@ -198,12 +198,11 @@ class RoutedFetch:
             if len(found.faults) == len(partitions):
                 return found
             if now_ms >= asked.limits.deadline_ms:
-                if not waited:
+                if not waits:
                     return found
                 last_look = True
                 continue
             first = await self._wait(waiting, asked, mine, others) or (self._routing.cluster.me,)
-            waited = True
             last_look = self._remaining_ms(asked) == 0
             if last_look or self._clock.now_ms() - now_ms > AT_ONCE_MS:
                 pause_s = 0.0
@@ -243,6 +242,7 @@ class RoutedFetch:
         """Ask every leader once, in order, until the limits are used up. `wait`: the only one may wait until the deadline.
         `last`: the time is over, and what is there is enough."""
         min_bytes = min(asked.limits.min_bytes, 1) if last else asked.limits.min_bytes
+        look_at_ends = wait or last or not self._remaining_ms(asked)  # a fetch that waits is called
         found = Found()
         for node, partitions in leaders.items():
             records_left = asked.limits.max_records - found.records()
@@ -251,7 +251,11 @@ class RoutedFetch:
                 break
             if node == self._routing.cluster.me:
                 limits = asked.limits._replace(
-                    deadline_ms=0, min_bytes=min_bytes, max_records=records_left, max_bytes=bytes_left
+                    deadline_ms=0,
+                    min_bytes=min_bytes,
+                    max_records=records_left,
+                    max_bytes=bytes_left,
+                    look_at_ends=look_at_ends,
                 )
                 found.acquired, faults = await self._local.acquire(
                     waiting, asked.group_id, asked.member_id, partitions, limits, asked.turn, asked.fetch_id
@@ -271,6 +275,7 @@ class RoutedFetch:
                 with_records=asked.with_records,
                 acknowledgements=list(asked.acknowledgements),
                 atomic=asked.atomic,
+                look_at_ends=look_at_ends,
             )
             await self._ask(waiting, asked, node, partitions, request, found, whole=wait)
         return found

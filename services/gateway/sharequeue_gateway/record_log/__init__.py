@@ -216,6 +216,9 @@ class RecordLog(Protocol):
             forgotten: called for a partition whose end is not known any more: its changes may go unnoticed.
         """
 
+    async def look(self, places: Iterable[TopicPartition]) -> None:
+        """Learn where partitions end: all that was appended before, by any gateway, counts. Calls share queries."""
+
     def heard_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
         """Another gateway tells of an append: its end."""
 

@@ -1,6 +1,7 @@
 """The record log on PostgreSQL: the appender, reads through the cache, trimming, and a watch over other gateways' writes."""
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -75,6 +76,10 @@ class PostgresRecordLog:
         self._interest: Callable[[], Iterable[TopicPartition]] = tuple
         self._appended: Callable[[str, int, int], None] = nobody
         self._forgotten: Callable[[str, int], None] = lambda topic_id, partition: None
+        self._looking = asyncio.Lock()
+        self._to_look_at: set[TopicPartition] = set()
+        self._next_look: asyncio.Task[None] | None = None
+        """Looks at these when the look that is under way has ended."""
         self.on_records: Callable[[str, int, int], None] = nobody
         """Told of records appended here: topic id, partition, how many."""
 
@@ -357,6 +362,23 @@ class PostgresRecordLog:
             else:
                 self._cache.set_replacements(place, replacements)
                 self._learn(place, log_start_offset, log_end_offset)
+
+    async def look(self, places: Iterable[TopicPartition]) -> None:
+        self._to_look_at.update(places)
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(self._look(), context=contextvars.Context())
+            self._next_look.add_done_callback(
+                lambda look: look.cancelled() or look.exception()
+            )  # which a shield may leave unread
+        await asyncio.shield(self._next_look)
+
+    async def _look(self) -> None:
+        """For all who asked before it began: those who come while it is under way share the next one."""
+        async with self._looking:
+            self._next_look = None
+            places, self._to_look_at = list(self._to_look_at), set()
+            for start in range(0, len(places), WATCHED_AT_ONCE):
+                await self._look_at(places[start : start + WATCHED_AT_ONCE])
 
     async def _purge(self) -> None:
         while True:
