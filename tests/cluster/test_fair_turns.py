@@ -106,6 +106,6 @@ def test_fetches_at_every_gateway_in_turn_serve_each_partition(
 ) -> None:
     fill(cluster, clients[0], name, name)
     taken: Counter[int] = Counter()
-    for turn in range(2 * PARTITIONS):
+    for turn in range(2 * PARTITIONS * len(clients)):
         taken += taken_from(fetch(clients[turn % 3], name, topics=[name], max_records=5, max_wait_ms=0))
     assert set(taken) == set(range(PARTITIONS))

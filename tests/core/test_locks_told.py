@@ -97,16 +97,9 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
         led = led_with_a_lock(leader)
         now_ms = int(time.time() * 1000)
         read = [RecordBatch.encode(1, [b',"timestamp_ms":1,"key":null,"value":1}'] * 2, 1)]
-        ranges = led.machine.acquire(
-            "n",
-            max_records=2,
-            batches=read,
-            now_ms=now_ms,
-            fetch_offset=1,
-            acquire_mode=AcquireMode.RECORD_LIMIT,
-            batch_size=500,
-        )
-        assert ranges
+        acquiring = led.machine.acquisition("n", acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=500, now_ms=now_ms)
+        assert acquiring.acquire(read, fetch_offset=1, max_records=2)
+        ranges = acquiring.acquired
         led.note_untold("n", ranges, now_ms)
         if how == "let go":
             await leader.let_go([KEY])

@@ -264,7 +264,7 @@ def test_the_main_job_runs_with_the_commands_and_the_environment_of_the_file(loc
         assert neighbour.status_code == 200, "containers call it by the name of its service"
         do_main_job(client, name)
         local.kill("gateway")
-        assert local.check_health("gateway") == 1, "nobody listens"
+        assert local.check_health("gateway") == 3, "nobody listens"
         local.start("gateway")
         local.wait_until_healthy("gateway")
         check_held(client, name)
