@@ -120,6 +120,11 @@ class HttpExchange:
         self._without_content = False
 
     @property
+    def kept(self) -> int:
+        """Bytes of the body in memory."""
+        return self._size
+
+    @property
     def client(self) -> tuple[str, int] | None:
         return self._connection.address("peername")
 
@@ -163,6 +168,7 @@ class HttpExchange:
     def fail(self, fault: ApiError) -> None:
         """The rest of the request will not come: it is malformed or too slow."""
         self._fault = fault
+        self._body, self._size = b"", 0
         self.keep_alive = False
         self._tell()
 

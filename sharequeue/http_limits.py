@@ -29,6 +29,9 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     idle_timeout_ms: Milliseconds = 75_000
     """A connection without a request is closed then. Longer than clients and proxies commonly keep theirs, so that they
     close it. An answer of which the client takes nothing for that long ends its connection too."""
+    max_receiving_bytes: Annotated[int, Meta(ge=1_048_576)] = 134_217_728
+    """Bodies on their way, over all connections; above it the one that has been coming in for longest is refused with 429.
+    One alone is never refused."""
     max_unsent_bytes: Annotated[int, Meta(ge=1_048_576)] = 268_435_456
     """Answers that clients have not taken yet, over all connections; above it the connection that has taken nothing for
     longest is closed."""

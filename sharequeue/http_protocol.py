@@ -78,6 +78,9 @@ class Edge:
         """Connections without a request, and since when (seconds of the loop's clock). The longest idle comes first."""
         self.watched: dict[HttpProtocol, None] = {}
         """Connections that may run out of time: in a head or a body, with an answer that is not taken, or closing."""
+        self._receiving: dict[HttpProtocol, int] = {}
+        """Connections with a body on its way, and what they keep of it. The one that began first comes first."""
+        self._receiving_bytes = 0
         self.malformed = Rarely(lines=3, seconds=1)
         self.full = Rarely(lines=1, seconds=60)
         self._no_file = Rarely(lines=1, seconds=60)
@@ -98,6 +101,17 @@ class Edge:
             return False
         connection.drop()
         return True
+
+    def receive(self, connection: "HttpProtocol", kept: int) -> None:
+        """A connection keeps so many bytes of a body that is not whole; 0 when it is, or has ended."""
+        receiving = self._receiving
+        self._receiving_bytes += kept - receiving.get(connection, 0)
+        if not kept:
+            receiving.pop(connection, None)
+            return
+        receiving[connection] = kept
+        while self._receiving_bytes > self.limits.max_receiving_bytes and len(receiving) > 1:
+            next(iter(receiving)).give_way()
 
     def _look_for_a_file(self, now: float) -> None:
         """Say so if no file can be opened. New connections are reset by then, which nothing else would tell."""
@@ -184,6 +198,8 @@ class HttpProtocol(asyncio.Protocol):
         """When the clock of the head or body began; 0: it stands still."""
         self._fed_then = 0
         """`_fed` at that moment."""
+        self._receives = False
+        """Whether a body of this connection counts among those on their way."""
         self.silent = True
         """Whether no byte of a request has come yet."""
         self._paused = False
@@ -227,6 +243,7 @@ class HttpProtocol(asyncio.Protocol):
         for exchange in self._queue:
             exchange.leave()
         self._queue.clear()
+        self._received()
         self._parser = self._incoming = None  # they refer to this object: without that only the collector frees them
         if self.untaken is not None:
             self.untaken.set()
@@ -334,9 +351,24 @@ class HttpProtocol(asyncio.Protocol):
                 self._refuse(_head_too_large(limits))
             return
         assert self._incoming is not None
+        self._receives = True
+        self.edge.receive(self, self._incoming.kept)
+        if self._deaf:
+            return
         received = self._incoming.received
         if self._fed - received > 8 * received + 2 * limits.max_head_bytes:  # the shortest chunks are 1 byte in 6
             self._refuse(InvalidRequest("the framing of the body, its chunks and trailers, is larger than the body"))
+
+    def _received(self) -> None:
+        """The body that came in is whole, or nobody waits for it any more."""
+        if self._receives:
+            self._receives = False
+            self.edge.receive(self, 0)
+
+    def give_way(self) -> None:
+        """Refuse the body that comes in: others need its memory."""
+        limit = self.edge.limits.max_receiving_bytes
+        self._refuse(Throttled(f"{limit} bytes of other bodies are on their way (max_receiving_bytes); send it again"))
 
     def restart_clock(self) -> None:
         """The time of a head or body counts from now."""
@@ -481,6 +513,8 @@ class HttpProtocol(asyncio.Protocol):
         if incoming is not None:  # else the head comes again, without its offer to upgrade
             self._fed = 0
             self._since = 0.0
+            if self._receives:
+                self._received()
             incoming.end()
 
     # Answers
@@ -517,6 +551,7 @@ class HttpProtocol(asyncio.Protocol):
         queue.popleft()
         if self._incoming is exchange:
             self._incoming = None
+            self._received()
         if not exchange.keep_alive:
             self._close(exchange.whole)
             return
@@ -548,6 +583,7 @@ class HttpProtocol(asyncio.Protocol):
             )
         self._deaf = True
         self._in_head = False
+        self._received()
         if self._incoming is not None:
             self._incoming.fail(error)
         elif self._queue:

@@ -100,19 +100,17 @@ class Call:
 Handler = Callable[[Call], Awaitable[Any]]
 
 
-class Room(Protocol):
-    """The room that a request has until it is answered."""
+class Admission(Protocol):
+    """Bounds the bytes of requests in hand. A request is always taken when there is no other."""
 
-    def settle(self, size: int) -> None:
-        """Its body is read and has so many bytes: no more than it was given room for."""
+    def check(self, size: int) -> None:
+        """Whether a body that says to have so many bytes would be taken now. Raises: ApiError (429)."""
 
-    def release(self) -> None:
-        """It is answered."""
+    def take(self, size: int) -> None:
+        """A body of so many bytes was read. Raises: ApiError (429): there is no room for it."""
 
-
-RoomFor = Callable[[int], Room]
-"""Makes room for a request whose body has at most so many bytes, before they are read. Raises: ApiError (429): there is
-none now."""
+    def release(self, size: int) -> None:
+        """The request that was taken is answered."""
 
 
 class Endpoint:
@@ -126,10 +124,10 @@ class Endpoint:
         cluster_token: str | None,
         protect: bool,
         callers: Callers | None,
-        room_for: RoomFor | None,
+        admission: Admission | None,
     ) -> None:
         self.api = api
-        self._room_for = room_for
+        self._admission = admission
         self._handler = handler
         self._callers = callers
         self._max_request_bytes = max_request_bytes
@@ -177,19 +175,20 @@ class Endpoint:
     async def _answer(
         self, exchange: Exchange, path: Mapping[str, str], headers: dict[bytes, bytes], request_id: str
     ) -> Answer | Stream:
-        room: Room | None = None
+        taken = 0
         try:
             if self._callers is not None:
                 _admit(self._callers, self.api.method, exchange.headers, headers)
             self._authorise(headers)
             raw = b""
             if self.takes_body:
-                most = self._check_head(headers)
-                if self._room_for is not None:
-                    room = self._room_for(most)
-                raw = await exchange.read(most)
-                if room is not None:
-                    room.settle(len(raw))
+                length = self._check_head(headers)
+                if self._admission is not None:
+                    self._admission.check(length)
+                raw = await exchange.read(self._max_request_bytes)
+                if self._admission is not None:
+                    self._admission.take(len(raw))
+                    taken = len(raw)
             request = self._decode(exchange.query, raw)
             result = await self._handler(Call(exchange, path, raw, request, request_id))
             if isinstance(result, Answer | Stream):
@@ -207,8 +206,8 @@ class Endpoint:
             unexpected = ApiError("the service failed; its log names the cause under this request id")
             return problem_answer(unexpected, request_id)
         finally:
-            if room is not None:
-                room.release()
+            if taken and self._admission is not None:
+                self._admission.release(taken)
 
     def _authorise(self, headers: dict[bytes, bytes]) -> None:
         if self._authorization is None:
@@ -217,7 +216,7 @@ class Endpoint:
             raise ClusterAuthorizationFailed("this call is for the services alone and needs the cluster token")
 
     def _check_head(self, headers: dict[bytes, bytes]) -> int:
-        """Refuse what can be refused before the body is asked for. Returns: the most bytes that the body may have."""
+        """Refuse what can be refused before the body is asked for. Returns: the body's length; 0 if it does not say."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise InvalidRequest("send the body as it is: no Content-Encoding is understood here", status=415)
         if self._decoder is not None:
@@ -229,7 +228,7 @@ class Endpoint:
                 )
         length = headers.get(b"content-length")
         if length is None:
-            return self._max_request_bytes
+            return 0
         if int(length) > self._max_request_bytes:
             raise too_large(self._max_request_bytes)
         return int(length)
@@ -361,7 +360,7 @@ def serve(
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
     cluster_token: str | None = None,
     protect: bool = False,
-    room_for: RoomFor | None = None,
+    admission: Admission | None = None,
 ) -> None:
     """Make `api` a route of `app`.
 
@@ -371,10 +370,10 @@ def serve(
         max_request_bytes: a larger body of a client is refused with 413; internal calls have a limit of their own.
         cluster_token: what internal calls must bring; None asks nothing.
         protect: ask the token of this call too, although clients may make it elsewhere.
-        room_for: asked before a body is read; None lets all in.
+        admission: asked before and after a body is read; None lets all in.
     """
     limit = INTERNAL_MAX_REQUEST_BYTES if api.internal else max_request_bytes
-    endpoint = Endpoint(api, handler, limit, cluster_token, protect, app.callers, room_for)
+    endpoint = Endpoint(api, handler, limit, cluster_token, protect, app.callers, admission)
     app.router.routes.append(Route(api.path, endpoint=endpoint, methods=[api.method], name=api.operation_id))
     app.paths.add(endpoint)
 

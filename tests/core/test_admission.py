@@ -8,21 +8,25 @@ from sharequeue.protocol.errors import Throttled
 
 def test_what_fits_is_let_in_until_it_is_released() -> None:
     admission = ProduceAdmission(10)
-    first, second = admission.room_for(4), admission.room_for(6)
-    with pytest.raises(Throttled, match="max_produce_bytes"):
-        admission.room_for(1)
-    second.settle(2)
-    third = admission.room_for(4)
-    for room in (first, second, third):
-        room.release()
+    admission.take(4)
+    admission.check(6)
+    admission.take(6)
+    for refuse in admission.check, admission.take:
+        with pytest.raises(Throttled, match="max_produce_bytes"):
+            refuse(1)
+    admission.release(4)
+    admission.take(4)
+    admission.release(4)
+    admission.release(6)
     assert admission.bytes == 0
 
 
 def test_one_alone_may_be_larger_than_all_the_room() -> None:
     """There is nothing to wait for that would make room for it."""
     admission = ProduceAdmission(10)
-    room = admission.room_for(11)
+    admission.check(11)
+    admission.take(11)
     with pytest.raises(Throttled):
-        admission.room_for(1)
-    room.release()
-    admission.room_for(1)
+        admission.take(1)
+    admission.release(11)
+    admission.take(1)

@@ -1,15 +1,17 @@
 """Many large produces at once: what there is no room for is refused before it is read, all else is appended."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import psutil
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack import Stack, temporary_stack
 from tests.hostile.raw import Raw, head
 from tests.http.calls import Gateway, good, problem, wait_until
+from tests.http.database import locked
 
 MIB = 1 << 20
 ROOM = 16 * MIB
@@ -17,9 +19,19 @@ IN_HAND = "sharequeue_produce_bytes"
 JSON = "Content-Type: application/json"
 
 
+SETTINGS = {"SHAREQUEUE_GATEWAY_MAX_PRODUCE_BYTES": str(ROOM), "SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES": str(MIB)}
+
+
 @pytest.fixture(scope="module")
-def stack_settings() -> dict[str, str]:
-    return {"SHAREQUEUE_GATEWAY_MAX_PRODUCE_BYTES": str(ROOM), "SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES": str(MIB)}
+def database(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
+    data = tmp_path_factory.mktemp("stack")
+    with temporary_stack(data, postgres_url=database, redis_url=new_redis(), settings=SETTINGS) as stack:
+        yield stack
 
 
 @pytest.fixture
@@ -70,30 +82,21 @@ def test_each_is_appended_or_refused_for_good(own_gateway: Gateway, stack: Stack
     until_in_hand(own_gateway, 0)
 
 
-def test_there_is_no_room_before_a_body_is_read(own_gateway: Gateway, port: int, topic: str) -> None:
-    """A body on its way counts with its whole length, and no more once its client has gone."""
+def test_what_has_no_room_is_refused_before_its_body_is_read(
+    own_gateway: Gateway, database: str, port: int, topic: str
+) -> None:
+    """While an append waits for its commit; a body on its way takes no room from others."""
     target = f"POST /v1/topics/{topic}/records"
-    with Raw(port) as slow:
-        slow.send(head(target, JSON, f"Content-Length: {8 * MIB}"), b"{")
-        until_in_hand(own_gateway, 8 * MIB)
-        with Raw(port) as refused:
-            refused.send(head(target, JSON, f"Content-Length: {9 * MIB}"))
-            answer = refused.answer("POST")
-            assert (answer.status, answer.headers["retry-after"]) == (429, "1")
-        good(produce(own_gateway, topic, 7 * MIB))
-        assert own_gateway.metrics()[IN_HAND] == 8 * MIB
+    with Raw(port) as slow, ThreadPoolExecutor(1) as background:
+        slow.send(head(target, JSON, f"Content-Length: {10 * MIB}"), b"{" + b" " * 8 * MIB)
+        assert own_gateway.metrics()[IN_HAND] == 0
+        with locked(database, "log.record_batches"):
+            waiting = background.submit(produce, own_gateway, topic, 9 * MIB)
+            until_in_hand(own_gateway, 9 * MIB)
+            with Raw(port) as refused:
+                refused.send(head(target, JSON, f"Content-Length: {9 * MIB}"))
+                answer = refused.answer("POST")
+                assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        good(waiting.result())
     until_in_hand(own_gateway, 0)
     assert own_gateway.log_ends(topic) == [1]
-
-
-def test_a_body_of_unknown_length_counts_as_the_largest_until_it_is_read(
-    own_gateway: Gateway, port: int, topic: str
-) -> None:
-    target = f"POST /v1/topics/{topic}/records"
-    body = b'{"records":[{"value":1}]}'
-    with Raw(port) as first:
-        first.send(head(target, JSON, "Transfer-Encoding: chunked"))
-        until_in_hand(own_gateway, 10 * MIB)
-        first.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
-        assert first.answer("POST").status == 200
-    until_in_hand(own_gateway, 0)

@@ -147,6 +147,31 @@ def test_clients_that_leave_in_the_middle_leave_nothing_behind(server: EdgeServe
     wait_until(lambda: is_empty(server))
 
 
+def test_bodies_on_their_way_are_bounded_over_all_connections() -> None:
+    """The one that began first gives way; what comes in at once is served."""
+    with edge_server(HttpLimits(max_receiving_bytes=1 << 20)) as server:
+        lines = []
+        for _ in range(8):
+            line = Raw(server.port)
+            line.send(head("POST /echo", "Content-Length: 1000000") + b"x" * 400_000)
+            lines.append(line)
+        refused = lines[0].answer()
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        with Raw(server.port) as raw:
+            raw.send(post(b"y" * 900_000))
+            assert raw.answer().body == b"y" * 900_000
+        assert b" 429 " in lines[1].line()
+        for line in lines:
+            line.__exit__()
+        wait_until(lambda: is_empty(server))
+
+
+def test_one_body_alone_may_be_larger_than_what_bodies_may_take() -> None:
+    with edge_server(HttpLimits(max_receiving_bytes=1 << 20)) as server, Raw(server.port) as raw:
+        raw.send(head("POST /echo", f"Content-Length: {1 << 20}"), b"x" * (1 << 19), b"x" * (1 << 19))
+        assert len(raw.answer().body) == 1 << 20
+
+
 def test_a_connection_with_a_part_of_a_head_makes_room() -> None:
     with edge_server(connections=5) as server:
         lines = [Raw(server.port) for _ in range(5)]

@@ -97,7 +97,7 @@ def create_gateway_app(
             handler,
             max_request_bytes=max_request_bytes,
             cluster_token=cluster_token,
-            room_for=admission.room_for if api in PRODUCES else None,
+            admission=admission if api in PRODUCES else None,
         )
     serve(app, apis.AUDIT_SHARE_STATE, audit.share_state, cluster_token=cluster_token, protect=True)
     serve(app, apis.AUDIT_LOG, audit.log, cluster_token=cluster_token, protect=True)
