@@ -14,6 +14,8 @@ from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Outcome, Pro
 ANSWER_S: Final = 6.0
 """How long an answer is waited for beyond what the request itself may wait."""
 HANG_UPS: Final = 0.06
+COLD: Final = 0.2
+"""How many of the requests come over a connection of their own, as from a client that has just begun."""
 REPEATS: Final = 0.6
 SETTLE_S: Final = 12.0
 """How long the outcome of an acknowledgement is asked for."""
@@ -43,6 +45,7 @@ class Gateways:
         self._urls = urls
         self._random = random.Random(seed)
         self._http = httpx.AsyncClient(timeout=None, verify=False, limits=httpx.Limits(keepalive_expiry=2.5))
+        self._cold = httpx.AsyncClient(timeout=None, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
 
     async def ask(
         self,
@@ -60,9 +63,10 @@ class Gateways:
         seconds = self._random.uniform(0, 0.1) if hang_up else wait_s + ANSWER_S
         started_s = time.monotonic()
         status, document, never_sent = 0, None, False
+        http = self._cold if self._random.random() < COLD else self._http
         try:
             async with asyncio.timeout(seconds):
-                response = await self._http.request(method, self._urls[index] + path, json=body, headers=headers)
+                response = await http.request(method, self._urls[index] + path, json=body, headers=headers)
             status = response.status_code
             document = response.json()
         except httpx.ConnectError:
@@ -86,6 +90,7 @@ class Gateways:
 
     async def close(self) -> None:
         await self._http.aclose()
+        await self._cold.aclose()
 
 
 class Producer:
