@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a server speaks it: one connection (RFC 9112), and what all connections of a server share.
+"""HTTP/1.1 as a server speaks it, on one connection (RFC 9112). `http_edge.py` has what all connections share.
 
     accept ──▶ idle ──first byte──▶ head ──whole──▶ body ──whole──▶ served ──answered, nothing queued──▶ idle
                 │                    │               │                │                                   │
@@ -24,9 +24,7 @@ uvicorn listens, accepts and shuts down; it is given this class by its option `h
 import asyncio
 import contextlib
 import logging
-import os
 import re
-import resource
 import socket
 import struct
 import time
@@ -35,16 +33,16 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from sharequeue.asgi_adapter import serve_asgi
+from sharequeue.http_edge import Edge
 from sharequeue.http_exchange import HttpExchange, answer_head
 from sharequeue.http_limits import HttpLimits
-from sharequeue.log import Rarely, fields
+from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidRequest, Throttled
-from sharequeue.serving import App, problem_answer, request_id_from
+from sharequeue.serving import problem_answer, request_id_from
 
 log = logging.getLogger(__name__)
 
@@ -61,97 +59,11 @@ LINGER_S: Final = 3.0
 """How long what comes in behind a refused request is thrown away before the connection is closed."""
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: the other end is told that the connection failed, not that it ended."""
-LOOK_S: Final = 0.5
-"""How often connections are looked at that may have run out of time."""
 
 
-class Edge:
-    """What all connections of one server share: the application, the limits, and which connections may be closed."""
-
-    def __init__(self, app: ASGIApp, limits: HttpLimits, max_connections: int) -> None:
-        """`max_connections`: what the limits say, or less where the process may not open so many files."""
-        self.app = app
-        self.paths = app.paths if isinstance(app, App) else None
-        self.limits = limits
-        self.max_connections = max_connections
-        self.idle: dict[HttpProtocol, float] = {}
-        """Connections without a request, and since when (seconds of the loop's clock). The longest idle comes first."""
-        self.watched: dict[HttpProtocol, None] = {}
-        """Connections that may run out of time: in a head or a body, with an answer that is not taken, or closing."""
-        self._receiving: dict[HttpProtocol, int] = {}
-        """Connections with a body on its way, and what they keep of it. The one that began first comes first."""
-        self._receiving_bytes = 0
-        self.malformed = Rarely(lines=3, seconds=1)
-        self.full = Rarely(lines=1, seconds=60)
-        self._no_file = Rarely(lines=1, seconds=60)
-
-    def protocol(self) -> type[asyncio.Protocol]:
-        """The class of this server's connections, for uvicorn's option `http`."""
-        return type("HttpProtocol", (HttpProtocol,), {"edge": self})
-
-    def make_room(self) -> bool:
-        """Close the connection that is idle longest; with none idle one that has sent a part of a head and nothing else.
-
-        Returns: False if there is neither.
-        """
-        connection = next(iter(self.idle), None)
-        if connection is None:
-            connection = next((watched for watched in self.watched if watched.begins), None)
-        if connection is None:
-            return False
-        connection.drop()
-        return True
-
-    def receive(self, connection: "HttpProtocol", kept: int) -> None:
-        """A connection keeps so many bytes of a body that is not whole; 0 when it is, or has ended."""
-        receiving = self._receiving
-        self._receiving_bytes += kept - receiving.get(connection, 0)
-        if not kept:
-            receiving.pop(connection, None)
-            return
-        receiving[connection] = kept
-        while self._receiving_bytes > self.limits.max_receiving_bytes and len(receiving) > 1:
-            next(iter(receiving)).give_way()
-
-    def _look_for_a_file(self, now: float) -> None:
-        """Say so if no file can be opened. New connections are reset by then, which nothing else would tell."""
-        try:
-            os.close(os.dup(2))
-        except OSError as fault:
-            if self._no_file.allows(now) is not None:
-                log.error(
-                    "no file can be opened; new connections are reset until some are free",
-                    extra=fields(cause=str(fault), limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-                )
-
-    def _bound_unsent(self) -> None:
-        """Close the connections that have taken nothing for longest, while too much waits to be taken."""
-        stalled = [connection for connection in self.watched if connection.unsent]
-        unsent = sum(connection.unsent for connection in stalled)
-        stalled.sort(key=lambda connection: connection.taken_at)
-        for connection in stalled:
-            if unsent <= self.limits.max_unsent_bytes:
-                return
-            unsent -= connection.unsent
-            connection.transport.abort()
-
-    async def watch(self) -> None:
-        """Close connections that ran out of time. Runs as long as the service does."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(LOOK_S)
-            now = loop.time()
-            self._look_for_a_file(now)
-            for connection in list(self.watched):
-                connection.look(now)
-            self._bound_unsent()
-            idle_since = now - self.limits.idle_timeout_ms / 1000
-            silent_since = now - self.limits.head_timeout_ms / 1000
-            for connection, since in list(self.idle.items()):
-                if since <= idle_since or (connection.silent and since <= silent_since):
-                    connection.drop()
-                elif since > silent_since:
-                    break
+def protocol_of(edge: Edge) -> type[asyncio.Protocol]:
+    """The class of a server's connections, for uvicorn's option `http`."""
+    return type("HttpProtocol", (HttpProtocol,), {"edge": edge})
 
 
 class _Refused(Exception):
@@ -159,7 +71,7 @@ class _Refused(Exception):
 
 
 class HttpProtocol(asyncio.Protocol):
-    """One connection. `Edge.protocol` makes the class that uvicorn gets."""
+    """One connection. `protocol_of` makes the class that uvicorn gets."""
 
     edge: ClassVar[Edge]
 

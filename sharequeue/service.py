@@ -21,8 +21,9 @@ import uvloop
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 from starlette.types import ASGIApp
 
+from sharequeue.http_edge import Edge
 from sharequeue.http_limits import HttpLimits
-from sharequeue.http_protocol import Edge
+from sharequeue.http_protocol import protocol_of
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Empty, Readiness
@@ -192,7 +193,7 @@ async def _serve(service: Service, listener: socket.socket, limits: HttpLimits) 
     edge = Edge(service.app, limits, allow_open_files(limits))
     config = uvicorn.Config(
         service.app,
-        http=edge.protocol(),
+        http=protocol_of(edge),
         ws="none",
         proxy_headers=False,
         log_config=None,

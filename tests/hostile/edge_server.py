@@ -11,9 +11,10 @@ import uvloop
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sharequeue.http_edge import Edge
 from sharequeue.http_exchange import HttpExchange
 from sharequeue.http_limits import HttpLimits
-from sharequeue.http_protocol import Edge
+from sharequeue.http_protocol import protocol_of
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.messages import Empty, TopicPartitions
 from sharequeue.serving import Answer, App, Call, Stream, create_app, serve
@@ -156,7 +157,7 @@ class EdgeServer:
 async def _run(server: EdgeServer, app: ASGIApp, limits: HttpLimits, connections: int, ssl: dict[str, str]) -> None:
     edge = server.edge = Edge(app, limits, connections)
     config = uvicorn.Config(
-        app, http=edge.protocol(), ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1, **ssl
+        app, http=protocol_of(edge), ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1, **ssl
     )
     server.server = uvicorn.Server(config)
     server.loop = asyncio.get_running_loop()
