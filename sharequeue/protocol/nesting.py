@@ -20,7 +20,7 @@ CARRIED_FROM: Final = 32
 _STEP: Final = bytes(1 if byte in b"[{" else 255 for byte in range(256))
 """One up, or as a signed byte one down."""
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
 def suspects(texts: Sequence[bytes], most: int, around: int = 0) -> list[int]:

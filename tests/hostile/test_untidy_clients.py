@@ -4,6 +4,7 @@ import gc
 import itertools
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from sharequeue.http_exchange import HttpExchange
 from sharequeue.http_limits import HttpLimits
 from sharequeue.http_protocol import HttpProtocol
 from tests.hostile.edge_server import EdgeServer, edge_server
-from tests.hostile.raw import Raw, head
+from tests.hostile.raw import Raw, chunked, head
 from tests.http.calls import wait_until
 
 LIMITS = HttpLimits(
@@ -253,3 +254,33 @@ def test_a_whole_url_is_a_target(server: EdgeServer, target: str, status: int) -
     with Raw(server.port) as raw:
         raw.send(head(f"GET {target}"))
         assert raw.answer().status == status
+
+
+def test_a_body_in_tiny_chunks_is_refused_before_it_costs_seconds(server: EdgeServer) -> None:
+    """Its framing is five times as large as the body."""
+    with Raw(server.port) as raw:
+        raw.send(head("POST /echo", "Transfer-Encoding: chunked"))
+        raw.send_until_refused(itertools.repeat(b"1\r\na\r\n" * 10_000, 100))
+        assert raw.answer().status == 400
+
+
+def test_lines_as_chunks_are_taken(server: EdgeServer) -> None:
+    line = b"a line of forty bytes or so, as a log has"
+    body = line * 20_000
+    with Raw(server.port) as raw:
+        raw.send(head("POST /echo", "Transfer-Encoding: chunked"), chunked(body, len(line)))
+        assert raw.answer().body == body
+
+
+def test_a_large_read_lets_other_connections_have_their_turn(server: EdgeServer) -> None:
+    """Bodies in chunks of some bytes take long to parse; many come in at once."""
+    sent = head("POST /echo", "Transfer-Encoding: chunked") + chunked(b"x" * 800_000, 40)
+    lines = [Raw(server.port) for _ in range(4)]
+    senders = [threading.Thread(target=line.send, args=[sent]) for line in lines]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    for line in lines:
+        assert len(line.answer().body) == 800_000
+        line.__exit__()

@@ -12,7 +12,7 @@ from sharequeue_gateway.record_log import dead_letter_store, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
-from sharequeue.protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import (
@@ -94,6 +94,29 @@ async def test_a_look_finds_what_was_appended_before_it(module_database: str) ->
             assert known is not None
             assert known.log_end_offset == end
         assert (topic, 0) in changed
+
+
+async def test_an_append_that_fails_tells_what_it_saw_of_others(database_url: str) -> None:
+    """Nothing else would: by the next look the log's end is no news any more, and waiting fetches sleep on."""
+    topic = new_topic()
+    async with PostgresRecordLogs(database_url).open() as log, PostgresRecordLogs(database_url).open() as other:
+        await append(log, topic, ["known"])
+        changed: list[tuple[str, int]] = []
+        log.watch(lambda topic_id, partition: changed.append((topic_id, partition)), tuple)
+        async with session(database_url) as connection:
+            await connection.execute(
+                """CREATE FUNCTION log.full() RETURNS trigger LANGUAGE plpgsql AS
+                     $$ BEGIN RAISE 'disk full' USING ERRCODE = '53100'; END $$;
+                   CREATE TRIGGER full_disk BEFORE INSERT ON log.idempotency_keys
+                     FOR EACH ROW EXECUTE FUNCTION log.full()"""
+            )
+        await append(other, topic, ["theirs"])
+        with pytest.raises(StorageError):
+            await log.append([batch_of(topic, "x")], key_of(topic, "k", b"1"))
+        assert (topic, 0) in changed
+        known = log.read_cached(topic, 0, 2, 1, 1)
+        assert known is not None
+        assert known.log_end_offset == 2
 
 
 async def test_looks_at_the_same_time_share_queries(module_database: str) -> None:

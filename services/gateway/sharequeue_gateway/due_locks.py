@@ -50,7 +50,7 @@ class DueLocks:
         """End locks that are due without Redis's help. For ever."""
         while True:
             await asyncio.sleep(SWEEP_PAUSE_S)
-            self._leader.expire_all_due()
+            await self._leader.expire_all_due()
             for key in self._leader.loads.given_up_and_due():
                 self._start_loading(key)
 

@@ -160,7 +160,9 @@ class Fetcher:
                 remaining_ms = limits.deadline_ms - now_ms
                 if remaining_ms <= 0:
                     if looked_at_ends or not await self._look_at_ends(leds, limits):
-                        return [], faults, False
+                        if limits.min_bytes <= 1:
+                            return [], faults, False
+                        last_look = True  # the wait is over: less than min_bytes has to do
                     looked_at_ends = True
                     continue
                 if missing:
@@ -299,23 +301,36 @@ class Fetcher:
         there = in_turn(there)
         known_faults = len(faults)
         min_bytes = 1 if last_look else limits.min_bytes
-        at_once = LOOKED_AT_ONCE if min_bytes <= 1 else max(1, len(there))
-        for start in range(0, len(there), at_once):
+        if min_bytes > 1:
+            there = await self._with_records(there, now_ms, faults)
+            if not there or not await self._reader.min_bytes_there(there, limits):
+                return []
+        for start in range(0, len(there), LOOKED_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
-            taken = self._takeable(there[start : start + at_once], now_ms)
+            taken = self._takeable(there[start : start + LOOKED_AT_ONCE], now_ms)
             if not taken:
                 continue
-            if len(taken) > ASKED_ALONE and not await self._learn_ends(taken, faults):
+            if min_bytes <= 1 and len(taken) > ASKED_ALONE and not await self._learn_ends(taken, faults):
                 return []
-            if min_bytes > 1:
-                taken = [led for led in taken if may_acquire(led, self._record_log, now_ms)]
-                if not taken or not await self._reader.min_bytes_there(taken, limits):
-                    return []
             acquired = await self._take(waiting, member_id, taken, limits, faults)
             if acquired or waiting.over or len(faults) > known_faults:
                 return acquired
         return []
+
+    async def _with_records(
+        self, leds: Sequence[LedSharePartition], now_ms: int, faults: list[PartitionFault]
+    ) -> list[LedSharePartition]:
+        """Those that may have something; none if that cannot be known. Others have their turns in between."""
+        there: list[LedSharePartition] = []
+        for start in range(0, len(leds), LOOKED_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            takeable = self._takeable(leds[start : start + LOOKED_AT_ONCE], now_ms)
+            if len(takeable) > ASKED_ALONE and not await self._learn_ends(takeable, faults):
+                return []
+            there += [led for led in takeable if may_acquire(led, self._record_log, now_ms)]
+        return there
 
     def _takeable(self, leds: Sequence[LedSharePartition], now_ms: int) -> list[LedSharePartition]:
         """Those that no other fetch reads and whose limits leave room; the others are turned away."""

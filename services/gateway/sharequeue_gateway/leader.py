@@ -14,6 +14,7 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service import Clock
+from sharequeue.slices import Slices
 from sharequeue_gateway import lock_writes, metrics
 from sharequeue_gateway.activity import Activity
 from sharequeue_gateway.cluster import Cluster
@@ -360,9 +361,12 @@ class Leader:
         if deadline_ms is not None and deadline_ms <= now_ms:
             self.expire(led)
 
-    def expire_all_due(self) -> None:
+    async def expire_all_due(self) -> None:
         now_ms = self._clock.now_ms()
+        slices = Slices()
         for led in list(self._timed):
+            if slices.over():
+                await slices.pause()
             self.expire_if_due(led, now_ms)
             if led.machine.next_deadline_ms() is None and not led.writes:
                 self._timed.pop(led, None)

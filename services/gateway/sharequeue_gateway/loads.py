@@ -6,10 +6,11 @@ Source: KIP-932, the share-partition leader loads a share-partition with its fir
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from sharequeue.log import fields
+from sharequeue.log import Rarely, fields
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorNotAvailable,
@@ -67,6 +68,7 @@ class Loads:
     ) -> None:
         self._led = led
         self._clock = clock
+        self._failed = Rarely(lines=3, seconds=1)
         self._cluster = cluster
         self._epochs = epochs
         self._loader = loader
@@ -180,10 +182,18 @@ class Loads:
                 answer = outcome
                 if isinstance(outcome, NotLeaderOrFollower):
                     self._epochs.ask_for_higher()
-                log.warning(
-                    "cannot load share-partition",
-                    extra=fields(group_id=group_id, topic=topic.name, partition=key.partition, cause=outcome.detail),
-                )
+                missed = self._failed.allows(time.monotonic())
+                if missed is not None:
+                    log.warning(
+                        "cannot load share-partition",
+                        extra=fields(
+                            group_id=group_id,
+                            topic=topic.name,
+                            partition=key.partition,
+                            cause=outcome.detail,
+                            not_logged=missed,
+                        ),
+                    )
             else:
                 answer, dead_letters = outcome
                 if key in self._outdated:

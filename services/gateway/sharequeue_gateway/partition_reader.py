@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import AcquireMode
 from sharequeue.service import Clock
+from sharequeue.slices import Slices
 from sharequeue_gateway import acquisition
 from sharequeue_gateway.fetch_limits import fitting
 from sharequeue_gateway.leader import Leader
@@ -59,7 +60,10 @@ class PartitionReader:
     async def min_bytes_there(self, taken: Sequence[LedSharePartition], limits: FetchLimits) -> bool:
         """Whether the bytes present, not necessarily acquirable, reach min_bytes, or the records max_records."""
         bytes_left, records_left = min(limits.min_bytes, limits.max_bytes), limits.max_records
+        slices = Slices()
         for led in taken:
+            if slices.over():
+                await slices.pause()
             offset = led.machine.next_fetch_offset()
             for _ in range(READS_TO_COUNT):
                 try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from sharequeue.log import fields
+from sharequeue.log import Rarely, fields
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorNotAvailable,
@@ -82,6 +82,7 @@ class Persister:
     ) -> None:
         self._share_coordinator = share_coordinator
         self._deadline_s = deadline_ms / 1000
+        self._refused = Rarely(lines=3, seconds=1)
         self._gathered: list[Pending] = []
         self._busy: set[str] = set()
         self._on_their_way: set[SharePartitionKey] = set()
@@ -182,16 +183,19 @@ class Persister:
             else:
                 key = pending.led.key
                 error = persist_error(result.error_code, result.error_message)
-                log.warning(
-                    "state write refused",
-                    extra=fields(
-                        group_id=key.group_id,
-                        topic_id=key.topic_id,
-                        partition=key.partition,
-                        kafka_code=result.error_code,
-                        cause=error.detail,
-                    ),
-                )
+                missed = self._refused.allows(time.monotonic())
+                if missed is not None:
+                    log.warning(
+                        "state write refused",
+                        extra=fields(
+                            group_id=key.group_id,
+                            topic_id=key.topic_id,
+                            partition=key.partition,
+                            kafka_code=result.error_code,
+                            cause=error.detail,
+                            not_logged=missed,
+                        ),
+                    )
                 self._finish(pending, error)
 
     def _gather_later(self, pending: Pending) -> None:

@@ -1,5 +1,6 @@
 """What a failure of Redis means: one that refuses is there, and somebody must do something about it."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -41,7 +42,7 @@ def trouble_of(fault: BaseException) -> str:
             return REFUSALS[word]
     text = str(fault)
     for word, sentence in REFUSALS.items():
-        if word in text:
+        if re.search(rf"\b{word}\b", text):
             return sentence
     if isinstance(fault, exceptions.AuthenticationError):
         return REFUSALS["WRONGPASS"]

@@ -377,10 +377,11 @@ class RoutedFetch:
 
         tasks = [asyncio.create_task(wait_at(node, partitions)) for node, partitions in others.items()]
         try:
-            await self._fetcher.wait(waiting, asked.group_id, mine, seconds)
+            leds = await self._fetcher.wait(waiting, asked.group_id, mine, seconds)
         finally:
             for task in tasks:
                 task.cancel()
+        self._fetcher.pass_on_later(leds)
         return called
 
     async def give_back(self, asked: Asked, found: Found) -> None:

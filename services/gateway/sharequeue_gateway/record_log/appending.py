@@ -65,6 +65,7 @@ class Appender:
         connect: Callable[[], Coroutine[Any, Any, Any]],
         connections: Connections,
         cache: BatchCache,
+        learn: Callable[[Place, int, int], None],
         on_append: Callable[[str, int], None],
         on_records: Callable[[str, int, int], None],
         health: PostgresHealth,
@@ -73,6 +74,7 @@ class Appender:
         self._connect = connect
         self._connections = connections
         self._cache = cache
+        self._learn = learn
         self._on_append = on_append
         self._on_records = on_records
         self._health = health
@@ -389,7 +391,7 @@ class Appender:
             [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)],
         )
         for place in places:
-            self._cache.set_ends(place, bounds[place].log_start_offset, bounds[place].log_end_offset)
+            self._learn(place, bounds[place].log_start_offset, bounds[place].log_end_offset)  # also if this try fails
         return batches
 
     async def append_dead_letters(

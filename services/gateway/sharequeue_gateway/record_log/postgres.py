@@ -93,6 +93,7 @@ class PostgresRecordLog:
             partial(connect, "append"),
             self._connections,
             self._cache,
+            self._learn,
             self._on_append,
             self._on_append_of,
             self.health,
