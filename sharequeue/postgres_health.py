@@ -1,4 +1,4 @@
-"""Whether a service's PostgreSQL answers and takes writes. What fails says so at once; whether it works again is tried.
+"""Whether a service's PostgreSQL answers and takes writes. A failed write marks the database as unwritable at once. A test write finds out when it works again.
 
 The check has a connection of its own, so that it waits for nobody's statement. A small write says little about a large
 one on a disk that is nearly full, so the write that is tried has some size; it is rolled back.

@@ -1,6 +1,6 @@
 """Checks for `/readyz`: side by side, each with a deadline, none more than once at a time.
 
-A check that hangs goes on by itself until its own end: whoever asks meanwhile waits for that one, and starts no other.
+A check that hangs goes on by itself until its own end. A second request waits for the running check and starts no new one.
 """
 
 import asyncio

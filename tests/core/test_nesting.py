@@ -89,3 +89,12 @@ def test_values_too_deep_for_the_decoder_are_carried_byte_for_byte() -> None:
 def test_what_must_be_walked_stays_too_deep() -> None:
     with pytest.raises(msgspec.ValidationError):
         nesting.decode(msgspec.json.Decoder(dict[str, str]), b'{"a":' + arrays(DEEP) + b"}")
+
+
+def test_a_text_that_ends_within_a_string_costs_no_more_than_a_whole_one() -> None:
+    """Each of its escaped quotes would begin a look for the end of the string."""
+    text = b"[" * 2000 + b'"' + b'\\"' * 200_000
+    began = time.process_time()
+    with pytest.raises(msgspec.DecodeError):
+        nesting.decode(msgspec.json.Decoder(), text)
+    assert time.process_time() - began < 1

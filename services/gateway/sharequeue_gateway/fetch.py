@@ -1,7 +1,7 @@
 """The fetch: takes share-partitions in turn, acquires what it may, and waits until there is something.
 
 A fetch is answered when it has acquired records, when reading a partition failed, one is led elsewhere or none is left to
-wait for, or when its time is over. Whoever hung up while it waited acquires nothing. Source: KIP-932, delayed share fetch.
+wait for, or when its time is over. A client that disconnects while its fetch waits acquires nothing. Source: KIP-932, delayed share fetch.
 """
 
 import asyncio

@@ -161,7 +161,7 @@ class LedSharePartition:
         """A fetch acquired these, and does more before it is answered."""
         if self.untold is None:
             self.untold = [(member_id, ranges)]
-        else:  # of a fetch that ended without an answer nothing stays but until the lock ends
+        else:  # entries of a fetch that got no answer are dropped when their locks expire
             held = [entry for entry in self.untold if entry[1][0].lock_expires_at_ms > now_ms]
             self.untold = [*held, (member_id, ranges)]
 

@@ -132,7 +132,7 @@ class PartitionReader:
     ) -> list[RecordBatch]:
         """Acquire what lies behind `last_offset`, up to which was read: memory may have a hole there, or much is held.
 
-        What fails here fails the next fetch: this one has something by now. Returns: the batches that were read.
+        An error here is not raised: this fetch already has records. The next fetch meets it again. Returns: the batches that were read.
         """
         machine, key = led.machine, led.key
         records_left, bytes_left, reads_left = limits.max_records, limits.max_bytes, READS_ON

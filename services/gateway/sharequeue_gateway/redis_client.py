@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError as ConnectionClosed
 from redis.exceptions import RedisError, ResponseError
 
 MAX_CONNECTIONS: Final = 8
-CONNECT_TIMEOUT_S: Final = 5  # whoever asks waits as long as it likes to
+CONNECT_TIMEOUT_S: Final = 5  # each caller sets its own timeout
 LOST: Final = (RedisError, OSError, TimeoutError, RuntimeError)
 """What a call of Redis raises. RuntimeError: uvloop's, where the connection was closed before the first word on it."""
 

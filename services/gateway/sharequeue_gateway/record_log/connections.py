@@ -10,7 +10,7 @@ import asyncpg
 from sharequeue.postgres_faults import LOST
 
 LEAST_S: Final = 0.1
-"""What whoever comes late has at least."""
+"""The least time that a late caller gets."""
 GIVE_BACK_S: Final = 5.0
 
 
