@@ -155,15 +155,16 @@ class HttpExchange:
                 self._body = bytearray(self._body)
             self._body += part
         self._size += len(part)
-        if self._size > self._most:
-            self._tell()
+        if self._news is not None and self._size > self._most:
+            self._news.set()
         if self._size > READ_AHEAD_BYTES and not self._wanted:
             self._connection.pause()
 
     def end(self) -> None:
         """The request is whole."""
         self.whole = True
-        self._tell()
+        if self._news is not None:
+            self._news.set()
 
     def fail(self, fault: ApiError) -> None:
         """The rest of the request will not come: it is malformed or too slow."""
@@ -286,5 +287,6 @@ class HttpExchange:
     def _answered(self) -> None:
         self.answered = True
         self._body = b""
-        self._tell()
+        if self._news is not None:
+            self._news.set()
         self._connection.on_answered(self)

@@ -202,12 +202,29 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if len(data) <= PIECE:
-            self._parse(data)
+        size = len(data)
+        if size > PIECE:
+            self._receive_large(data)
             return
+        self._read_size = size
+        self._fed += size
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as offer:
+            if not self._go_on_without_offer(memoryview(data)[offer.args[0] :]):
+                return
+        except HttpParserError as fault:
+            self._refuse_malformed(fault)
+            return
+        if self._in_head or self._incoming is not None:
+            self._check_unfinished()
+
+    def _receive_large(self, data: bytes) -> None:
+        """Parse a read in pieces, until enough requests are queued."""
         began = time.perf_counter()
         for start in range(0, len(data), PIECE):
-            self._parse(data[start : start + PIECE])
+            self.data_received(data[start : start + PIECE])
             if self._deaf:
                 return
             if len(self._queue) > MOST_QUEUED and self._incoming is None:
@@ -221,33 +238,24 @@ class HttpProtocol(asyncio.Protocol):
         if not self._paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
-    def _parse(self, data: bytes) -> None:
-        self._read_size = len(data)
-        self._fed += self._read_size
-        try:
-            self._feed(data)
-        except HttpParserError as fault:
-            refusal, self._refusal = self._refusal, None
-            self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}"))
-            return
-        if self._in_head or self._incoming is not None:
-            self._check_unfinished()
-
-    def _feed(self, data: bytes) -> None:
-        assert self._parser is not None
-        try:
-            self._parser.feed_data(data)
-            return
-        except HttpParserUpgrade as offer:
-            rest = memoryview(data)[offer.args[0] :]
+    def _go_on_without_offer(self, rest: memoryview) -> bool:
+        """Parse the head again without its offer to upgrade, then the rest. Returns: False if that was refused."""
         while True:
             self._parser = HttpRequestParser(self)
-            self._parser.feed_data(self._head_without_offer())
             try:
+                self._parser.feed_data(self._head_without_offer())
                 self._parser.feed_data(rest)
-                return
             except HttpParserUpgrade as offer:
                 rest = rest[offer.args[0] :]
+            except HttpParserError as fault:
+                self._refuse_malformed(fault)
+                return False
+            else:
+                return True
+
+    def _refuse_malformed(self, fault: HttpParserError) -> None:
+        refusal, self._refusal = self._refusal, None
+        self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}"))
 
     def _head_without_offer(self) -> bytes:
         """The head that was parsed last, less its offer to upgrade."""

@@ -135,6 +135,7 @@ class Endpoint:
         self._authorization = f"Bearer {cluster_token}".encode() if protected else None
         has_type = api.request is not None
         self._decoder = msgspec.json.Decoder(api.request) if has_type and not api.query_parameters else None
+        self._check_body = None if api.internal else api.check_body
         self.takes_body = api.raw_body or self._decoder is not None
         self._seconds: dict[int, Histogram] = {}
 
@@ -178,8 +179,11 @@ class Endpoint:
         taken = 0
         try:
             if self._callers is not None:
-                _admit(self._callers, self.api.method, exchange.headers, headers)
-            self._authorise(headers)
+                refusal = self._callers.refusal(self.api.method, exchange.headers, headers)
+                if refusal is not None:
+                    raise refusal
+            if self._authorization is not None:
+                self._authorise(headers, self._authorization)
             raw = b""
             if self.takes_body:
                 length = self._check_head(headers)
@@ -209,10 +213,9 @@ class Endpoint:
             if taken and self._admission is not None:
                 self._admission.release(taken)
 
-    def _authorise(self, headers: dict[bytes, bytes]) -> None:
-        if self._authorization is None:
-            return
-        if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
+    @staticmethod
+    def _authorise(headers: dict[bytes, bytes], authorization: bytes) -> None:
+        if not hmac.compare_digest(headers.get(b"authorization", b""), authorization):
             raise ClusterAuthorizationFailed("this call is for the services alone and needs the cluster token")
 
     def _check_head(self, headers: dict[bytes, bytes]) -> int:
@@ -241,8 +244,8 @@ class Endpoint:
         try:
             if not raw.isascii():
                 raw.decode()  # values are kept byte for byte and must be UTF-8 too
-            if not self.api.internal:
-                self.api.check_body(raw)
+            if self._check_body is not None:
+                self._check_body(raw)
             return self._decoder.decode(raw)
         except TooMany as fault:
             raise too_many(fault.pointer, fault.what, fault.limit) from None
@@ -254,13 +257,6 @@ class Endpoint:
             raise InvalidRequest(f"the body is not UTF-8 at byte {fault.start}", status=422) from None
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply", status=422) from None
-
-
-def _admit(callers: Callers, method: str, sent: Headers, headers: Mapping[bytes, bytes]) -> None:
-    """Raises: ApiError: the request is one that a page of another site could have made."""
-    refusal = callers.refusal(method, sent, headers)
-    if refusal is not None:
-        raise refusal
 
 
 def _decode_query(request_type: Any, query_string: bytes) -> Any:
@@ -475,7 +471,9 @@ class App(FastAPI):
         shared = callers.answer_headers(headers.get(b"origin"))
         request_id = request_id_from(headers.get(b"x-request-id"))
         try:
-            _admit(callers, scope["method"], sent, headers)
+            refusal = callers.refusal(scope["method"], sent, headers)
+            if refusal is not None:
+                raise refusal
             preflight = callers.preflight(scope["method"], headers)
             answer = None if preflight is None else Answer(b"", status=200, headers=preflight)
         except ApiError as error:

@@ -95,6 +95,6 @@ def test_a_text_that_ends_within_a_string_costs_no_more_than_a_whole_one() -> No
     """Each of its escaped quotes would begin a look for the end of the string."""
     text = b"[" * 2000 + b'"' + b'\\"' * 200_000
     began = time.process_time()
-    with pytest.raises(msgspec.DecodeError):
+    with pytest.raises((msgspec.DecodeError, RecursionError)):
         nesting.decode(msgspec.json.Decoder(), text)
     assert time.process_time() - began < 1
