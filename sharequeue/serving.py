@@ -194,7 +194,9 @@ class Endpoint:
                     self._admission.take(len(raw))
                     taken = len(raw)
             request = self._decode(exchange.query, raw)
-            result = await self._handler(Call(exchange, path, raw, request, request_id))
+            call = Call(exchange, path, raw, request, request_id)
+            raw = b""  # the handler lets go of it as soon as it can
+            result = await self._handler(call)
             if isinstance(result, Answer | Stream):
                 return result
             return Answer(b"", headers=()) if self.api.status == 204 else Answer(encode(result))

@@ -45,15 +45,18 @@ class ProduceApi:
             raise InvalidRequest(f"Record-Partition must be a partition's number, not {partition!r}")
         key = call.header("record-key")
         key = None if key is None else _utf8("record-key", key.encode("latin-1"))
-        record = raw_record(call.raw, key, number, headers)
-        return await self._producer.produce(
+        record = raw_record(key, number, headers)
+        producing = self._producer.produce(
             call.path["topic"],
             [record],
-            b"\0".join((call.raw, msgspec.json.encode([record.key, partition, headers]))),
+            msgspec.json.encode([record.key, partition, headers]),
             call.exchange.path,
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
+            call.raw,
         )
+        call.raw = b""  # a large one is not kept until it is durable
+        return await producing
 
 
 def _utf8(name: str, value: bytes) -> str:

@@ -118,11 +118,19 @@ def _unfit(pointer: str, detail: str) -> InvalidRequest:
     return InvalidRequest(f"{pointer}: {detail}", status=422, pointers=[(pointer, detail)])
 
 
-def raw_record(value: bytes, key: str | None, partition: int | None, headers: dict[str, str]) -> ProduceRecord:
-    """The record whose value is a request's body."""
-    text = base64.b64encode(value).decode()
+def raw_record(key: str | None, partition: int | None, headers: dict[str, str]) -> ProduceRecord:
+    """The record whose value is a request's body, which `produce` is given beside it: large ones are not copied often."""
     encoded = msgspec.Raw(_encode(headers)) if headers else msgspec.UNSET
-    return ProduceRecord(key=key, value_base64=text, partition=partition, headers=encoded)
+    return ProduceRecord(key=key, partition=partition, headers=encoded)
+
+
+def _raw_tails(record: ProduceRecord, value: bytes, timestamp_ms: int) -> list[bytes]:
+    """As `record_tails`, of one record with bytes for a value."""
+    key = _NO_KEY if record.key is None else b',"key":' + _encode(record.key)
+    headers = _headers(record, 0)
+    behind = b'","headers":%b}' % _encode(headers) if headers else b'"}'
+    before = b',"timestamp_ms":%d%b,"value_base64":"' % (timestamp_ms, key)
+    return [b"".join((before, base64.b64encode(value), behind))]
 
 
 class Producer:
@@ -143,21 +151,30 @@ class Producer:
         path: str,
         idempotency_key: str | None,
         retention: str | None,
+        raw_value: bytes | None = None,
     ) -> Answer:
         """Append the records and answer where they went, when they are durable.
 
         Args:
-            body: the request's bytes; a repeat of an idempotency key must bring the same.
+            body: the request's bytes, `raw_value` apart; a repeat of an idempotency key must bring the same.
             retention: for how long the key must be known, in ms; None: 24 hours.
+            raw_value: the value of the one record, as bytes.
         Raises: UnknownTopicOrPartition; InvalidRequest; TooLarge: a record above the topic's max.message.bytes;
             InvalidRequest (422): a value nested deeper than max_value_depth;
             StorageError or RequestTimedOut: it may not have been appended.
         """
         timestamp_ms = time.time_ns() // 1_000_000
-        large = len(body) > LARGE_BYTES
-        tails = await _aside(large, record_tails, records, timestamp_ms)
+        fingerprint = b"" if idempotency_key is None else _fingerprint(body, raw_value)
+        raw = raw_value is not None
+        if raw_value is not None:
+            large = len(raw_value) > LARGE_BYTES
+            tails = await _aside(large, _raw_tails, records[0], raw_value, timestamp_ms)
+            raw_value = None
+        else:
+            large = len(body) > LARGE_BYTES
+            tails = await _aside(large, record_tails, records, timestamp_ms)
         largest = max(map(len, tails))
-        if largest > 2 * self._max_value_depth + _AROUND_VALUE:
+        if not raw and largest > 2 * self._max_value_depth + _AROUND_VALUE:
             await self._check_depths(records, tails)
         topic = await self._metadata.topic_to_produce(topic_name)
         self._check_sizes(topic, tails, largest)
@@ -174,7 +191,6 @@ class Producer:
         if idempotency_key is not None:
             if not 1 <= len(idempotency_key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
                 raise InvalidRequest(f"an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters")
-            fingerprint = hashlib.sha256(body).digest()
             key = IdempotencyKey(
                 "",
                 path,
@@ -253,6 +269,15 @@ async def _aside(large: bool, function: Callable[P, T], *args: P.args, **kwargs:
 def _choose(records: Sequence[ProduceRecord], partitions: int, turn: int) -> list[int] | int:
     chosen = [_partition(record, partitions, turn) for record in records]
     return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
+
+
+def _fingerprint(body: bytes, raw_value: bytes | None) -> bytes:
+    digest = hashlib.sha256()
+    if raw_value is not None:
+        digest.update(raw_value)
+        digest.update(b"\0")
+    digest.update(body)
+    return digest.digest()
 
 
 def _first_too_deep(records: Sequence[ProduceRecord], suspects: Sequence[int], most: int) -> int | None:

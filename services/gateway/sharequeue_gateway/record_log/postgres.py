@@ -93,7 +93,7 @@ class PostgresRecordLog:
             partial(connect, "append"),
             self._connections,
             self._cache,
-            self._learn,
+            self._learn_before_append,
             self._on_append,
             self._on_append_of,
             self.health,
@@ -138,6 +138,14 @@ class PostgresRecordLog:
         """Keep a partition's ends; whoever watches is told of news, by whatever it came."""
         if self._cache.set_ends(place, log_start_offset, log_end_offset):
             self._changed(*place)
+
+    def _learn_before_append(self, place: TopicPartition, log_start_offset: int, log_end_offset: int) -> None:
+        """As `_learn`: the append may fail, and would tell nobody then. What was not known before is not waited for."""
+        known = self._cache.partition(place)
+        if known is not None and known.known:
+            self._learn(place, log_start_offset, log_end_offset)
+        else:
+            self._cache.set_ends(place, log_start_offset, log_end_offset)
 
     # Append
 

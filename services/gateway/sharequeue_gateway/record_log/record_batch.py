@@ -72,8 +72,9 @@ class RecordBatch:
         """Make a dense batch of records that lack only their offsets."""
         records = [b'{"offset":%d%b,' % numbered for numbered in enumerate(tails, base_offset)]
         ends = array("I", accumulate(map(len, records)))
+        records[-1] = records[-1][:-1]  # no comma behind the last one
         last_offset = base_offset + len(records) - 1
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, b"".join(records)[:-1], for_group)
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, b"".join(records), for_group)
 
     @classmethod
     def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
