@@ -141,6 +141,7 @@ class Fetcher:
         if len(missing) > LOADED_AT_ONCE:  # else those that cannot be loaded might be tried first each time
             missing = rotate(missing, random.randrange(len(missing)))
         faults: list[PartitionFault] = []
+        waits = limits.deadline_ms > self._clock.now_ms()
         last_look = registered = looked_at_ends = False
         waits_since_ms = 0
         try:
@@ -160,9 +161,9 @@ class Fetcher:
                 remaining_ms = limits.deadline_ms - now_ms
                 if remaining_ms <= 0:
                     if looked_at_ends or not await self._look_at_ends(leds, limits):
-                        if limits.min_bytes <= 1:
+                        if limits.min_bytes <= 1 or not waits:
                             return [], faults, False
-                        last_look = True  # the wait is over: less than min_bytes has to do
+                        last_look = True  # the wait ended while it loaded: less than min_bytes has to do
                     looked_at_ends = True
                     continue
                 if missing:
