@@ -27,8 +27,7 @@ MAX_RETENTION_MS: Final = 7 * DAY_MS
 """The longest time that a client may ask an idempotency key to be known."""
 
 LARGE_BYTES: Final = 256 * 1024
-"""A request with more is prepared in a thread: keys are hashed at 7 MB/s, and so are values looked into whose depth must
-be counted."""
+"""A request with more is prepared in a thread: keys are hashed at 7 MB/s, and the depth of values is counted."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode_headers: Final = msgspec.json.Decoder(Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]).decode
