@@ -16,16 +16,16 @@ import click
 import uvloop
 from rich.console import Console
 from rich.table import Table
-from sharequeue_gateway.leadership import Generation, Node
+from sharequeue_gateway.cluster.generation import Generation, Node
 
 from bench.processes import cpu_seconds
 from bench.queues import ShareQueue, new_name
 from bench.workloads import PRELOAD_AT_ONCE
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import CreateTopicRequest, Topic
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack import ServiceProcess, temporary_stack
-from sharequeue.wire import Client
+from sharequeue.stack.stack import ServiceProcess, temporary_stack
 
 GROUPS: Final = 4
 VALUE: Final = "v" * 98

@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.processes import cpu_seconds, family_cpu_seconds, resident_bytes
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import CreateTopicRequest, FetchRequest
-from sharequeue.stack import Stack, temporary_stack
-from sharequeue.wire import Client
+from sharequeue.stack.stack import Stack, temporary_stack
 
 AT_ONCE: Final = 16
 AT_REST_S: Final = 10

@@ -22,7 +22,7 @@ import click
 import msgspec
 
 from bench.processes import cpu_seconds, peak_resident_bytes, reset_peak, resident_bytes
-from sharequeue.stack import ServiceProcess, Stack, temporary_stack
+from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 
 MIB: Final = 1024 * 1024
 BODY: Final = 10 * MIB - 1024

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sharequeue_gateway.led_share_partition import LedSharePartition
-from sharequeue_gateway.share_partition import SharePartition
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition.machine import SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import AcquireMode, SharePartitionKey

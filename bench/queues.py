@@ -11,6 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import TopicAlreadyExists
 from sharequeue.protocol.messages import (
@@ -22,7 +23,6 @@ from sharequeue.protocol.messages import (
     FetchRequest,
     PartitionLeader,
 )
-from sharequeue.wire import Client
 
 VISIBILITY_S: Final = 30
 WAIT_MS: Final = 2000

@@ -18,9 +18,9 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from sharequeue.embedded import Postgres, Redis
-from sharequeue.migrate import upgrade
-from sharequeue.stack import ServiceProcess, Stack, temporary_stack
+from sharequeue.stack.embedded import Postgres, Redis
+from sharequeue.stack.migrate import upgrade
+from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.warm_start import WarmStart
 
 gc.disable()  # nothing that is imported or collected is ever garbage; `pytest_collection_finish` enables it

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, Api
 from sharequeue.protocol.errors import BY_CODE, ApiError
@@ -25,7 +26,6 @@ from sharequeue.protocol.messages import (
     FetchResponse,
     ReadRecordsQuery,
 )
-from sharequeue.wire import Client
 from sharequeue_pipeline.errors import PipelineError, refused
 from sharequeue_pipeline.options import Connection
 from sharequeue_pipeline.ranges import Range

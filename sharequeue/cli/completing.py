@@ -8,10 +8,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from sharequeue.cli.output import GATEWAY
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.group_messages import ListShareGroupsQuery
-from sharequeue.wire import Client
 
 SHELLS: Final = ("bash", "zsh", "fish")
 VARIABLE: Final = "_SHAREQUEUE_COMPLETE"

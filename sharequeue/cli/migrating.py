@@ -4,8 +4,8 @@ import sys
 
 import click
 
-from sharequeue import stores
-from sharequeue.migrate import CHAINS
+from sharequeue.stack import checks
+from sharequeue.stack.migrate import CHAINS
 
 
 @click.command()
@@ -21,9 +21,9 @@ from sharequeue.migrate import CHAINS
 def migrate(database_url: str, chains: tuple[str, ...]) -> None:
     """Bring the database schemas up to date. Exits 1 when they cannot be."""
     try:
-        stores.check_postgres(database_url, "--url")
-        stores.migrate(database_url, chains or CHAINS)
-    except stores.StoreError as fault:
+        checks.check_postgres(database_url, "--url")
+        checks.migrate(database_url, chains or CHAINS)
+    except checks.StoreError as fault:
         click.echo(f"sharequeue migrate: {fault}", err=True)
         sys.exit(1)
     click.echo("schemas are up to date")

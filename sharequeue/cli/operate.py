@@ -15,7 +15,7 @@ import click
 
 from sharequeue.cli.commands import complain
 from sharequeue.cli.output import GATEWAY, REFUSED, UNREACHABLE, WRONG_USAGE, json_option
-from sharequeue.stack import Stack, StackError, open_url
+from sharequeue.stack.stack import Stack, StackError, open_url
 
 PORT: Final = click.IntRange(0, 65535)
 COUNT: Final = click.IntRange(1, 64)

@@ -23,10 +23,10 @@ from rich.text import Text
 
 from sharequeue.cli.commands import complain
 from sharequeue.client import AcknowledgementError, ApiError
-from sharequeue.http_client import CannotConnect, ConnectionLost
+from sharequeue.http.caller import Client, decoder_of
+from sharequeue.http.connections import CannotConnect, ConnectionLost
 from sharequeue.protocol import apis, nesting
 from sharequeue.protocol.apis import Api
-from sharequeue.wire import Client, decoder_of
 
 REFUSED: Final = 1
 WRONG_USAGE: Final = 2

@@ -11,10 +11,10 @@ from sharequeue.cli.completing import complete_topic
 from sharequeue.cli.output import json_option, outside, run, url_option
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.client.deliveries import Delivery
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import DescribeTopicResponse, FetchedBatch, ReadRecordsQuery, ReadRecordsResponse
 from sharequeue.protocol.types import MAX_INT64
-from sharequeue.wire import Client
 
 READ_AT_ONCE: Final = 1000
 LOOK_EVERY_S: Final = 0.5

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from sharequeue.client.deliveries import AcknowledgementError, AcknowledgementFailure, Delivery, Pending, Record
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState
 from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, AcknowledgeResponse
-from sharequeue.wire import Client
 
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 APPLIED: Final = ("applied", "already_applied", "ignored")

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from sharequeue.client.acknowledging import doubt
 from sharequeue.client.deliveries import Pending
 from sharequeue.client.following import FollowingClient
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError, InvalidShareSessionEpoch, ShareSessionNotFound
 from sharequeue.protocol.messages import FetchRequest, FetchResponse, TopicPartitions
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
-from sharequeue.wire import Client
 
 log = logging.getLogger(__name__)
 

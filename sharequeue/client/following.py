@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from sharequeue.http.caller import Client
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import FetchResponse
-from sharequeue.wire import Client
 
 AVOIDED_S: Final = 30.0
 """How long a leader that could not be reached is not tried again: it may be of the gateways' network alone."""

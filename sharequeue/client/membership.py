@@ -10,10 +10,10 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.group_messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from sharequeue.wire import Client
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 from msgspec import UNSET
 
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages import ProduceRecord, ProduceResponse
 from sharequeue.protocol.types import MAX_RECORDS
-from sharequeue.wire import Client
 
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
 """Every request of this producer carries an Idempotency-Key, so a lost answer may be asked for again."""

@@ -14,10 +14,10 @@ import msgspec
 
 from sharequeue.client.acknowledging import ACKNOWLEDGE, APPLIED, MAX_ACKNOWLEDGEMENTS
 from sharequeue.client.deliveries import RENEW, Delivery, Pending
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, AcknowledgeResponse
-from sharequeue.wire import Client
 
 log = logging.getLogger(__name__)
 

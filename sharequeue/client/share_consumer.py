@@ -24,9 +24,9 @@ from sharequeue.client.fetching import SESSION_LOST, Fetched, Fetching, FetchLim
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.membership import Membership
 from sharequeue.client.renewing import Renewing
+from sharequeue.http.caller import Client
 from sharequeue.protocol.errors import ApiError, UnknownTopicId, UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
-from sharequeue.wire import Client
 
 log = logging.getLogger(__name__)
 

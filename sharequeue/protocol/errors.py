@@ -1,6 +1,6 @@
 """Every error of the protocol: Kafka's name and number, the HTTP status, and what the caller may conclude.
 
-Pure code raises the small exceptions below; one handler (`sharequeue.serving`) turns them into problem documents.
+Pure code raises the small exceptions below; one handler (`sharequeue.http.serving`) turns them into problem documents.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sharequeue.stack import ServiceProcess, Stack
-from sharequeue.system_user import EmbeddedError
+from sharequeue.stack.stack import ServiceProcess, Stack
+from sharequeue.stack.system_user import EmbeddedError
 from tests.chaos.history import History, Span, Trouble
 
 STORES: Final = ("PostgreSQL", "Redis")

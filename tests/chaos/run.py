@@ -6,7 +6,7 @@ import random
 import time
 from typing import Any, Final
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.chaos.clients import Consumer, Gateways, Producer, reset
 from tests.chaos.history import DeadLetter, History, Range
 from tests.chaos.nemesis import Nemesis, plan

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.chaos.checker import check, report
 from tests.chaos.run import SETTINGS, Run
 

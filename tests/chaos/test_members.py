@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from sharequeue.client import AcknowledgementError, Producer, ShareConsumer
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.chaos.clients import Gateways
 from tests.chaos.history import History
 from tests.chaos.nemesis import Nemesis, plan

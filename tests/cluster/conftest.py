@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import httpx
 import pytest
 
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.cluster.gateways import GatewayCluster
 from tests.conftest import NewDatabase
 

@@ -4,10 +4,10 @@ import re
 import time
 
 import httpx
-from sharequeue_gateway.leadership import Generation, Node
+from sharequeue_gateway.cluster.generation import Generation, Node
 
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack import ServiceProcess, Stack
+from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import make_topic
 
 READY_S = 20

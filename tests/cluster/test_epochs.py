@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 
 import httpx
 from redis import Redis
-from sharequeue_gateway.lock_timers import lock_hash
+from sharequeue_gateway.locks.lock_store import lock_hash
 
-from sharequeue.coordinators import CoordinatorClient
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.internal import (
     LeaderEpochResponse,
@@ -20,8 +21,7 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.share_state_client import ShareStateClient
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sharequeue.client import Record, ShareConsumer
-from sharequeue.stack import ServiceProcess
+from sharequeue.stack.stack import ServiceProcess
 from tests.cluster.calls import make_topic, produce
 from tests.cluster.gateways import GatewayCluster
 

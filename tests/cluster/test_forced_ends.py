@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess
+from sharequeue.stack.stack import ServiceProcess
 from tests.cluster.calls import fetch, make_topic
 from tests.cluster.gateways import GatewayCluster
 

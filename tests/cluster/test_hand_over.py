@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from sharequeue_gateway.leadership import Generation, Node
+from sharequeue_gateway.cluster.generation import Generation, Node
 
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack import ServiceProcess
+from sharequeue.stack.stack import ServiceProcess
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
 

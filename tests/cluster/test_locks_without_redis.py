@@ -7,10 +7,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sharequeue_gateway.leadership import Generation, Node
+from sharequeue_gateway.cluster.generation import Generation, Node
 
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
 from tests.cluster.conftest import LEASE, LEASE_MS
 from tests.cluster.gateways import READY_S, GatewayCluster

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.cluster.calls import acknowledge, dead_letters, fetch, produce
 from tests.cluster.conftest import NewCluster
 from tests.cluster.gateways import GatewayCluster

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess, Stack
+from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
 

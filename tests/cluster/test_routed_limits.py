@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess, Stack
+from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import fetch, make_topic
 from tests.cluster.conftest import NewCluster
 from tests.cluster.gateways import GatewayCluster

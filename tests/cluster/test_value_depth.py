@@ -2,7 +2,7 @@
 
 import httpx
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.cluster.calls import make_topic
 from tests.http.database import append_behind
 

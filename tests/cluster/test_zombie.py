@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.cluster.calls import acknowledge, acknowledgements_of, dead_letters, fetch
 from tests.cluster.gateways import GatewayCluster
 from tests.cluster.zombie import Zombie

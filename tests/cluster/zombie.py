@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from sharequeue.stack import ServiceProcess, Stack
+from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import fetch, places, produce
 from tests.cluster.gateways import GatewayCluster
 

@@ -5,10 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from sharequeue.http.caller import encode
 from sharequeue.protocol import apis
 from sharequeue.protocol.internal import ShardOwner, ShardsResponse
 from sharequeue.protocol.shards import CLUSTER_SHARD
-from sharequeue.wire import encode
 
 
 class Question:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from sharequeue_gateway.share_partition import (
+from sharequeue_gateway.share_partition.machine import (
     Acknowledged,
     AcknowledgementBatch,
     LogBatch,

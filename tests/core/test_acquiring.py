@@ -1,7 +1,7 @@
 """Scenarios of acquiring: families FA, AQ, RL, IF and TX on the pure machine."""
 
 import pytest
-from sharequeue_gateway.acquisition import AcquiredRange, OffsetRange, cut
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange, OffsetRange, cut
 
 from sharequeue.protocol.types import AcquireMode
 from tests.core.share_partition_driver import Driver, fetched, log

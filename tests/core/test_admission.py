@@ -1,7 +1,7 @@
 """Which produce requests are let in, by their bytes."""
 
 import pytest
-from sharequeue_gateway.admission import ProduceAdmission
+from sharequeue_gateway.producing.admission import ProduceAdmission
 
 from sharequeue.protocol.errors import Throttled
 

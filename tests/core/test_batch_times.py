@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway import batch_times
-from sharequeue_gateway.batch_times import BatchTimes
+from sharequeue_gateway.share_partition import batch_times
+from sharequeue_gateway.share_partition.batch_times import BatchTimes
 
 
 class Batch(NamedTuple):

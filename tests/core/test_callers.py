@@ -1,11 +1,11 @@
 """Which requests a gateway serves: by their Host, and by the origin of the page that made them."""
 
 import pytest
-from sharequeue_gateway import routed_acknowledge, routing
+from sharequeue_gateway.routing import acknowledge, routing
 from sharequeue_gateway.settings import Settings
 
-from sharequeue import coordinators
-from sharequeue.callers import Callers, host_of_url, hosts_of, origins_of
+from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
+from sharequeue.ownership import coordinator_client
 from sharequeue.protocol.errors import BY_CODE, BY_NUMBER
 
 GATEWAY = Callers([host_of_url("http://Queue.internal:8080"), *hosts_of("gateway,my_queue.example.org")])
@@ -270,7 +270,7 @@ def test_nobody_takes_a_refusal_for_a_move_to_another_gateway_or_coordinator() -
     """421 says so elsewhere: who would ask the others would ask all of them in vain."""
     for code in ("HOST_NOT_ALLOWED", "ORIGIN_NOT_ALLOWED"):
         number = BY_CODE[code].kafka_code
-        assert number not in {*coordinators.MOVED, *routing.MOVED, routed_acknowledge.NOT_LEADER}
+        assert number not in {*coordinator_client.MOVED, *routing.MOVED, acknowledge.NOT_LEADER}
         assert not BY_CODE[code].retriable
         assert BY_NUMBER[number].code == "INVALID_REQUEST", "as data of one partition the number means Kafka's error"
 

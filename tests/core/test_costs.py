@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sharequeue_gateway.partitioner import key_hash
+from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_share_coordinator.state_batches import combine_annotations
 
 from sharequeue.protocol import apis

@@ -18,12 +18,12 @@ from msgspec import NODEFAULT, Struct, structs
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-import sharequeue.ownership
-import sharequeue.serving
+import sharequeue.http.serving
+import sharequeue.ownership.leases
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
-from sharequeue.series import Counts
+from sharequeue.service.series import Counts
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -40,8 +40,8 @@ METRIC_MODULES = (
     sharequeue_coordinator.app,
     sharequeue_coordinator.group_metrics,
     sharequeue_share_coordinator.metrics,
-    sharequeue.serving,
-    sharequeue.ownership,
+    sharequeue.http.serving,
+    sharequeue.ownership.leases,
 )
 PUBLIC = [api for api in vars(apis).values() if isinstance(api, Api) and not api.internal]
 

@@ -3,8 +3,14 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.fetch_limits import fitting, records_within, rotate, split_bytes, whole_batches_within
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.share_partition.fetch_limits import (
+    fitting,
+    records_within,
+    rotate,
+    split_bytes,
+    whole_batches_within,
+)
 
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sharequeue import http_client
-from sharequeue.http_client import CannotConnect, ConnectionLost, Connections, HttpAnswer
+from sharequeue.http import connections as connections_module
+from sharequeue.http.connections import CannotConnect, ConnectionLost, Connections, HttpAnswer
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -194,7 +194,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pyte
     async def work(server: Server, url: str) -> None:
         connections = Connections(url, 1)
         await get(connections)
-        monkeypatch.setattr(http_client, "IDLE_S", -1.0)
+        monkeypatch.setattr(connections_module, "IDLE_S", -1.0)
         await get(connections)
         assert server.connections == 2
         connections.close()

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from sharequeue_gateway.leadership import Generation, Node
+from sharequeue_gateway.cluster.generation import Generation, Node
 
 from sharequeue.protocol.types import SharePartitionKey
 

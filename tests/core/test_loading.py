@@ -1,7 +1,7 @@
 """Scenarios of loading: family LD on the pure machine, and what a leader restores of delays and reasons."""
 
 import pytest
-from sharequeue_gateway.share_partition import InvalidState, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import InvalidState, RestoredLock, SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import StateAnnotation, StateBatch

@@ -6,23 +6,24 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from sharequeue_gateway.acknowledging import Acknowledger
-from sharequeue_gateway.cluster import Cluster
-from sharequeue_gateway.fetch import Fetcher
-from sharequeue_gateway.leader import Leader
-from sharequeue_gateway.leader_epochs import LeaderEpochs
-from sharequeue_gateway.leadership import Generation, Node
-from sharequeue_gateway.led_share_partition import LedSharePartition
-from sharequeue_gateway.loading import Loader
-from sharequeue_gateway.lock_timers import LockTimers
-from sharequeue_gateway.metadata import Metadata, Topic
-from sharequeue_gateway.persister import Persister
-from sharequeue_gateway.redis_client import redis_client
-from sharequeue_gateway.routing import Routing
-from sharequeue_gateway.share_partition import RestoredLock, SharePartition
-from sharequeue_gateway.waiting_fetch import WaitingFetch
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.generation import Generation, Node
+from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
+from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.delivery.acknowledging import Acknowledger
+from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.loader import Loader
+from sharequeue_gateway.leader.persister import Persister
+from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.routing.routing import Routing
+from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
 
-from sharequeue.coordinators import CoordinatorClient
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRecordState
@@ -36,8 +37,7 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import Acknowledgement
 from sharequeue.protocol.messages import Topic as Described
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service import Clock
-from sharequeue.share_state_client import ShareStateClient
+from sharequeue.service.service import Clock
 from tests.core.coordinator_wire import CoordinatorWire
 
 

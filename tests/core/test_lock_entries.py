@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from sharequeue_gateway.led_share_partition import LOCK_ENTRY_SLACK, LedSharePartition
-from sharequeue_gateway.share_partition import AcquiredRange
+from sharequeue_gateway.leader.led_share_partition import LOCK_ENTRY_SLACK, LedSharePartition
+from sharequeue_gateway.share_partition.machine import AcquiredRange
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import Driver

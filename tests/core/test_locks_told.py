@@ -4,10 +4,10 @@ import asyncio
 import time
 
 import pytest
-from sharequeue_gateway.leader import Leader
-from sharequeue_gateway.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log import RecordBatch
-from sharequeue_gateway.share_partition import AcquiredRange, RestoredLock, SharePartition
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.record_log.log import RecordBatch
+from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock, SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import AcquireMode

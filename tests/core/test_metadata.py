@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from sharequeue_gateway.metadata import Metadata
-from sharequeue_gateway.topics_api import GroupsApi
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.topics_api import GroupsApi
 
-from sharequeue.coordinators import CoordinatorClient
+from sharequeue.http.serving import Call
+from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis, messages
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError, InvalidTopic, UnknownTopicOrPartition
@@ -20,7 +21,6 @@ from sharequeue.protocol.internal import (
     InitializeSharePartitionsResponse,
     MetadataChangesResponse,
 )
-from sharequeue.serving import Call
 from tests.core.coordinator_wire import CoordinatorWire
 
 LIMIT = "share.delivery.count.limit"

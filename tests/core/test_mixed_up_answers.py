@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from sharequeue_gateway.led_share_partition import LedSharePartition
-from sharequeue_gateway.persister import Persister
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.persister import Persister
 
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, RequestTimedOut
 from sharequeue.protocol.internal import (
@@ -18,7 +19,6 @@ from sharequeue.protocol.internal import (
     WriteBatchResponse,
 )
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.share_state_client import ShareStateClient
 from tests.core.coordinator_wire import CoordinatorWire
 from tests.core.share_partition_driver import fetched
 

@@ -8,12 +8,12 @@ import sharequeue_gateway.settings as gateway
 from msgspec import ValidationError
 
 from sharequeue.cli.topics import _before
-from sharequeue.finding import check_key
+from sharequeue.http.texts import convert_texts
+from sharequeue.ownership.endpoints import check_key
 from sharequeue.protocol.apis import ListTopicsQuery
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, duration_ms, validate
 from sharequeue.protocol.errors import InvalidConfig, InvalidRequest
-from sharequeue.settings import SettingsError, load
-from sharequeue.texts import convert_texts
+from sharequeue.service.settings import SettingsError, load
 
 WRITTEN_OTHERWISE = (
     "1_000_0",

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.partitioner import key_hash
+from sharequeue_gateway.producing.partitioner import key_hash
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2, as signed 32-bit numbers
 VECTORS = {

@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from sharequeue.postgres_faults import meaning_of
+from sharequeue.service.postgres_faults import meaning_of
 
 CASES = {
     "no disk space": (asyncpg.DiskFullError, (True, True, True)),

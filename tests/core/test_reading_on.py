@@ -1,7 +1,7 @@
 """A fetch out of several reads of the log, on the pure machine: what it may acquire, and what it has to read."""
 
 import pytest
-from sharequeue_gateway.share_partition import Acquisition
+from sharequeue_gateway.share_partition.machine import Acquisition
 
 from sharequeue.protocol.types import AcquireMode
 from tests.core.share_partition_driver import Driver, fetched, fives, log, shown

@@ -2,7 +2,7 @@
 
 import pytest
 from redis import exceptions
-from sharequeue_gateway.redis_faults import REFUSALS, SILENT, trouble_of
+from sharequeue_gateway.cluster.redis_faults import REFUSALS, SILENT, trouble_of
 
 CASES = {
     "a full memory": (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), "OOM"),

@@ -10,8 +10,8 @@ import uvloop
 
 from sharequeue.client.deliveries import Delivery
 from sharequeue.client.renewing import Renewing
+from sharequeue.http.caller import Client
 from sharequeue.protocol.messages import FetchedBatch
-from sharequeue.wire import Client
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

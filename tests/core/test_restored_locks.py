@@ -1,8 +1,8 @@
 """What a leader makes of the locks that an earlier one left: family LD on the pure machine."""
 
 import pytest
-from sharequeue_gateway.in_flight import LIMIT_EXCEEDED
-from sharequeue_gateway.share_partition import RestoredLock
+from sharequeue_gateway.share_partition.machine import RestoredLock
+from sharequeue_gateway.share_partition.runs import LIMIT_EXCEEDED
 
 from tests.core.share_partition_driver import Driver
 

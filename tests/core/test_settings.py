@@ -7,7 +7,7 @@ import sharequeue_coordinator.settings as coordinator
 import sharequeue_gateway.settings as gateway
 import sharequeue_share_coordinator.settings as share_coordinator
 
-from sharequeue.settings import SettingsError, load
+from sharequeue.service.settings import SettingsError, load
 
 SERVICES = {"gateway": gateway, "group coordinator": coordinator, "share coordinator": share_coordinator}
 

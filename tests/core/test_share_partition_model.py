@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from msgspec import structs
-from sharequeue_gateway.acknowledging import check, check_atomic
-from sharequeue_gateway.acquisition import Acquisition, OffsetRange
-from sharequeue_gateway.share_partition import (
+from sharequeue_gateway.delivery.acknowledging import check, check_atomic
+from sharequeue_gateway.share_partition.acquisition import Acquisition, OffsetRange
+from sharequeue_gateway.share_partition.machine import (
     AcknowledgementBatch,
     RestoredLock,
     SharePartition,

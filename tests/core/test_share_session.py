@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from sharequeue_gateway.share_session import ShareSession, ShareSessionCache, next_epoch
+from sharequeue_gateway.share_partition.session import ShareSession, ShareSessionCache, next_epoch
 
 from sharequeue.protocol.errors import (
     ApiError,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.fetch_limits import rotate
-from sharequeue_gateway.turns import Turns, in_turn, leaders_in_turn
+from sharequeue_gateway.share_partition.fetch_limits import rotate
+from sharequeue_gateway.share_partition.turns import Turns, in_turn, leaders_in_turn
 
 from sharequeue.protocol.types import MAX_INT32
 

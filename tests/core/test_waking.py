@@ -5,9 +5,9 @@ And what is remembered of it meanwhile: that it has nothing, or since when nobod
 
 from typing import Any, cast
 
-from sharequeue_gateway.led_share_partition import LedSharePartition, may_acquire
-from sharequeue_gateway.record_log import ReadResult, RecordLog
-from sharequeue_gateway.unserved import Unserved
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition, may_acquire
+from sharequeue_gateway.leader.unserved import Unserved
+from sharequeue_gateway.record_log.log import ReadResult, RecordLog
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import Driver

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-from sharequeue_gateway.waiting_fetch import WaitingFetch
+from sharequeue_gateway.delivery.waiting import WaitingFetch
 
 LONG_S = 30
 SOON_S = 10

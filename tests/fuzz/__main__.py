@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from sharequeue.client.sync import Producer, ShareConsumer
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 
 ROOT: Final = Path(__file__).parents[2]
 CONFIG: Final = Path(__file__).with_name("schemathesis.toml")

@@ -1,4 +1,4 @@
-"""A small application behind the real edge: uvicorn and `sharequeue.http_protocol` on a socket, in a thread of its own."""
+"""A small application behind the real edge: uvicorn and `sharequeue.http.protocol` on a socket, in a thread of its own."""
 
 import asyncio
 import contextlib
@@ -11,13 +11,13 @@ import uvloop
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sharequeue.http_edge import Edge
-from sharequeue.http_exchange import HttpExchange
-from sharequeue.http_limits import HttpLimits
-from sharequeue.http_protocol import protocol_of
+from sharequeue.http.edge import Edge
+from sharequeue.http.http_exchange import HttpExchange
+from sharequeue.http.limits import HttpLimits
+from sharequeue.http.protocol import protocol_of
+from sharequeue.http.serving import Answer, App, Call, Stream, create_app, serve
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.messages import Empty, TopicPartitions
-from sharequeue.serving import Answer, App, Call, Stream, create_app, serve
 
 PLAIN = ((b"content-type", b"text/plain"),)
 MAX_REQUEST_BYTES = 1 << 20

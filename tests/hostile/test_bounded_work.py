@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from bench.processes import cpu_seconds, peak_resident_bytes, reset_peak, resident_bytes
-from sharequeue.stack import ServiceProcess, Stack
+from sharequeue.stack.stack import ServiceProcess, Stack
 
 MIB = 1024 * 1024
 BODY = 10 * MIB - 1024

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from sharequeue.protocol import apis
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.hostile.raw import Raw, head
 from tests.http.calls import Gateway, problem, wait_until
 

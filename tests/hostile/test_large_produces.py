@@ -8,7 +8,7 @@ import httpx
 import psutil
 import pytest
 
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.hostile.raw import Raw, head
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.database import locked

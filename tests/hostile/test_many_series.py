@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from bench.processes import cpu_seconds
-from sharequeue.series import MOST_SERIES, Counts
-from sharequeue.stack import Stack
+from sharequeue.service.series import MOST_SERIES, Counts
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
 
 GROUPS = 100

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharequeue.http_exchange import HttpExchange
-from sharequeue.http_limits import HttpLimits
-from sharequeue.http_protocol import HttpProtocol
+from sharequeue.http.http_exchange import HttpExchange
+from sharequeue.http.limits import HttpLimits
+from sharequeue.http.protocol import HttpProtocol
 from tests.hostile.edge_server import EdgeServer, edge_server
 from tests.hostile.raw import Raw, chunked, head
 from tests.http.calls import wait_until

@@ -13,7 +13,7 @@ from sharequeue.client import (
     Producer,
     ShareConsumer,
 )
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 
 MOST_S = 60
 NOTHING_MS = 300

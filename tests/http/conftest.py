@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway
 
 

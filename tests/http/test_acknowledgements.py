@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from sharequeue.protocol import apis
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import CLOCKS_APART_MS, Gateway, acknowledge_range, good, outcomes, problem, ranges, wait_until
 
 

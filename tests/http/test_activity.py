@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, Json, acknowledge_range, good, outcomes, problem, wait_until
 
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem
 
 INVALID_REQUEST = ("INVALID_REQUEST", 42)

@@ -6,7 +6,7 @@ from http.client import HTTPConnection
 import msgspec
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json, good, problem
 
 REBOUND = {"Host": "attacker.example:8080"}

@@ -20,7 +20,7 @@ from sharequeue.client import (
     fetching,
     sync,
 )
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
     NOTHING_MS,
     ask,

@@ -13,7 +13,7 @@ from sharequeue.client import (
 from sharequeue.client.acknowledging import Settled
 from sharequeue.client.deliveries import ACCEPT, Delivery
 from sharequeue.protocol import messages
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
     NOTHING_MS,
     ask,

@@ -11,7 +11,7 @@ from sharequeue.client import (
     Producer,
     ShareConsumer,
 )
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
     Network,
     ask,

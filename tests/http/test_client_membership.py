@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sharequeue.client import ApiError, Producer, ShareConsumer, sync
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Json
 from tests.http.client_calls import Network, in_event_loop, port_of, seen_by_another, until
 

@@ -12,7 +12,7 @@ from sharequeue.client import (
     Produced,
     Producer,
 )
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
     Network,
     ask,

@@ -9,7 +9,7 @@ import msgspec
 import psutil
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
 
 TOO_LARGE = 10 * 1024 * 1024 + 1

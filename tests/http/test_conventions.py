@@ -8,7 +8,7 @@ import pytest
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api, path_of
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 
 ALL = [value for value in vars(apis).values() if isinstance(value, Api)]

@@ -10,7 +10,8 @@ import asyncpg
 import httpx
 import pytest
 
-from sharequeue.coordinators import CoordinatorClient
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import CoordinatorNotAvailable, TopicAlreadyExists
 from sharequeue.protocol.internal import (
@@ -23,8 +24,7 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import CreateTopicRequest
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.protocol.types import StateBatch
-from sharequeue.share_state_client import ShareStateClient
-from sharequeue.stack import ServiceProcess, Stack, temporary_stack
+from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.http.calls import wait_until
 
 C = TypeVar("C", bound=CoordinatorClient)

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.internal import GroupTopicsRequest
-from sharequeue.stack import Stack
-from sharequeue.wire import Client
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.membership import Member
 from tests.storage.database import session

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, good, outcomes, problem, wait_until
 from tests.http.database import refused_dead_letters
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from sharequeue.embedded import Redis
-from sharequeue.stack import Stack
+from sharequeue.stack.embedded import Redis
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, outcomes, wait_until
 from tests.storage.database import session
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, acknowledge_range, good, offsets, outcomes, problem, ranges, wait_until
 from tests.http.database import locked, refused_state_writes, sql
 

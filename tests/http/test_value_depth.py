@@ -12,7 +12,7 @@ from sharequeue.client import ValueTooDeep, sync
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.messages import ReadRecordsResponse
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.database import append_behind
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json, acknowledge_range, good, ranges, wait_until
 
 LONG = {"max_wait_ms": 20_000}

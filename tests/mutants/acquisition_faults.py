@@ -4,7 +4,7 @@ from tests.mutants.mutant import gateway
 
 MUTANTS = [
     *gateway(
-        "acquisition",
+        "share_partition/acquisition",
         (
             "6.2 no more is acquired than was asked for",
             "    left = min(max_records, left)\n",

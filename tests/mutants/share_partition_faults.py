@@ -4,7 +4,7 @@ from tests.mutants.mutant import gateway
 
 MUTANTS = [
     *gateway(
-        "share_partition",
+        "share_partition/machine",
         (
             "8.2 an acknowledgement below the start offset is ignored",
             "                if batch.last_offset >= self.start_offset:\n",

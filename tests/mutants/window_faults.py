@@ -4,7 +4,7 @@ from tests.mutants.mutant import gateway
 
 MUTANTS = [
     *gateway(
-        "in_flight",
+        "share_partition/runs",
         (
             "3 a record with a transition in progress is not acquirable",
             "return self.state is AVAILABLE and self.write is None and not self.available_at_ms",
@@ -37,7 +37,7 @@ MUTANTS = [
         ),
     ),
     *gateway(
-        "restoring",
+        "share_partition/restoring",
         (
             "4 a batch that begins below the start offset fails the load",
             "batch.first_offset < expected:",
@@ -90,7 +90,7 @@ MUTANTS = [
         ),
     ),
     *gateway(
-        "window",
+        "share_partition/window",
         (
             "5 the first available record comes first",
             "            self._available.insert(index, first)\n",

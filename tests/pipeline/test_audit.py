@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from sharequeue.cli import main
-from sharequeue.stack import temporary_stack
+from sharequeue.stack.stack import temporary_stack
 from tests.http.calls import Gateway, good, wait_until
 from tests.http.database import sql
 

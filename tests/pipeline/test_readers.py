@@ -18,7 +18,7 @@ from sharequeue_pipeline.renewing import Renewal
 from sharequeue_pipeline.share_reader import ShareReader
 from sharequeue_pipeline.share_stream import ShareStreamReader
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
 from tests.pipeline.proxy import Instead, Proxy
 from tests.pipeline.test_source import produce, settled

@@ -13,7 +13,7 @@ from sharequeue_pipeline.jobs.redrive import Done, Pace, redrive
 
 from sharequeue.cli import main
 from sharequeue.protocol.group_messages import RedriveDeadLettersResponse
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
 
 Run = Callable[..., Any]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from sharequeue_gateway.record_log import IdempotencyKey, Offsets, ReadResult, RecordLog
+from sharequeue_gateway.record_log.log import IdempotencyKey, Offsets, ReadResult, RecordLog
 
 from sharequeue.protocol.errors import InvalidRequest, UnknownTopicOrPartition
 from tests.storage.record_log_trimming_suite import TrimmingSuite

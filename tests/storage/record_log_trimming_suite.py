@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from sharequeue_gateway.record_log import OffsetOutOfRange, Offsets, ReadResult
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets, ReadResult
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from tests.storage.record_logs import RecordLogs, append, batch_of, new_topic, read_all

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
-from sharequeue_gateway.record_log import DeadLetterRow, PartitionAppend, RecordLog
+from sharequeue_gateway.record_log.log import DeadLetterRow, PartitionAppend, RecordLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 
 from sharequeue.protocol.types import SharePartitionKey

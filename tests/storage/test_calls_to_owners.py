@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from sharequeue.http.caller import encode
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import (
     GroupState,
@@ -13,8 +15,6 @@ from sharequeue.protocol.internal import (
     TopicState,
     WriteBatchRequest,
 )
-from sharequeue.share_state_client import ShareStateClient
-from sharequeue.wire import encode
 
 NOBODY = "http://127.0.0.1:1"
 

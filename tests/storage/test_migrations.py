@@ -8,8 +8,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from sharequeue.embedded import Postgres
-from sharequeue.migrate import CHAINS, upgrade_async
+from sharequeue.stack.embedded import Postgres
+from sharequeue.stack.migrate import CHAINS, upgrade_async
 
 _numbers = itertools.count(1)
 
@@ -68,7 +68,7 @@ async def test_data_stays(database_url: str) -> None:
 
 
 async def test_two_at_once_do_it_once(empty_database: str) -> None:
-    code = f"from sharequeue.migrate import upgrade; upgrade({empty_database!r})"
+    code = f"from sharequeue.stack.migrate import upgrade; upgrade({empty_database!r})"
     processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", code) for _ in range(2)]
     assert await asyncio.gather(*(process.wait() for process in processes)) == [0, 0]
     for chain in CHAINS:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import uvloop
 from redis.exceptions import NoScriptError, ResponseError
-from sharequeue_gateway.redis_client import LOST, OwnConnection, redis_client
+from sharequeue_gateway.cluster.redis_client import LOST, OwnConnection, redis_client
 
-from sharequeue import embedded
+from sharequeue.stack import embedded
 
 
 @asynccontextmanager

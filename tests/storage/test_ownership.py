@@ -8,14 +8,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from sharequeue.ownership import Ownership, OwnershipLost
+from sharequeue.ownership.leases import Ownership, OwnershipLost
+from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     NotCoordinator,
 )
-from sharequeue.shard_store import ShardStore
 from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
 

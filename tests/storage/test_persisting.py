@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from sharequeue_gateway.led_share_partition import LedSharePartition
-from sharequeue_gateway.persister import Persister, persist_error
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.persister import Persister, persist_error
 
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.share_state_client import ShareStateClient
 from tests.core.share_partition_driver import fetched
 
 

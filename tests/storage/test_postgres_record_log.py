@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sharequeue_gateway.in_flight import OffsetRange
 from sharequeue_gateway.record_log import dead_letter_store, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.share_partition.runs import OffsetRange
 
 from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from tests.storage.database import session

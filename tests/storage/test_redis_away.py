@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-from sharequeue_gateway import lock_timers as lock_timers_module
-from sharequeue_gateway.lock_timers import LOAD_TIMEOUT_S, LockTimers, LockWrite
-from sharequeue_gateway.redis_client import redis_client
+from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.locks import lock_store as lock_timers_module
+from sharequeue_gateway.locks.lock_store import LOAD_TIMEOUT_S, LockTimers, LockWrite
 
-from sharequeue import embedded
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service import Clock
+from sharequeue.service.service import Clock
+from sharequeue.stack import embedded
 from tests.storage.written_locks import HELD, lock_write, locks_of, new_key, restored, timers, until
 
 

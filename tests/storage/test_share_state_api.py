@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 
 State = dict[str, Any]
 

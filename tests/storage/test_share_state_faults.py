@@ -10,7 +10,7 @@ from sharequeue_share_coordinator import shard, store
 from sharequeue_share_coordinator.shard import UPDATE, KeyState, Row
 from sharequeue_share_coordinator.store import encode_row
 
-from sharequeue.ownership import OwnershipLost
+from sharequeue.ownership.leases import OwnershipLost
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from sharequeue_gateway.record_log import MOST_PARTITIONS
+from sharequeue_gateway.record_log.log import MOST_PARTITIONS
 from sharequeue_gateway.record_log.store import lock_key
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition

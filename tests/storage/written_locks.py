@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
-from sharequeue_gateway.lock_timers import LockEntry, LockName, LockTimers, LockWrite
-from sharequeue_gateway.redis_client import redis_client
-from sharequeue_gateway.share_partition import RestoredLock
+from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.locks.lock_store import LockEntry, LockName, LockTimers, LockWrite
+from sharequeue_gateway.share_partition.machine import RestoredLock
 
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service import Clock
+from sharequeue.service.service import Clock
 from tests.storage.record_logs import new_topic
 
 Entries = Mapping[LockName, tuple[str, int, int]]

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from sharequeue.client import AcknowledgementError, Producer, Record, ShareConsumer
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 
 PARTITIONS = 6
 PRODUCERS, CONSUMERS = 2, 5

@@ -21,9 +21,9 @@ import sharequeue_coordinator.settings
 import sharequeue_gateway.settings
 import sharequeue_share_coordinator.settings
 
-from sharequeue.embedded import Postgres, Redis, die_with_parent, free_port
-from sharequeue.service import check_address
-from sharequeue.settings import SettingsError, load
+from sharequeue.service.service import check_address
+from sharequeue.service.settings import SettingsError, load
+from sharequeue.stack.embedded import Postgres, Redis, die_with_parent, free_port
 from tests.compose import compose_file
 from tests.compose.main_job import check_held, do_main_job, finish
 from tests.system.up_command import until

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess, Stack, temporary_stack
+from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.system.load import Load
 
 KINDS = {"group coordinator": 17, "share coordinator": 16}

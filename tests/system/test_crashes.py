@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharequeue.embedded import Postgres, Redis
-from sharequeue.stack import ServiceProcess, Stack, temporary_stack
+from sharequeue.stack.embedded import Postgres, Redis
+from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.system.load import Load
 
 VICTIMS = ("gateway", "group coordinator", "share coordinator", "PostgreSQL", "Redis")

@@ -11,7 +11,7 @@ from types import ModuleType
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 
 FLIGHTS = Path(__file__).parents[2] / "examples" / "flights.py"
 ROWS = 3000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess, Stack, temporary_stack
+from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.http.calls import Gateway, Json, good, wait_until
 
 PARTITIONS = 8

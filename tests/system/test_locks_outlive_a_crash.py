@@ -6,9 +6,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sharequeue_gateway.led_share_partition import LOCK_ENTRY_SLACK
+from sharequeue_gateway.leader.led_share_partition import LOCK_ENTRY_SLACK
 
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, wait_until
 
 

@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, acknowledge_range, problem, wait_until
 from tests.http.database import sql
 

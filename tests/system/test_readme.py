@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 
 README = Path(__file__).parents[2] / "README.md"
 PRINTED_URL = "http://127.0.0.1:8080"

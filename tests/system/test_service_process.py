@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sharequeue.embedded import free_port
-from sharequeue.service import listen
-from sharequeue.stack import ServiceProcess
+from sharequeue.service.service import listen
+from sharequeue.stack.embedded import free_port
+from sharequeue.stack.stack import ServiceProcess
 from tests.http.calls import wait_until
 
 WAITING = """

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sharequeue_gateway.led_share_partition import LedSharePartition
-from sharequeue_gateway.persister import Persister
-from sharequeue_gateway.share_partition import SharePartition, StateWrite
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.persister import Persister
+from sharequeue_gateway.share_partition.machine import SharePartition, StateWrite
 
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
-from sharequeue.share_state_client import ShareStateClient
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import wait_until
 
 

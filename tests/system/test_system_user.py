@@ -20,9 +20,9 @@ import psutil
 import pytest
 import redis
 
-from sharequeue import system_user
-from sharequeue.embedded import POSTGRES, REDIS, Postgres, Redis
-from sharequeue.system_user import EmbeddedError, Shelter, remove_leftovers
+from sharequeue.stack import system_user
+from sharequeue.stack.embedded import POSTGRES, REDIS, Postgres, Redis
+from sharequeue.stack.system_user import EmbeddedError, Shelter, remove_leftovers
 from tests.system.up_command import until
 
 ROOT = os.geteuid() == 0

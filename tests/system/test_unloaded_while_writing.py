@@ -13,13 +13,13 @@ import asyncpg
 import httpx
 import pytest
 import redis as redis_client
-from sharequeue_gateway.lock_timers import lock_hash
+from sharequeue_gateway.locks.lock_store import lock_hash
 
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.internal import SharePartitionName, YieldRequest
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack import Stack, temporary_stack
-from sharequeue.wire import Client
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, acknowledge_range, problem, wait_until
 from tests.http.database import sql
 

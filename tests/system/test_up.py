@@ -21,8 +21,8 @@ import asyncpg
 import httpx
 import pytest
 
-from sharequeue import system_user
-from sharequeue.embedded import Postgres
+from sharequeue.stack import system_user
+from sharequeue.stack.embedded import Postgres
 from tests.system.up_command import COMMAND, FREE_PORTS, Up, command_for, until
 
 ROOT = os.geteuid() == 0

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sharequeue.stack import ServiceProcess, Stack, temporary_stack
+from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.http.calls import Gateway, wait_until
 
 HOURS = 28

@@ -2,8 +2,10 @@
 
 from prometheus_client import Gauge
 
-from sharequeue.finding import serve_ownership
-from sharequeue.ownership import Ownership
+from sharequeue.http.serving import App, Call, create_app, serve
+from sharequeue.ownership.endpoints import serve_ownership
+from sharequeue.ownership.leases import Ownership
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis, messages
 from sharequeue.protocol.errors import InvalidGroupId
 from sharequeue.protocol.internal import (
@@ -24,10 +26,8 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
-from sharequeue.readiness import CHECK_S, Check, faults
-from sharequeue.service import serve_operations
-from sharequeue.serving import App, Call, create_app, serve
-from sharequeue.share_state_client import ShareStateClient
+from sharequeue.service.readiness import CHECK_S, Check, faults
+from sharequeue.service.service import serve_operations
 from sharequeue_coordinator import store
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups_api import GroupsApi, check_page_size, group_of

@@ -11,7 +11,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sharequeue.http.caller import Client
 from sharequeue.log import fields
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import group_config_values
 from sharequeue.protocol.errors import (
@@ -26,9 +28,7 @@ from sharequeue.protocol.internal import DeleteTopicRecordsRequest, Gateway
 from sharequeue.protocol.messages import ConfigValue, Topic
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
-from sharequeue.service import Clock
-from sharequeue.share_state_client import ShareStateClient
-from sharequeue.wire import Client
+from sharequeue.service.service import Clock
 from sharequeue_coordinator import group_configs, store, topics
 from sharequeue_coordinator.changes import KEPT, Changes
 from sharequeue_coordinator.gateways import Gateways

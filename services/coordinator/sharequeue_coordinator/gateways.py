@@ -12,7 +12,7 @@ from typing import Any, Final
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.internal import Gateway, GatewayGeneration, RegisterGatewayResponse, RenewGatewayResponse
-from sharequeue.service import Clock
+from sharequeue.service.service import Clock
 from sharequeue_coordinator import store
 from sharequeue_coordinator.store import Fence
 

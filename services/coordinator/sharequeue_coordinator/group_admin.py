@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
+from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import (
@@ -30,7 +31,6 @@ from sharequeue.protocol.internal import (
     TopicIdPartitions,
     UnloadGroupRequest,
 )
-from sharequeue.wire import Client
 from sharequeue_coordinator import share_group_offsets
 from sharequeue_coordinator.group import Group
 from sharequeue_coordinator.groups import Groups

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from sharequeue import background
 from sharequeue.log import fields
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.configs import share_group_config
 from sharequeue.protocol.errors import (
     ApiError,
@@ -28,8 +29,7 @@ from sharequeue.protocol.internal import (
     GroupTopicSummary,
     InitializedTopic,
 )
-from sharequeue.service import Clock
-from sharequeue.share_state_client import ShareStateClient
+from sharequeue.service.service import Clock
 from sharequeue_coordinator import group_metrics, groups_store, share_group, store
 from sharequeue_coordinator.group import Group
 from sharequeue_coordinator.share_group_data import JOIN_EPOCH, Changes, GroupSettings, Heartbeat, HeartbeatAnswer

@@ -3,6 +3,7 @@
 from typing import Final
 from urllib.parse import unquote
 
+from sharequeue.http.serving import Call, Handler
 from sharequeue.protocol import apis, group_messages
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import GroupIdNotFound, InvalidGroupId, InvalidRequest, UnknownMemberId
@@ -16,7 +17,6 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.messages import Empty
 from sharequeue.protocol.types import MAX_PAGE_SIZE, group_id_fault
-from sharequeue.serving import Call, Handler
 from sharequeue_coordinator import groups_store
 from sharequeue_coordinator.assignor import Assignment
 from sharequeue_coordinator.coordinator import GroupCoordinator

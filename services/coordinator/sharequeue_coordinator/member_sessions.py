@@ -6,7 +6,7 @@ from typing import Final
 
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
-from sharequeue.service import Clock
+from sharequeue.service.service import Clock
 from sharequeue_coordinator import group_metrics, groups_store
 from sharequeue_coordinator.groups import Groups
 from sharequeue_coordinator.subscribed_topics import Topics

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, error_of
 from sharequeue.protocol.internal import (
@@ -12,7 +13,6 @@ from sharequeue.protocol.internal import (
     PartitionState,
     PartitionStateResult,
 )
-from sharequeue.share_state_client import ShareStateClient
 
 DEADLINE_S: Final = 8.0
 

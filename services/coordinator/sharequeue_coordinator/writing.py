@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sharequeue.ownership import Ownership
-from sharequeue.postgres_faults import FAULTS, sqlstate_of
-from sharequeue.postgres_health import SOME_BYTES, PostgresHealth
+from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import NotCoordinator
 from sharequeue.protocol.shards import CLUSTER, shard_of
+from sharequeue.service.postgres_faults import FAULTS, sqlstate_of
+from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue_coordinator.store import NOT_HELD, Fence
 
 TRY_WRITE: Final = f"""

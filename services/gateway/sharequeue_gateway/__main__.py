@@ -7,8 +7,8 @@ import sys
 gc.disable()  # nothing that is imported is ever garbage; `run` enables it
 
 from sharequeue import log
-from sharequeue.service import Service, check_address, run
-from sharequeue.settings import SettingsError, load
+from sharequeue.service.service import Service, check_address, run
+from sharequeue.service.settings import SettingsError, load
 from sharequeue_gateway import gateway
 from sharequeue_gateway.settings import PREFIX, Settings
 

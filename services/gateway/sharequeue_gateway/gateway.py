@@ -3,54 +3,54 @@
 import asyncio
 import logging
 
-from sharequeue.callers import Callers, host_of_url, hosts_of, origins_of
-from sharequeue.coordinators import CoordinatorClient
+from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
 from sharequeue.log import fields
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.messages import Readiness
-from sharequeue.readiness import ROUNDABOUT_CHECK_S, Check, faults
-from sharequeue.service import Clock, Service, node_name, own_url
-from sharequeue.share_state_client import ShareStateClient
+from sharequeue.service.readiness import ROUNDABOUT_CHECK_S, Check, faults
+from sharequeue.service.service import Clock, Service, node_name, own_url
 from sharequeue_gateway import metrics
-from sharequeue_gateway.acknowledging import Acknowledger
-from sharequeue_gateway.activity import Activity
-from sharequeue_gateway.activity_api import ActivityApi
-from sharequeue_gateway.app import create_gateway_app
-from sharequeue_gateway.append_news import AppendNews
-from sharequeue_gateway.audit_api import AuditApi
-from sharequeue_gateway.cluster import Cluster
-from sharequeue_gateway.compaction_api import CompactionApi
-from sharequeue_gateway.dead_letters import DeadLetterQueue
-from sharequeue_gateway.due_locks import DueLocks
-from sharequeue_gateway.fetch import Fetcher
-from sharequeue_gateway.group_admin import GroupAdminApi
-from sharequeue_gateway.group_use import GroupUse
-from sharequeue_gateway.in_flight_api import InFlightApi
-from sharequeue_gateway.leader import Leader
-from sharequeue_gateway.leader_api import LeaderApi
-from sharequeue_gateway.leader_epochs import LeaderEpochs
-from sharequeue_gateway.loading import Loader
-from sharequeue_gateway.local_fetch import LocalFetch
-from sharequeue_gateway.lock_timers import LockTimers
-from sharequeue_gateway.membership_api import MembershipApi
-from sharequeue_gateway.metadata import Metadata
-from sharequeue_gateway.persister import Persister
-from sharequeue_gateway.produce_api import ProduceApi
-from sharequeue_gateway.producing import Producer
+from sharequeue_gateway.cluster.append_news import AppendNews
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.delivery.acknowledging import Acknowledger
+from sharequeue_gateway.delivery.dead_letters import DeadLetterQueue
+from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.local_fetch import LocalFetch
+from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.http.app import create_gateway_app
+from sharequeue_gateway.http.group_admin_api import GroupAdminApi
+from sharequeue_gateway.http.in_flight_api import InFlightApi
+from sharequeue_gateway.http.internal.group_use_api import GroupUse
+from sharequeue_gateway.http.internal.leader_api import LeaderApi
+from sharequeue_gateway.http.jobs.activity_api import ActivityApi
+from sharequeue_gateway.http.jobs.audit_api import AuditApi
+from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
+from sharequeue_gateway.http.members_api import MembershipApi
+from sharequeue_gateway.http.produce_api import ProduceApi
+from sharequeue_gateway.http.records_api import RecordsApi
+from sharequeue_gateway.http.redrive_api import Redriving
+from sharequeue_gateway.http.topics_api import GroupsApi, TopicsApi
+from sharequeue_gateway.leader.activity import Activity
+from sharequeue_gateway.leader.due_locks import DueLocks
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.loader import Loader
+from sharequeue_gateway.leader.persister import Persister
+from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.records_api import RecordsApi
-from sharequeue_gateway.redis_client import redis_client
-from sharequeue_gateway.redriving import Redriving
-from sharequeue_gateway.repeated_fetches import RepeatedFetches
-from sharequeue_gateway.routed_acknowledge import RoutedAcknowledger
-from sharequeue_gateway.routed_fetch import RoutedFetch
-from sharequeue_gateway.routing import Routing
-from sharequeue_gateway.sessions import Sessions
+from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
+from sharequeue_gateway.routing.fetch import RoutedFetch
+from sharequeue_gateway.routing.routing import Routing
+from sharequeue_gateway.routing.sessions import Sessions
 from sharequeue_gateway.settings import Settings
-from sharequeue_gateway.share_session import ShareSessionCache
-from sharequeue_gateway.topics_api import GroupsApi, TopicsApi
+from sharequeue_gateway.share_partition.session import ShareSessionCache
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from sharequeue.series import Counts, Labels, head, line, most
+from sharequeue.service.series import Counts, Labels, head, line, most
 
 if TYPE_CHECKING:
-    from sharequeue_gateway.fetch import Fetcher
-    from sharequeue_gateway.led_share_partition import LedSharePartition
+    from sharequeue_gateway.delivery.fetcher import Fetcher
+    from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 
 SHARE_PARTITION = ("group", "topic", "partition")
 IN_FLIGHT_RECORDS = "sharequeue_in_flight_message_count"

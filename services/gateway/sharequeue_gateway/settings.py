@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sharequeue.callers import host_of_url, hosts_of, origins_of
-from sharequeue.http_limits import HttpLimits
-from sharequeue.settings import Port, Positive, check_cluster_token, check_log_level
+from sharequeue.http.limits import HttpLimits
+from sharequeue.http.origins import host_of_url, hosts_of, origins_of
+from sharequeue.service.settings import Port, Positive, check_cluster_token, check_log_level
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
 

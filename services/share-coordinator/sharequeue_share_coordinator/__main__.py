@@ -11,11 +11,11 @@ from typing import Any
 import asyncpg
 
 from sharequeue import log
-from sharequeue.coordinators import CoordinatorClient
-from sharequeue.ownership import Ownership
-from sharequeue.service import Clock, Service, check_address, node_name, own_url, run
-from sharequeue.settings import SettingsError, load
-from sharequeue.shard_store import ShardStore
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.leases import Ownership
+from sharequeue.ownership.shard_store import ShardStore
+from sharequeue.service.service import Clock, Service, check_address, node_name, own_url, run
+from sharequeue.service.settings import SettingsError, load
 from sharequeue_share_coordinator.app import Topics, create_share_coordinator_app
 from sharequeue_share_coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.export import Export

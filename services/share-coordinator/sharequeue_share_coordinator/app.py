@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from sharequeue.coordinators import CoordinatorClient
-from sharequeue.finding import serve_ownership
-from sharequeue.ownership import Ownership
-from sharequeue.postgres_faults import FAULTS
+from sharequeue.http.serving import App, Call, create_app, serve
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.endpoints import serve_ownership
+from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.internal import (
@@ -29,9 +29,9 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.messages import Readiness
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.readiness import CHECK_S, Check, faults
-from sharequeue.service import Clock, serve_operations
-from sharequeue.serving import App, Call, create_app, serve
+from sharequeue.service.postgres_faults import FAULTS
+from sharequeue.service.readiness import CHECK_S, Check, faults
+from sharequeue.service.service import Clock, serve_operations
 from sharequeue_share_coordinator import shard
 from sharequeue_share_coordinator.coordinator import Item, ShareCoordinator
 from sharequeue_share_coordinator.export import Export

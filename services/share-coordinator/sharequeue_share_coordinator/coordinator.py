@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from sharequeue.log import fields
-from sharequeue.ownership import Ownership
-from sharequeue.postgres_faults import FAULTS, Meaning
-from sharequeue.postgres_health import SOME_BYTES, PostgresHealth
+from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.internal import PartitionStateResult
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service import Clock
+from sharequeue.service.postgres_faults import FAULTS, Meaning
+from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
+from sharequeue.service.service import Clock
 from sharequeue_share_coordinator import metrics, shard, store
 from sharequeue_share_coordinator.shard import Decide, Decision, KeyState, Row
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from sharequeue.postgres_faults import FAULTS
-from sharequeue.postgres_health import PostgresHealth
+from sharequeue.http.serving import Call
 from sharequeue.protocol.audit_messages import ExportStateQuery, ExportStateResponse, StateRow, StoredState
 from sharequeue.protocol.errors import CoordinatorNotAvailable
-from sharequeue.serving import Call
+from sharequeue.service.postgres_faults import FAULTS
+from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, UPDATE
 

@@ -1,7 +1,7 @@
 """The share coordinator's knobs. Read from the environment with the prefix SHAREQUEUE_SHARE_COORDINATOR_."""
 
-from sharequeue.http_limits import HttpLimits
-from sharequeue.settings import Port, Positive, check_cluster_token, check_log_level
+from sharequeue.http.limits import HttpLimits
+from sharequeue.service.settings import Port, Positive, check_cluster_token, check_log_level
 
 PREFIX = "SHAREQUEUE_SHARE_COORDINATOR_"
 

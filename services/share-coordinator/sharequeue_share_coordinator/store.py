@@ -1,6 +1,6 @@
 """The share coordinator's SQL, one function per statement. Schema `share_state`.
 
-Each write is one statement that takes the rows of its shards and asks for the owner's epochs (`sharequeue.shard_store`):
+Each write is one statement that takes the rows of its shards and asks for the owner's epochs (`sharequeue.ownership.shard_store`):
 a paused owner can write nothing.
 """
 
@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sharequeue.ownership.shard_store import HELD
 from sharequeue.protocol.audit_messages import ExportStateQuery
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.shard_store import HELD
 from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, KeyState, Row, replay
 
 encode_row: Final = msgspec.msgpack.Encoder().encode

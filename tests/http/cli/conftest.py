@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from sharequeue.cli import main
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 
 SHAREQUEUE = str(Path(sys.executable).with_name("sharequeue"))
 REFUSED, WRONG_USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130

@@ -9,7 +9,7 @@ import subprocess
 import httpx
 import pytest
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import wait_until
 from tests.http.cli.conftest import (
     DEADLINE_S,

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from sharequeue.cli import main
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, wait_until
 
 REFUSED, WRONG_USAGE, UNREACHABLE = 1, 2, 3

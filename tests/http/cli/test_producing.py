@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from sharequeue.stack import Stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import wait_until
 from tests.http.cli.conftest import (
     DEADLINE_S,

@@ -21,19 +21,13 @@ import asyncpg
 
 from sharequeue import background
 from sharequeue.log import fields
-from sharequeue.postgres_faults import FAULTS, LOST, meaning_of
-from sharequeue.postgres_health import PostgresHealth
 from sharequeue.protocol.errors import ApiError, InvalidRequest, RequestTimedOut, StorageError, UnknownTopicOrPartition
-from sharequeue_gateway.record_log import (
-    AppendResult,
-    DeadLetterRow,
-    IdempotencyKey,
-    PartitionAppend,
-    dead_letter_store,
-    store,
-)
+from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
+from sharequeue.service.postgres_health import PostgresHealth
+from sharequeue_gateway.record_log import dead_letter_store, store
 from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.connections import LEAST_S, Connections
+from sharequeue_gateway.record_log.log import AppendResult, DeadLetterRow, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 log = logging.getLogger(__name__)

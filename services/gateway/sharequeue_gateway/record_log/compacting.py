@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
-from sharequeue_gateway.record_log import OffsetOutOfRange, TopicPartition, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, TopicPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.store import Bounds, Connection
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from sharequeue.postgres_faults import LOST
+from sharequeue.service.postgres_faults import LOST
 
 LEAST_S: Final = 0.1
 """The least time that a late caller gets."""

@@ -11,13 +11,17 @@ import asyncpg
 import msgspec
 
 from sharequeue.log import fields
-from sharequeue.postgres_faults import FAULTS
-from sharequeue.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.in_flight import OffsetRange
-from sharequeue_gateway.record_log import (
+from sharequeue.service.postgres_faults import FAULTS
+from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
+from sharequeue_gateway.record_log import dead_letter_store, purging, store
+from sharequeue_gateway.record_log.appending import Appender
+from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.compacting import Compaction
+from sharequeue_gateway.record_log.connections import Connections
+from sharequeue_gateway.record_log.log import (
     MOST_PARTITIONS,
     AppendResult,
     DeadLetterKey,
@@ -30,16 +34,10 @@ from sharequeue_gateway.record_log import (
     PartitionAppend,
     ReadResult,
     TopicPartition,
-    dead_letter_store,
     nobody,
-    purging,
-    store,
 )
-from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.cache import BatchCache
-from sharequeue_gateway.record_log.compacting import Compaction
-from sharequeue_gateway.record_log.connections import Connections
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
+from sharequeue_gateway.share_partition.runs import OffsetRange
 
 log = logging.getLogger(__name__)
 

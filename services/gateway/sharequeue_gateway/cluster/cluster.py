@@ -1,0 +1,253 @@
+"""The gateways as a cluster: this one's lease, the generation it knows, and clients of the others.
+
+With the group coordinator away the last generation stands. A lease stops nobody by itself: what fences a gateway that
+was replaced are the leader epochs at the share coordinator and in Redis. Only while Redis does not answer is the lease
+asked whether records may be acquired.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sharequeue import background
+from sharequeue.http.caller import Client
+from sharequeue.log import fields
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.internal import (
+    GatewayGeneration,
+    LeaderEpochResponse,
+    NextLeaderEpochRequest,
+    RegisterGatewayRequest,
+    RegisterGatewayResponse,
+    RenewGatewayRequest,
+    RenewGatewayResponse,
+)
+from sharequeue.protocol.shards import CLUSTER
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.cluster.generation import Generation, Node
+
+log = logging.getLogger(__name__)
+
+RENEWALS_PER_LEASE: Final = 3
+GIVE_UP_S: Final = 2.0
+"""How long a gateway that leads no more may take to answer what it was asked before."""
+FORMER_LEADS_S: Final = 30.0
+"""How long after a change a former leader is asked to let go before a share-partition is loaded."""
+
+
+class Cluster:
+    """What this gateway knows of all gateways."""
+
+    def __init__(self, coordinator: CoordinatorClient, node_id: str, url: str, *, cluster_token: str) -> None:
+        self._coordinator = coordinator
+        self._cluster_token = cluster_token
+        self._renew_now = asyncio.Event()
+        self._clients: dict[str, Client] = {}
+        self._former: Generation | None = None
+        self._former_until_s = 0.0
+        self._silent: set[Node] = set()
+        self._lease_s = 3.0
+        self._lease_ends_s = 0.0
+        self._leaving = False
+        self._renewing = asyncio.Lock()
+        self._hand_overs: set[asyncio.Task[None]] = set()
+        self._giving_up: set[asyncio.Task[None]] = set()
+        self.me: Final = Node(node_id, url)
+        self.generation = Generation(0, (self.me,))
+        self.on_change: Callable[[bool], Awaitable[None]] | None = None
+        """Told of each new generation: whether there was one in between, so that others may have led what is led here."""
+
+    # Who leads
+
+    @property
+    def alone(self) -> bool:
+        """Whether this gateway leads everything."""
+        nodes = self.generation.nodes
+        return len(nodes) == 1 and nodes[0] == self.me
+
+    def leads(self, key: SharePartitionKey) -> bool:
+        return self.alone or self.generation.leader_of(key) == self.me
+
+    def leader_of(self, key: SharePartitionKey) -> Node:
+        return self.generation.leader_of(key)
+
+    def home_of(self, group_id: str, member_id: str) -> Node:
+        """The gateway that keeps a member's share session."""
+        return self.generation.home_of(group_id, member_id)
+
+    def others(self) -> list[Node]:
+        return [node for node in self.generation.nodes if node != self.me]
+
+    def others_lately(self) -> list[Node]:
+        """Other gateways that lead, or led until a moment ago; without those that did not answer."""
+        lately = self._former.nodes if self._former is not None and self.changed_lately() else ()
+        known = {node.url: node for node in (*lately, *self.generation.nodes)}
+        return [node for url, node in known.items() if url != self.me.url and node not in self._silent]
+
+    def look_again(self) -> None:
+        """A leader is gone or leads no more: ask who leads now."""
+        self._renew_now.set()
+
+    def gone(self, node: Node) -> None:
+        """A former leader did not answer: it is not asked to let go again."""
+        self._silent.add(node)
+
+    def former_leader_of(self, key: SharePartitionKey) -> Node | None:
+        """Another gateway that led a share-partition until a moment ago, and may still have writes under way."""
+        if self._former is None or time.monotonic() > self._former_until_s:
+            return None
+        former = self._former.leader_of(key)
+        # at the own address it was this one, or one that is gone
+        return None if former.url == self.me.url or former in self._silent else former
+
+    def changed_lately(self) -> bool:
+        """Whether the gateways changed a moment ago, so that others may not know it yet."""
+        return time.monotonic() <= self._former_until_s
+
+    def lease_holds(self) -> bool:
+        """Whether the group coordinator heard of this gateway lately: nobody else leads in its place."""
+        return time.monotonic() < self._lease_ends_s
+
+    def client(self, node: Node) -> Client:
+        """A client of another gateway. Its connections are not limited: what is urgent must not queue behind polls."""
+        client = self._clients.get(node.url)
+        if client is None:
+            client = self._clients[node.url] = Client(
+                node.url, cluster_token=self._cluster_token, connections=sys.maxsize
+            )
+        return client
+
+    # Epochs and leases
+
+    async def register(self) -> int:
+        """Tell the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
+        asked_s = time.monotonic()
+        request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
+        response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
+        self._keep_lease(asked_s, response.lease_ms)
+        self.generation = self._generation(response.generation)
+        if self.others():  # they have led what this one leads now
+            self._note_former(Generation(0, tuple(self.others())))
+        return response.leader_epoch
+
+    async def next_leader_epoch(self) -> int:
+        """A higher leader epoch. Raises: NotLeaderOrFollower: another generation leads, which is asked for now."""
+        request = NextLeaderEpochRequest(node_id=self.me.node_id, generation=self.generation.number)
+        try:
+            response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH, request, key=CLUSTER)
+        except ApiError:
+            self._renew_now.set()
+            raise
+        return response.leader_epoch
+
+    def hear_of(self, generation: int) -> None:
+        """Somebody speaks of a generation: ask for it if it is newer than the one known."""
+        if generation > self.generation.number:
+            self._renew_now.set()
+
+    async def run(self) -> None:
+        """Renew the lease and learn of new generations, for ever."""
+        renewed = True
+        while True:
+            pause_s = self._lease_s / RENEWALS_PER_LEASE
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._renew_now.wait()
+            except TimeoutError:
+                pass
+            self._renew_now.clear()
+            try:
+                await self._renew()
+            except ApiError as error:
+                if renewed:
+                    log.warning("cannot renew the lease; tried until it can be", extra=fields(cause=error.detail))
+                renewed = False
+                await asyncio.sleep(min(0.2, pause_s))
+                self._renew_now.set()
+            else:
+                if not renewed:
+                    log.warning("the lease is renewed again")
+                renewed = True
+
+    async def leave(self) -> None:
+        """Tell the group coordinator that this gateway is to lead nothing any more."""
+        self._leaving = True
+        deadline_s = time.monotonic() + self._lease_s
+        while True:
+            try:
+                await self._renew()
+                break
+            except ApiError as error:
+                if time.monotonic() >= deadline_s:
+                    log.warning("cannot leave the other gateways cleanly", extra=fields(cause=error.detail))
+                    break
+                await asyncio.sleep(0.1)
+        await asyncio.gather(*self._hand_overs)
+
+    async def close(self) -> None:
+        for task in self._giving_up:
+            task.cancel()
+        for client in self._clients.values():
+            await client.close()
+
+    async def _renew(self) -> None:
+        async with self._renewing:  # or a renewal that was overtaken would undo that this gateway leaves
+            asked_s = time.monotonic()
+            request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
+            response: RenewGatewayResponse = await self._coordinator.call(
+                apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
+            )
+            if not request.leaving:
+                self._keep_lease(asked_s, response.lease_ms)
+            await self._learn(response.generation)
+
+    def _keep_lease(self, asked_s: float, lease_ms: int) -> None:
+        self._lease_s = lease_ms / 1000
+        self._lease_ends_s = asked_s + self._lease_s
+
+    async def _learn(self, told: GatewayGeneration) -> None:
+        known = self.generation
+        if told.number <= known.number:
+            return
+        self._note_former(known)
+        self.generation = self._generation(told)
+        log.info(
+            "gateways changed",
+            extra=fields(generation=told.number, gateways=[node.node_id for node in self.generation.nodes]),
+        )
+        if self.on_change is not None:  # beside the renewals: a hand-over may take longer than a lease
+            background.start(self._hand_overs, self._hand_over(missed=told.previous != known.number))
+        for node in known.nodes:
+            if node not in self.generation.nodes and node != self.me:
+                background.start(self._giving_up, self._give_up(node))
+        live = {node.url for node in (*known.nodes, *self.generation.nodes)}
+        for url in [url for url in self._clients if url not in live]:
+            await self._clients.pop(url).close()
+
+    def _note_former(self, former: Generation) -> None:
+        self._former, self._former_until_s = former, time.monotonic() + FORMER_LEADS_S
+        self._silent.clear()
+
+    async def _hand_over(self, *, missed: bool) -> None:
+        try:
+            if self.on_change is not None:
+                await self.on_change(missed)
+        except Exception:
+            log.exception("handing over to other gateways failed")
+
+    async def _give_up(self, node: Node) -> None:
+        """Calls under way to a gateway that is gone end: it may only be paused, and others lead by now."""
+        await asyncio.sleep(GIVE_UP_S)
+        if all(node.url != live.url for live in self.generation.nodes):
+            client = self._clients.pop(node.url, None)
+            if client is not None:
+                await client.close()
+
+    def _generation(self, told: GatewayGeneration) -> Generation:
+        nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in told.gateways)
+        return Generation(told.number, nodes or (self.me,))

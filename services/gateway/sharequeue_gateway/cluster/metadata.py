@@ -1,0 +1,336 @@
+"""What this gateway knows of topics and group settings: a cache that the group coordinator's change feed keeps true.
+
+The feed tells only once that something changed. An answer that is awaited meanwhile may be older than that: what it says
+of what changed is not kept, and asked for again. With the group coordinator away, what is known goes on being served.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from sharequeue.log import fields
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.protocol import apis, messages
+from sharequeue.protocol.configs import ShareGroupConfig, share_group_config
+from sharequeue.protocol.errors import ApiError, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from sharequeue.protocol.internal import (
+    DescribeTopicsRequest,
+    DescribeTopicsResponse,
+    InitializeSharePartitionsRequest,
+    InitializeSharePartitionsResponse,
+    MetadataChangesQuery,
+    MetadataChangesResponse,
+    TopicIdPartitions,
+)
+from sharequeue.protocol.shards import CLUSTER
+from sharequeue.protocol.types import MAX_INT64, topic_name_fault
+from sharequeue_gateway import metrics
+
+log = logging.getLogger(__name__)
+
+FEED_WAIT_MS = 20_000
+DEFAULT_LOCK_DURATION_MS = 30_000
+AWAY_DEADLINE_S = 1.0
+
+_decode_topic: Final = msgspec.json.Decoder(messages.Topic).decode
+
+
+class Topic:
+    """A topic as the gateway uses it."""
+
+    __slots__ = ("config", "max_ahead_ms", "max_message_bytes", "name", "partitions", "topic_id")
+
+    def __init__(self, topic: messages.Topic) -> None:
+        self.name = topic.name
+        self.topic_id = topic.topic_id
+        self.partitions = topic.partitions
+        self.config: Mapping[str, str] = topic.config
+        self.max_message_bytes = int(topic.config["max.message.bytes"])
+        self.max_ahead_ms = int(topic.config.get("message.timestamp.after.max.ms", MAX_INT64))
+
+
+class Changed:
+    """The topic ids and group ids that the feed told of since this was made."""
+
+    __slots__ = ("_all", "_ids")
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._all = False
+
+    def __contains__(self, topic_or_group_id: str) -> bool:
+        return self._all or topic_or_group_id in self._ids
+
+    def note(self, changes: MetadataChangesResponse) -> None:
+        self._all |= changes.reset
+        self._ids.update((topic.topic_id for topic in changes.topics), changes.deleted_topic_ids, changes.group_ids)
+
+
+class Metadata:
+    """Topics by name and id, and group settings, asked for once and then followed by the change feed."""
+
+    def __init__(self, coordinator: CoordinatorClient, *, kafka_defaults: bool, auto_create_topics: bool) -> None:
+        self._coordinator = coordinator
+        self._kafka_defaults = kafka_defaults
+        self._auto_create_topics = auto_create_topics
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[str, Topic] = {}
+        self._configs: dict[str, ShareGroupConfig] = {}
+        self._version = -1
+        self._heard_at = 0.0
+        self._awaiting: dict[Changed, None] = {}
+        """What changed while each of the answers that are awaited now was."""
+        self.on_topic_deleted: Callable[[str], None] = lambda topic_id: None
+        self.on_generation: Callable[[int], None] = lambda generation: None
+        """Called with the number of the gateways' generation that the group coordinator speaks of."""
+        self.on_group_changed: Callable[[str, ShareGroupConfig], None] = lambda group_id, config: None
+
+    # Topics
+
+    def known_topic(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def known_topic_id(self, topic_id: str) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def knows(self, name: str, partition: int) -> bool:
+        topic = self._by_name.get(name)
+        return topic is not None and partition < topic.partitions
+
+    def topics(self) -> Iterable[Topic]:
+        return self._by_id.values()
+
+    async def topic(self, name: str) -> Topic:
+        """The topic of that name. Raises: UnknownTopicOrPartition; InvalidTopic: no topic can have that name."""
+        return self._by_name.get(name) or await self.topic_with(name, 0)
+
+    async def topic_with(self, name: str, partition: int) -> Topic:
+        """As `topic`. Raises: UnknownTopicOrPartition: it has no such partition, also when it is asked for again."""
+        await self.ask_for({name: partition})
+        return self.known_topic_with(name, partition)
+
+    async def ask_for(self, partitions: Mapping[str, int]) -> None:
+        """Have topics known with these partitions (by name), as far as they exist: one question for all that are not."""
+        names = [
+            name
+            for name, partition in partitions.items()
+            if ((known := self._by_name.get(name)) is None and not topic_name_fault(name))
+            or (known is not None and partition >= known.partitions)
+        ]
+        if names:
+            await self._ask(DescribeTopicsRequest(names=names))
+
+    def known_topic_with(self, name: str, partition: int) -> Topic:
+        """As `topic_with`, without asking."""
+        topic = self._by_name.get(name)
+        if topic is None or not 0 <= partition < topic.partitions:
+            raise self.missing(name, partition)
+        return topic
+
+    def missing(self, name: str, partition: int) -> ApiError:
+        """The error of whoever names a partition that is not known here."""
+        topic = self._by_name.get(name)
+        if topic is not None:
+            return UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}; it has {topic.partitions}")
+        fault = topic_name_fault(name)
+        if fault:
+            return InvalidTopic(fault)
+        return UnknownTopicOrPartition(f"there is no topic {name!r}; make it with POST /v1/topics or produce to it")
+
+    async def topic_to_produce(self, name: str) -> Topic:
+        """As `topic`, but a missing topic is made when topics are made on first produce."""
+        try:
+            return await self.topic(name)
+        except UnknownTopicOrPartition:
+            if not self._auto_create_topics:
+                raise
+        return await self.create(name, {})
+
+    async def create(self, name: str, config: Mapping[str, str]) -> Topic:
+        """Make a topic of one partition, or take the one that somebody made at the same time."""
+        request = messages.CreateTopicRequest(name=name, config=dict(config))
+        with contextlib.suppress(TopicAlreadyExists):
+            await self.change_topic(apis.CREATE_TOPIC, request, deadline_s=self._deadline_s())
+        return await self.topic(name)
+
+    async def change_topic(self, api: apis.Api, request: Any, *, deadline_s: float | None = None, **path: str) -> bytes:
+        """Pass on what makes or changes a topic. Returns: the answer's body, which describes it."""
+        with self._noting_changes() as changed:
+            body = await self._coordinator.exchange(api, request, key=CLUSTER, path=path, deadline_s=deadline_s)
+        topic = _decode_topic(body)
+        if topic.topic_id not in changed:
+            self._learn(topic)
+        return body
+
+    async def topics_by_id(self, topic_ids: list[str]) -> None:
+        """Learn of topics that are known by id alone."""
+        unknown = [topic_id for topic_id in topic_ids if topic_id not in self._by_id]
+        if unknown:
+            await self._ask(DescribeTopicsRequest(topic_ids=unknown))
+
+    async def learn_all(self) -> None:
+        """Learn of every topic there is."""
+        query = apis.ListTopicsQuery()
+        while True:
+            page: messages.ListTopicsResponse = await self._coordinator.call(apis.LIST_TOPICS, query, key=CLUSTER)
+            await self.topics_by_id([topic.topic_id for topic in page.topics])
+            if page.next_page_token is None:
+                return
+            query = apis.ListTopicsQuery(page_token=page.next_page_token)
+
+    async def _ask(self, request: DescribeTopicsRequest) -> set[str]:
+        """Returns: the ids of the topics found, which are known now."""
+        found: set[str] = set()
+        while request.names or request.topic_ids:
+            with self._noting_changes() as changed:
+                response: DescribeTopicsResponse = await self._call(apis.DESCRIBE_TOPICS, request)
+            outdated = [topic.name for topic in response.topics if topic.topic_id in changed]
+            for topic in response.topics:
+                if topic.topic_id not in changed:
+                    self._learn(topic)
+                    found.add(topic.topic_id)
+            request = DescribeTopicsRequest(names=outdated)
+        return found
+
+    def _learn(self, described: messages.Topic) -> None:
+        topic = Topic(described)
+        self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
+
+    def forget(self, topic_id: str) -> None:
+        """A topic is gone."""
+        topic = self._by_id.pop(topic_id, None)
+        if topic is not None and self._by_name.get(topic.name) is topic:
+            del self._by_name[topic.name]
+            metrics.forget_topic(topic.name)
+        self.on_topic_deleted(topic_id)
+
+    # Groups
+
+    def config(self, group_id: str) -> ShareGroupConfig | None:
+        return self._configs.get(group_id)
+
+    def lock_duration_ms(self, group_id: str) -> int:
+        """How long fresh locks of a group last, as far as is known here."""
+        config = self._configs.get(group_id)
+        return DEFAULT_LOCK_DURATION_MS if config is None else config.record_lock_duration_ms
+
+    async def initialize(
+        self, group_id: str, partitions_by_topic_id: Mapping[str, list[int]]
+    ) -> InitializeSharePartitionsResponse:
+        """Make sure that share-partitions are initialised, and learn the group's settings."""
+        request = InitializeSharePartitionsRequest(
+            group_id=group_id,
+            topics=[
+                TopicIdPartitions(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in partitions_by_topic_id.items()
+            ],
+        )
+        with self._noting_changes() as changed:
+            response: InitializeSharePartitionsResponse = await self._call(
+                apis.INITIALIZE_SHARE_PARTITIONS, request, key=group_id
+            )
+        if group_id in changed:
+            await self.learn_config(group_id)
+        else:
+            self._configs[group_id] = share_group_config(group_id, response.config, self._kafka_defaults)
+        return response
+
+    async def learn_config(self, group_id: str) -> ShareGroupConfig:
+        """Ask for a group's settings."""
+        while True:
+            with self._noting_changes() as changed:
+                values = await self._call(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
+            if group_id not in changed:
+                config = self._configs[group_id] = share_group_config(group_id, values, self._kafka_defaults)
+                return config
+
+    # Changes
+
+    def reachable(self) -> bool:
+        """Whether the group coordinator answered lately."""
+        return time.monotonic() - self._heard_at < FEED_WAIT_MS / 1000 + 10
+
+    async def _call(
+        self, api: apis.Api, request: Any = None, *, key: str = CLUSTER, path: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Ask the group coordinator."""
+        return await self._coordinator.call(api, request, key=key, path=path, deadline_s=self._deadline_s())
+
+    def _deadline_s(self) -> float | None:
+        """While the group coordinator is known to be away it is not asked for long: a client waits for the answer."""
+        return AWAY_DEADLINE_S if self._version >= 0 and not self.reachable() else None
+
+    @contextlib.contextmanager
+    def _noting_changes(self) -> Iterator[Changed]:
+        """What changes while an answer is awaited."""
+        changed = Changed()
+        self._awaiting[changed] = None
+        try:
+            yield changed
+        finally:
+            del self._awaiting[changed]
+
+    async def follow(self) -> None:
+        """Follow the change feed for ever."""
+        while True:
+            heard = self._version >= 0 and self._heard_at > 0  # else: hear at once that it is there
+            query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=FEED_WAIT_MS if heard else 0)
+            try:
+                changes: MetadataChangesResponse = await self._coordinator.call(
+                    apis.METADATA_CHANGES, query, key=CLUSTER, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False
+                )
+                self._heard_at = time.monotonic()
+                self.on_generation(changes.generation)
+                await self._apply(changes)
+            except ApiError as error:
+                self._heard_at = 0.0
+                log.warning("cannot follow the group coordinator", extra=fields(cause=error.detail))
+                await asyncio.sleep(0.5)
+
+    async def _apply(self, changes: MetadataChangesResponse) -> None:
+        """Take over what changed. What fails half-way is applied again: the version is set last."""
+        if self._version < 0:  # nobody told what changed of that which was asked for before
+            changes = MetadataChangesResponse(version=changes.version, reset=True)
+        for changed in self._awaiting:
+            changed.note(changes)
+        if changes.reset:
+            await self._learn_anew()
+        for topic in changes.topics:
+            if topic.topic_id in self._by_id:
+                self._learn(topic)
+        for topic_id in changes.deleted_topic_ids:
+            self.forget(topic_id)
+        for group_id in list(self._configs) if changes.reset else changes.group_ids:
+            if group_id in self._configs:
+                self.on_group_changed(group_id, await self.learn_config(group_id))
+        self._version = changes.version
+
+    async def _learn_anew(self) -> None:
+        """Ask for every topic that is known; those the group coordinator does not know are gone."""
+        topic_ids = list(self._by_id)
+        if topic_ids:
+            found = await self._ask(DescribeTopicsRequest(topic_ids=topic_ids))
+            for topic_id in set(topic_ids) - found:
+                self.forget(topic_id)
+
+    # Calls that the group coordinator answers in the gateway's place
+
+    async def forward(
+        self,
+        api: apis.Api,
+        request: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+        **path: str,
+    ) -> bytes:
+        """Pass a client's call on and return the answer's body as it came."""
+        key = path.get("group", CLUSTER)
+        return await self._coordinator.exchange(
+            api, request, key=key, path=path, headers=headers, deadline_s=deadline_s
+        )

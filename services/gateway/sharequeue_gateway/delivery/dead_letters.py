@@ -1,0 +1,367 @@
+"""The dead-letter queue: writes ranges that are ARCHIVING to their topic, then archives them. Source: KIP-1191.
+
+Ours to do better than Kafka: a dead letter is never dropped. While it cannot be written it stays ARCHIVING and is tried
+again; one that its topic refuses for good is parked in a table of the record log. It is written once: each carries its
+(group, topic id, partition, offset, delivery count) as a key, kept until ARCHIVED is durable, so that a crash writes none
+again; and once a leader has written any of a share-partition, no earlier one can, which may only have been paused.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from sharequeue.log import fields
+from sharequeue.protocol import nesting
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service.service import Clock
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, RecordBatch, RecordLog
+from sharequeue_gateway.share_partition.machine import DeadLetter, OffsetRange
+
+log = logging.getLogger(__name__)
+
+GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
+RECORDS_AT_ONCE: Final = 500
+BYTES_AT_ONCE: Final = 1 << 20
+FIRST_PAUSE_MS: Final = 200
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class SourceRecord(msgspec.Struct):
+    """What of a source record its dead letter copies; raw JSON, empty where absent."""
+
+    offset: int
+    key: msgspec.Raw = msgspec.Raw()
+    key_base64: msgspec.Raw = msgspec.Raw()
+    value: msgspec.Raw = msgspec.Raw()
+    value_base64: msgspec.Raw = msgspec.Raw()
+
+
+_source_records: Final = msgspec.json.Decoder(list[SourceRecord])
+
+
+class PendingLetters:
+    """A range on its way, and how its tries went."""
+
+    __slots__ = ("attempts", "last_error", "led", "letter", "next_attempt_at_ms")
+
+    def __init__(self, led: LedSharePartition, letter: DeadLetter) -> None:
+        self.led = led
+        self.letter = letter
+        self.attempts = 0
+        self.last_error = ""
+        self.next_attempt_at_ms = 0
+
+
+class Refused(NamedTuple):
+    """Why the topic can never take a group's dead letters as things are."""
+
+    reason: str
+
+
+class DeadLetterQueue:
+    """Writes the dead letters of all share-partitions this gateway leads."""
+
+    def __init__(
+        self,
+        leader: Leader,
+        metadata: Metadata,
+        record_log: RecordLog,
+        clock: Clock,
+        *,
+        auto_create_topics: bool,
+        retry_max_ms: int,
+    ) -> None:
+        self._leader = leader
+        self._metadata = metadata
+        self._record_log = record_log
+        self._clock = clock
+        self._auto_create_topics = auto_create_topics
+        self._retry_max_ms = retry_max_ms
+        self._pending: dict[PendingLetters, None] = {}
+        self._archived: list[tuple[SharePartitionKey, int, DeadLetter]] = []
+        """Ranges whose dead letters are written and whose ARCHIVED is durable: their keys are of no more use."""
+        self._wake = asyncio.Event()
+        leader.on_dead_letters = self.enqueue
+        metrics.DEAD_LETTERS_PENDING.set_function(lambda: sum(map(_size, self._pending)))
+
+    def enqueue(self, led: LedSharePartition, letters: Sequence[DeadLetter]) -> None:
+        """Take ranges that have just become ARCHIVING, or were found so at load."""
+        self._pending.update((PendingLetters(led, letter), None) for letter in letters)
+        self._wake.set()
+
+    def stuck(self) -> bool:
+        """Whether a dead letter could not be written at its last try."""
+        return any(pending.attempts for pending in self._pending)
+
+    def pending_of(self, led: LedSharePartition) -> Iterable[PendingLetters]:
+        return (pending for pending in self._pending if pending.led is led and pending.attempts)
+
+    async def run(self) -> None:
+        """Write what is due, for ever."""
+        while True:
+            await self._forget_archived()
+            self._pending = {pending: None for pending in self._pending if not pending.led.fenced}
+            now_ms = self._clock.now_ms()
+            due = [pending for pending in self._pending if pending.next_attempt_at_ms <= now_ms]
+            if due:
+                await self._write(due)
+                continue
+            next_ms = min((pending.next_attempt_at_ms for pending in self._pending), default=None)
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(None if next_ms is None else max(next_ms - now_ms, 1) / 1000):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _write(self, due: Sequence[PendingLetters]) -> None:
+        by_destination: dict[tuple[str, str, int], list[PendingLetters]] = {}
+        for pending in due:
+            key = pending.led.key
+            by_destination.setdefault((key.group_id, key.topic_id, key.partition), []).append(pending)
+        for ranges in by_destination.values():
+            await self._write_share_partition(ranges)
+
+    async def _write_share_partition(self, ranges: Sequence[PendingLetters]) -> None:
+        """Write what is due of one share-partition: many ranges at a time, but each on its own once it failed, so that
+        none stops the others."""
+        led = ranges[0].led
+        metrics.DEAD_LETTER_WRITES[led.key.group_id].inc(len(ranges))
+        try:
+            destination = await self._destination(led)
+        except Exception as fault:
+            self._try_again(ranges, fault)
+            return
+        for together in _portions(ranges):
+            try:
+                await self._write_ranges(led, together, destination)
+            except NotLeaderOrFollower as replaced:
+                log.warning("dead letters left to another gateway", extra=_where(led, replaced.detail))
+                self._leader.unload(led)
+                return
+            except Exception as fault:
+                self._try_again(together, fault)
+
+    def _try_again(self, ranges: Sequence[PendingLetters], fault: Exception) -> None:
+        led = ranges[0].led
+        unexpected = not isinstance(fault, ApiError)
+        detail = fault.detail if isinstance(fault, ApiError) else repr(fault)
+        log.log(
+            logging.ERROR if unexpected else logging.WARNING,
+            "dead letters not written yet",
+            exc_info=unexpected,
+            extra=_where(led, detail),
+        )
+        metrics.FAILED_DEAD_LETTER_WRITES[led.key.group_id].inc(len(ranges))
+        now_ms = self._clock.now_ms()
+        for pending in ranges:
+            if pending in self._pending:
+                pending.attempts += 1
+                pending.last_error = detail
+                pause_ms = min(FIRST_PAUSE_MS * 2 ** min(pending.attempts, 20), self._retry_max_ms)
+                pending.next_attempt_at_ms = now_ms + pause_ms
+
+    async def _destination(self, led: LedSharePartition) -> Topic | Refused:
+        """The group's dead-letter topic, made if it is missing; or why it refuses."""
+        name = led.config.dead_letter_topic_name
+        if not name:
+            return Refused("the group's dead-letter queue was turned off meanwhile")
+        try:
+            topic = await self._metadata.topic(name)
+        except UnknownTopicOrPartition:
+            topic = None
+        if topic is None:
+            if not self._auto_create_topics:
+                return Refused(f"there is no topic {name!r} and dead-letter topics are not made by themselves")
+            topic = await self._metadata.create(name, {GROUP_ENABLE: "true"})
+        if topic.config.get(GROUP_ENABLE) != "true":
+            return Refused(f"topic {name!r} takes no dead letters: its {GROUP_ENABLE} is not true")
+        return topic
+
+    async def _write_ranges(
+        self, led: LedSharePartition, ranges: Sequence[PendingLetters], destination: Topic | Refused
+    ) -> None:
+        parked: str | None = None
+        async for rows in self._rows(led, [pending.letter for pending in ranges], destination):
+            parked = await self._store(led, rows, destination) or parked
+        if parked is not None:
+            log.warning(
+                "dead letters parked", extra=fields(group_id=led.key.group_id, topic=led.topic_name, cause=parked)
+            )
+        for pending in ranges:
+            del self._pending[pending]
+            self._leader.activity.dead(led, pending.letter)
+            if not led.fenced:
+                self._archive(led, pending.letter)
+
+    def _archive(self, led: LedSharePartition, letter: DeadLetter) -> None:
+        """The dead letters of a range are written: it ends."""
+        state_epoch = led.machine.state_epoch
+        write = led.machine.complete_dead_letter(letter.first_offset, letter.last_offset, self._clock.now_ms())
+        if write is None:
+            return
+
+        def persisted(outcome: asyncio.Future[ApiError | None]) -> None:
+            if outcome.result() is None:
+                self._archived.append((led.key, state_epoch, letter))
+                self._wake.set()
+
+        self._leader.persist(led, write).add_done_callback(persisted)
+
+    async def _store(
+        self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: Topic | Refused
+    ) -> str | None:
+        """Append dead letters, and park those that their topic cannot take. Returns: why some were parked, if any."""
+        group_id = led.key.group_id
+        if isinstance(destination, Refused):
+            refused, reason = rows, destination.reason
+        else:
+            limit = destination.max_message_bytes
+            fitting = [row for row in rows if len(row.tail) <= limit]
+            refused = [row for row in rows if len(row.tail) > limit]
+            reason = f"the headers alone exceed the {limit} bytes that topic {destination.name!r} takes"
+            if fitting:
+                partition = led.key.partition % destination.partitions
+                await self._record_log.append_dead_letters(
+                    destination.topic_id, partition, fitting, leader_epoch=led.machine.leader_epoch
+                )
+                metrics.DEAD_LETTERS[group_id].inc(len(fitting))
+        if not refused:
+            return None
+        await self._record_log.park_dead_letters(
+            [row._replace(cause=reason) for row in refused], led.machine.leader_epoch
+        )
+        metrics.PARKED_DEAD_LETTERS[group_id].inc(len(refused))
+        return reason
+
+    async def _forget_archived(self) -> None:
+        archived, self._archived = self._archived, []
+        by_source: dict[tuple[SharePartitionKey, int], list[OffsetRange]] = {}
+        for source, state_epoch, letter in archived:
+            ranges = by_source.setdefault((source, state_epoch), [])
+            ranges.append(OffsetRange(letter.first_offset, letter.last_offset))
+        for (source, state_epoch), ranges in by_source.items():
+            try:
+                await self._record_log.forget_dead_letters(source, state_epoch, ranges)
+            except ApiError as error:
+                log.info("keys of dead letters stay behind", extra=fields(group_id=source.group_id, cause=error.detail))
+
+    async def _rows(
+        self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: Topic | Refused
+    ) -> AsyncIterator[list[DeadLetterRow]]:
+        """The dead letters of ranges, as many at a time as one append should hold."""
+        limit = None if isinstance(destination, Refused) else destination.max_message_bytes
+        rows: list[DeadLetterRow] = []
+        size = 0
+        for letter in letters:
+            async for offset, source in self._sources(led, letter.first_offset, letter.last_offset):
+                row = self._row(led, letter, offset, source, limit)
+                if rows and (len(rows) == RECORDS_AT_ONCE or size + len(row.tail) > BYTES_AT_ONCE):
+                    yield rows
+                    rows, size = [], 0
+                rows.append(row)
+                size += len(row.tail)
+        yield rows
+
+    async def _sources(
+        self, led: LedSharePartition, first_offset: int, last_offset: int
+    ) -> AsyncIterator[tuple[int, SourceRecord | None]]:
+        """Each offset with its source record, if it is to be copied and still in the log; read as it is asked for."""
+        offset = first_offset
+        while led.config.dead_letter_copy_record and offset <= last_offset:
+            try:
+                what = (led.key.topic_id, led.key.partition, offset, BYTES_AT_ONCE, last_offset - offset + 1)
+                read = self._record_log.read_cached(*what) or await self._record_log.read(*what)
+            except OffsetOutOfRange as out_of_range:
+                begin = min(out_of_range.log_start_offset, last_offset + 1)
+                for gone in range(offset, begin):
+                    yield gone, None
+                offset = begin
+                continue
+            if not read.batches:
+                break
+            for batch in read.batches:
+                end = min(batch.last_offset, last_offset)
+                found = _records_of(batch, offset, end)
+                for each in range(offset, end + 1):
+                    yield each, found.get(each)
+                offset = max(offset, end + 1)
+        for each in range(offset, last_offset + 1):
+            yield each, None
+
+    def _row(
+        self, led: LedSharePartition, letter: DeadLetter, offset: int, source: SourceRecord | None, limit: int | None
+    ) -> DeadLetterRow:
+        """One dead letter; without the source record's key and value if `limit` is kept by that."""
+        headers = {
+            "__dlq.errors.topic": led.topic_name,
+            "__dlq.errors.partition": str(led.key.partition),
+            "__dlq.errors.offset": str(offset),
+            "__dlq.errors.group": led.key.group_id,
+            "__dlq.errors.delivery.count": str(letter.delivery_count),
+            "__dlq.errors.message": letter.cause,
+        }
+        if letter.reason:
+            headers["__dlq.errors.reason"] = letter.reason
+        now_ms = self._clock.now_ms()
+        tail = _tail(now_ms, source, headers)
+        if limit is not None and len(tail) > limit:
+            bare = _tail(now_ms, None, headers)
+            tail = bare if len(bare) <= limit else tail
+        state_epoch = led.machine.state_epoch
+        return DeadLetterRow(led.key, state_epoch, offset, letter.delivery_count, tail, now_ms, letter.cause)
+
+
+def _portions(ranges: Sequence[PendingLetters]) -> list[list[PendingLetters]]:
+    """Cut ranges into what goes together: as many as one append holds; alone what failed before."""
+    portions: list[list[PendingLetters]] = []
+    size = RECORDS_AT_ONCE
+    for pending in ranges:
+        letter = pending.letter
+        records = letter.last_offset - letter.first_offset + 1
+        if pending.attempts or size + records > RECORDS_AT_ONCE:
+            portions.append([])
+            size = 0
+        portions[-1].append(pending)
+        size = RECORDS_AT_ONCE if pending.attempts else size + records
+    return portions
+
+
+def _tail(now_ms: int, source: SourceRecord | None, headers: dict[str, str]) -> bytes:
+    key, value = b',"key":null', b',"value":null'
+    if source is not None:
+        if source.key_base64:
+            key = b',"key_base64":' + source.key_base64
+        elif source.key:
+            key = b',"key":' + source.key
+        if source.value_base64:
+            value = b',"value_base64":' + source.value_base64
+        elif source.value:
+            value = b',"value":' + source.value
+    return b"".join((b',"timestamp_ms":%d' % now_ms, key, value, b',"headers":', _encode(headers), b"}"))
+
+
+def _records_of(batch: RecordBatch, first_offset: int, last_offset: int) -> dict[int, SourceRecord]:
+    first = max(first_offset, batch.base_offset)
+    last = min(last_offset, batch.last_offset)
+    if first > last:
+        return {}
+    records = nesting.decode(_source_records, b"[" + batch.slice(first, last) + b"]")
+    return {record.offset: record for record in records}
+
+
+def _where(led: LedSharePartition, cause: str) -> Mapping[str, Any]:
+    return fields(group_id=led.key.group_id, topic=led.topic_name, partition=led.key.partition, cause=cause)
+
+
+def _size(pending: PendingLetters) -> int:
+    return pending.letter.last_offset - pending.letter.first_offset + 1

@@ -1,0 +1,258 @@
+"""The administration of groups: passed on to the group coordinator, with the offsets that only the log knows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from sharequeue.http.serving import Call
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import (
+    ApiError,
+    GroupIdNotFound,
+    InvalidRequest,
+    error_of,
+)
+from sharequeue.protocol.group_messages import (
+    InUseQuery,
+    ResetPartition,
+    ResetShareGroupOffsetsRequest,
+    ResetShareGroupOffsetsResponse,
+    ResetTopic,
+    ResetTopicOffsets,
+)
+from sharequeue.protocol.internal import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    GroupSummaryQuery,
+    GroupSummaryResponse,
+    StartOffset,
+    TopicStartOffsets,
+)
+from sharequeue.protocol.messages import Empty, PartitionError, TopicPartitions
+from sharequeue.protocol.types import MAX_ERRORS
+from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.http.named_partitions import named_partitions
+from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.record_log.log import Offsets, RecordLog
+
+_summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
+_altered: Final = msgspec.json.Decoder(AlterShareGroupOffsetsResponse)
+
+ADMIN_DEADLINE_S: Final = 25.0
+"""Gateways are asked, state is set anew, gateways are told: each may take its time."""
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Place = tuple[str, int]
+
+
+class GroupAdminApi:
+    """The handlers of the calls that set a group's state anew."""
+
+    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
+        self._metadata = metadata
+        self._record_log = record_log
+
+    async def delete(self, call: Call) -> Empty:
+        query: InUseQuery = call.request
+        await self._metadata.forward(apis.DELETE_SHARE_GROUP, query, deadline_s=ADMIN_DEADLINE_S, group=group_of(call))
+        return Empty()
+
+    async def delete_offsets(self, call: Call) -> Empty:
+        query: InUseQuery = call.request
+        group_id = group_of(call)
+        topic = await self._metadata.topic(call.path["topic"])
+        await self._metadata.forward(
+            apis.DELETE_SHARE_GROUP_OFFSETS,
+            query,
+            deadline_s=ADMIN_DEADLINE_S,
+            group=group_id,
+            topic=topic.name,
+        )
+        return Empty()
+
+    # Reset
+
+    async def reset_offsets(self, call: Call) -> ResetShareGroupOffsetsResponse:
+        request: ResetShareGroupOffsetsRequest = call.request
+        group_id = group_of(call)
+        since_ms = _check(request)
+        standing = await self._standing(group_id, may_be_new=request.topics is not None)
+        faults: dict[Place, ApiError] = {}
+        wanted = await self._wanted(request, standing, faults)
+        planned: dict[str, dict[int, int]] = {}
+        topics: dict[str, Topic] = {}
+        for topic, partitions in wanted:
+            topics[topic.topic_id] = topic
+            offsets = await self._record_log.offsets(topic.topic_id, list(partitions))
+            for partition, given in partitions.items():
+                planned.setdefault(topic.topic_id, {})[partition] = await self._target(
+                    request, topic, partition, offsets[partition], given, since_ms, standing
+                )
+        if planned and not request.dry_run:
+            faults.update(await self._alter(group_id, planned, topics, force=request.force))
+        if faults and all((topics[topic_id].name, p) in faults for topic_id, ps in planned.items() for p in ps):
+            raise next(iter(faults.values()))
+        return ResetShareGroupOffsetsResponse(
+            topics=[
+                ResetTopicOffsets(
+                    topic=topics[topic_id].name,
+                    topic_id=topic_id,
+                    partitions=[
+                        ResetPartition(partition=partition, start_offset=start_offset)
+                        for partition, start_offset in sorted(partitions.items())
+                        if (topics[topic_id].name, partition) not in faults
+                    ],
+                )
+                for topic_id, partitions in sorted(planned.items(), key=lambda entry: topics[entry[0]].name)
+            ],
+            failed_count=len(faults),
+            errors=[
+                PartitionError(
+                    topic=topic,
+                    partition=partition,
+                    code=fault.error.code,
+                    kafka_code=fault.error.kafka_code,
+                    detail=fault.detail,
+                )
+                for (topic, partition), fault in islice(faults.items(), MAX_ERRORS)
+            ],
+        )
+
+    async def _standing(self, group_id: str, *, may_be_new: bool) -> dict[Place, int]:
+        """Where the group stands, by (topic id, partition); −1 where it never began. Raises: GroupIdNotFound."""
+        try:
+            summary = _summary.decode(
+                await self._metadata.forward(apis.GROUP_SUMMARY, GroupSummaryQuery(), group=group_id)
+            )
+        except GroupIdNotFound:
+            if not may_be_new:
+                raise
+            return {}
+        return {
+            (topic.topic_id, partition.partition): partition.start_offset
+            for topic in summary.topics
+            for partition in topic.partitions
+        }
+
+    async def _wanted(
+        self, request: ResetShareGroupOffsetsRequest, standing: Mapping[Place, int], faults: dict[Place, ApiError]
+    ) -> list[tuple[Topic, dict[int, int | None]]]:
+        """The partitions to reset, each with the offset its entry gives; those that do not exist become faults."""
+        if request.topics is None:
+            await self._metadata.topics_by_id(sorted({topic_id for topic_id, _ in standing}))
+            of_group: dict[str, dict[int, int | None]] = {}
+            for topic_id, partition in standing:
+                of_group.setdefault(topic_id, {})[partition] = request.offset
+            return [
+                (topic, partitions)
+                for topic_id, partitions in of_group.items()
+                if (topic := self._metadata.known_topic_id(topic_id)) is not None
+            ]
+        named = await named_partitions(
+            self._metadata,
+            [entry.topic for entry in request.topics if entry.partitions is None],
+            [
+                TopicPartitions(topic=entry.topic, partitions=entry.partitions)
+                for entry in request.topics
+                if entry.partitions is not None
+            ],
+            (),
+        )
+        away = {fault.topic: fault.error for fault in named.faults}
+        wanted: dict[str, tuple[Topic, dict[int, int | None]]] = {}
+        for entry in request.topics:
+            topic = self._metadata.known_topic(entry.topic)
+            if topic is None:
+                error = away.get(entry.topic) or self._metadata.missing(entry.topic, 0)
+                faults.update(((entry.topic, partition), error) for partition in entry.partitions or [-1])
+                continue
+            for partition, given in _partitions(entry, topic, request.offset):
+                if partition >= topic.partitions:
+                    faults[topic.name, partition] = self._metadata.missing(topic.name, partition)
+                    continue
+                _, partitions = wanted.setdefault(topic.topic_id, (topic, {}))
+                if partition in partitions:
+                    raise InvalidRequest(f"partition {partition} of topic {topic.name!r} is named twice")
+                partitions[partition] = given
+        return list(wanted.values())
+
+    async def _target(
+        self,
+        request: ResetShareGroupOffsetsRequest,
+        topic: Topic,
+        partition: int,
+        offsets: Offsets,
+        given: int | None,
+        since_ms: int,
+        standing: Mapping[Place, int],
+    ) -> int:
+        """Where a partition is to start; within the log."""
+        start, end = offsets.log_start_offset, offsets.log_end_offset
+        if request.to == "earliest":
+            return start
+        if request.to == "latest":
+            return end
+        if request.to == "datetime":
+            found = await self._record_log.offset_for_timestamp(topic.topic_id, partition, since_ms)
+            return end if found is None else found
+        wanted = given if request.to == "offset" else standing.get((topic.topic_id, partition), -1)
+        return end if wanted is None or wanted < 0 else min(max(wanted, start), end)
+
+    async def _alter(
+        self, group_id: str, planned: Mapping[str, Mapping[int, int]], topics: Mapping[str, Topic], *, force: bool
+    ) -> dict[Place, ApiError]:
+        """Have the group coordinator set the offsets. Returns: the partitions that failed, by topic name."""
+        request = AlterShareGroupOffsetsRequest(
+            topics=[
+                TopicStartOffsets(
+                    topic_id=topic_id,
+                    partitions=[
+                        StartOffset(partition=partition, start_offset=start_offset)
+                        for partition, start_offset in partitions.items()
+                    ],
+                )
+                for topic_id, partitions in planned.items()
+            ],
+            force=force,
+        )
+        body = await self._metadata.forward(
+            apis.ALTER_SHARE_GROUP_OFFSETS, request, deadline_s=ADMIN_DEADLINE_S, group=group_id
+        )
+        return {
+            (topics[topic.topic_id].name, partition.partition): error_of(partition.error_code, partition.error_message)
+            for topic in _altered.decode(body).topics
+            for partition in topic.partitions
+            if partition.error_code
+        }
+
+
+def _check(request: ResetShareGroupOffsetsRequest) -> int:
+    """Check what goes with what. Returns: `datetime` in epoch milliseconds, or 0. Raises: InvalidRequest."""
+    offsets = [entry.offset for entry in request.topics or ()]
+    if request.to != "offset" and (request.offset is not None or any(offset is not None for offset in offsets)):
+        raise InvalidRequest("offset goes with to: offset")
+    if request.to == "offset" and request.offset is None and (not offsets or None in offsets):
+        raise InvalidRequest("to: offset needs an offset")
+    if (request.datetime is not None) != (request.to == "datetime"):
+        raise InvalidRequest("to: datetime and datetime go together")
+    return 0 if request.datetime is None else _epoch_ms(request.datetime)
+
+
+def _epoch_ms(text: str) -> int:
+    """The first whole millisecond that is not before the moment."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(f"datetime must be as 2026-11-21T08:30:00.000, not {text!r}") from None
+    since_epoch = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
+    return -(-since_epoch // timedelta(milliseconds=1))
+
+
+def _partitions(entry: ResetTopic, topic: Topic, offset: int | None) -> Iterator[tuple[int, int | None]]:
+    named: Sequence[int] = range(topic.partitions) if entry.partitions is None else entry.partitions
+    for partition in named:
+        yield partition, offset if entry.offset is None else entry.offset

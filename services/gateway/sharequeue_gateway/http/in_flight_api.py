@@ -1,0 +1,204 @@
+"""What a group has in flight, over all leaders, a page at a time.
+
+Each leader lists its own of the same places, in the order of topics and partitions, until a page is full. What lies
+behind the place where one of them stopped is not known whole: there the page ends.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from sharequeue.http.serving import Call
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
+from sharequeue.protocol.internal import GroupSummaryQuery, GroupSummaryResponse
+from sharequeue.protocol.messages import (
+    DeadLetterStatus,
+    InFlightBatch,
+    InFlightPartition,
+    InFlightQuery,
+    ListInFlightResponse,
+    PartitionError,
+    PlainText,
+)
+from sharequeue.protocol.types import MAX_INT32, MAX_PAGE_SIZE, DeliveryState
+from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.delivery.dead_letters import DeadLetterQueue
+from sharequeue_gateway.delivery.fetcher import PartitionFault
+from sharequeue_gateway.http.fetch_answer import partition_error
+from sharequeue_gateway.http.page_tokens import page_token, place_of
+from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.record_log.log import Parked, RecordLog, TopicPartition
+from sharequeue_gateway.routing.routing import Partitions, Routing
+
+LOADED_AT_ONCE: Final = 100
+_summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
+_place: Final = msgspec.json.Decoder(tuple[PlainText, Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]])
+
+Place = tuple[str, int]
+Listed = InFlightPartition | PartitionError
+
+
+class InFlightApi:
+    """The handlers of listInFlightRecords and inFlightAtLeader."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        record_log: RecordLog,
+        leader: Leader,
+        dead_letters: DeadLetterQueue,
+        routing: Routing,
+    ) -> None:
+        self._metadata = metadata
+        self._record_log = record_log
+        self._leader = leader
+        self._dead_letters = dead_letters
+        self._routing = routing
+
+    async def in_flight(self, call: Call) -> ListInFlightResponse:
+        """What is in flight, of every leader."""
+        query: InFlightQuery = call.request
+        group_id = group_of(call)
+        wanted, more = await self._wanted(group_id, query)
+        mine, others = self._routing.split(group_id, wanted)
+        answers = await asyncio.gather(*(self._routing.in_flight(node, group_id, query) for node in others))
+        return _page([await self._list(group_id, mine, query.page_size), *answers], wanted, more, query.page_size)
+
+    async def in_flight_here(self, call: Call) -> ListInFlightResponse:
+        """What is in flight in the share-partitions that this gateway leads; for another gateway."""
+        query: InFlightQuery = call.request
+        group_id = call.path["group"]
+        wanted, _ = await self._wanted(group_id, query)
+        mine, _ = self._routing.split(group_id, wanted)
+        return await self._list(group_id, mine, query.page_size)
+
+    async def _wanted(self, group_id: str, query: InFlightQuery) -> tuple[list[tuple[Topic, int]], bool]:
+        """The group's initialised share-partitions that may be on the page, in order; and whether there are more."""
+        if not 1 <= query.page_size <= MAX_PAGE_SIZE:
+            raise InvalidRequest(f"page_size must be in the range 1 to {MAX_PAGE_SIZE}", limit=MAX_PAGE_SIZE)
+        if query.topic is not None:
+            await self._metadata.topic_with(query.topic, query.partition or 0)
+        elif query.partition is not None:
+            raise InvalidRequest("partition goes with topic")
+        topic, partition = "", -1
+        if query.page_token is not None:
+            topic, partition = place_of(query.page_token, _place, "listInFlightRecords")
+        elif query.topic is not None and query.partition is not None:
+            topic, partition = query.topic, query.partition - 1
+        limited = GroupSummaryQuery(
+            topic=query.topic,
+            after_topic=topic,
+            after_partition=partition,
+            limit=query.page_size if query.partition is None else 1,
+        )
+        summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, limited, group=group_id))
+        wanted = [
+            (known, state.partition)
+            for entry in summary.topics
+            for known in (await self._metadata.topic(entry.topic),)
+            for state in sorted(entry.partitions, key=lambda state: state.partition)
+            if query.partition in (None, state.partition)
+        ]
+        return wanted, summary.more and query.partition is None
+
+    async def _list(self, group_id: str, partitions: Partitions, page_size: int) -> ListInFlightResponse:
+        """Of share-partitions that are led here, in order, until there is enough for a page."""
+        listed = ListInFlightResponse(partitions=[])
+        if not partitions:
+            return listed
+        parked = await self._record_log.parked_counts(group_id)
+        room = page_size
+        for start in range(0, len(partitions), LOADED_AT_ONCE):
+            some = partitions[start : start + LOADED_AT_ONCE]
+            leds = await self._leader.get(group_id, some, initialize=False)
+            for (topic, partition), led in zip(some, leds, strict=True):
+                if isinstance(led, InvalidRecordState):
+                    continue  # nothing was ever fetched
+                if isinstance(led, ApiError):
+                    listed.errors.append(partition_error(PartitionFault(topic.name, partition, led)))
+                    room -= 1
+                else:
+                    listed.partitions.append(self._partition(topic, partition, led, parked))
+                    room -= _weight(listed.partitions[-1])
+                if room <= 0:
+                    if (topic, partition) != partitions[-1]:
+                        listed.next_page_token = page_token((topic.name, partition))
+                    return listed
+        return listed
+
+    def _partition(
+        self, topic: Topic, partition: int, led: LedSharePartition, parked: Mapping[TopicPartition, Parked]
+    ) -> InFlightPartition:
+        machine = led.machine
+        parked_here = parked.get((topic.topic_id, partition))
+        return InFlightPartition(
+            topic=topic.name,
+            partition=partition,
+            start_offset=machine.start_offset,
+            end_offset=machine.end_offset,
+            batches=[
+                InFlightBatch(
+                    first_offset=run.first,
+                    last_offset=run.last,
+                    delivery_state=DeliveryState(run.state).name,
+                    delivery_count=run.delivery_count,
+                    member_id=run.member_id,
+                    lock_expires_at_ms=run.lock_expires_at_ms or None,
+                    available_at_ms=run.available_at_ms or None,
+                    reason=run.reason,
+                )
+                for run in machine.in_flight()
+            ],
+            dead_letters=[
+                DeadLetterStatus(
+                    first_offset=pending.letter.first_offset,
+                    last_offset=pending.letter.last_offset,
+                    attempts=pending.attempts,
+                    last_error=pending.last_error,
+                    next_attempt_at_ms=pending.next_attempt_at_ms,
+                )
+                for pending in self._dead_letters.pending_of(led)
+            ],
+            parked_dead_letters=parked_here.records if parked_here else 0,
+            parked_cause=parked_here.cause if parked_here else None,
+        )
+
+
+def _page(
+    answers: Sequence[ListInFlightResponse], wanted: Partitions, more: bool, page_size: int
+) -> ListInFlightResponse:
+    """One page of what each leader listed."""
+    order = {(topic.name, partition): index for index, (topic, partition) in enumerate(wanted)}
+    last = len(wanted) - 1
+    stops = [
+        order.get(place_of(answer.next_page_token, _place, ""), last)
+        for answer in answers
+        if answer.next_page_token is not None
+    ]
+    end = min(stops, default=last)
+    listed: list[Listed] = [entry for answer in answers for entry in answer.partitions]
+    listed += [entry for answer in answers for entry in answer.errors]
+    found = {order.get((entry.topic, entry.partition), len(order)): entry for entry in listed}
+    room = page_size
+    page = []
+    for index in sorted(index for index in found if index <= end):
+        page.append(found[index])
+        room -= _weight(found[index])
+        if room <= 0:
+            end = index
+            break
+    rest = bool(wanted) and (more or end < last)
+    return ListInFlightResponse(
+        partitions=[entry for entry in page if isinstance(entry, InFlightPartition)],
+        errors=[entry for entry in page if isinstance(entry, PartitionError)],
+        next_page_token=page_token((wanted[end][0].name, wanted[end][1])) if rest else None,
+    )
+
+
+def _weight(entry: Listed) -> int:
+    return 1 + len(entry.batches) if isinstance(entry, InFlightPartition) else 1

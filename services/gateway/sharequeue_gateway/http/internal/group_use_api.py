@@ -1,0 +1,97 @@
+"""What the group coordinator asks of every gateway before it sets a group's state anew, and the end of one member."""
+
+import asyncio
+from collections.abc import Sequence
+
+from sharequeue.http.serving import Call
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.internal import (
+    GroupTopicsRequest,
+    GroupUsageResponse,
+    ReleaseMemberResponse,
+    TopicIdPartitions,
+    UnloadGroupRequest,
+)
+from sharequeue.protocol.messages import Empty
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.routing.sessions import Sessions
+
+
+class GroupUse:
+    """Who uses a group through this gateway, and how that ends."""
+
+    def __init__(
+        self, metadata: Metadata, leader: Leader, fetcher: Fetcher, sessions: Sessions, lock_timers: LockTimers
+    ) -> None:
+        self._metadata = metadata
+        self._leader = leader
+        self._fetcher = fetcher
+        self._sessions = sessions
+        self._lock_timers = lock_timers
+
+    async def usage(self, call: Call) -> GroupUsageResponse:
+        request: GroupTopicsRequest = call.request
+        group_id = call.path["group"]
+        return GroupUsageResponse(
+            share_sessions=self._sessions.count(group_id),
+            waiting_fetches=len(self._fetcher.under_way(group_id)),
+            held_records=sum(
+                run.size
+                for led in await self._with_locks(group_id, request.topics)
+                for run in led.machine.in_flight()
+                if run.member_id is not None
+            ),
+        )
+
+    async def unload(self, call: Call) -> Empty:
+        request: UnloadGroupRequest = call.request
+        group_id = call.path["group"]
+        if request.end:
+            self._sessions.end(group_id)
+            self._fetcher.end(group_id)
+        self._leader.unload_group(group_id, request.topic_ids, end=request.end)
+        if request.topic_ids is None:  # the group is deleted
+            metrics.forget_group(group_id)
+        return Empty()
+
+    async def release_member(self, call: Call) -> ReleaseMemberResponse:
+        request: GroupTopicsRequest = call.request
+        return await self.release(call.path["group"], call.path["member_id"], request.topics)
+
+    async def release(
+        self, group_id: str, member_id: str, topics: Sequence[TopicIdPartitions]
+    ) -> ReleaseMemberResponse:
+        """Close the member's share session and release what it holds of these; durable when this returns."""
+        had_session = self._sessions.drop(group_id, member_id)
+        leds = await self._with_locks(group_id, topics)
+        held = sum(run.size for led in leds for run in led.machine.in_flight() if run.member_id == member_id)
+        outcomes = await asyncio.gather(*self._leader.release_member(leds, member_id))
+        refused = [error for error in outcomes if error is not None]
+        if refused:
+            raise refused[0]
+        return ReleaseMemberResponse(share_session=had_session, released_records=held)
+
+    async def _with_locks(self, group_id: str, topics: Sequence[TopicIdPartitions]) -> list[LedSharePartition]:
+        """The share-partitions that are loaded, and those of which Redis knows locks, loaded for it."""
+        keys = [
+            SharePartitionKey(group_id, topic.topic_id, partition) for topic in topics for partition in topic.partitions
+        ]
+        away = [key for key in keys if self._leader.loaded(key) is None]
+        timed = await self._lock_timers.timed(away)
+        await self._metadata.topics_by_id(list({key.topic_id for key in timed}))
+        wanted: list[tuple[Topic, int]] = []
+        for key in timed:
+            topic = self._metadata.known_topic_id(key.topic_id)
+            if topic is not None:
+                wanted.append((topic, key.partition))
+        loaded = await self._leader.get(group_id, wanted, initialize=False) if wanted else []
+        for outcome in loaded:
+            if isinstance(outcome, ApiError) and outcome.error.retriable:
+                raise outcome
+        return [led for key in keys if (led := self._leader.loaded(key)) is not None]

@@ -1,0 +1,194 @@
+"""The calls between gateways: what another gateway asks of the leader of share-partitions."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from sharequeue.http.caller import encode
+from sharequeue.http.serving import JSON, Answer, Call
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.internal import (
+    ALL_WELL,
+    ENDED,
+    AwaitRecordsRequest,
+    HeldSharePartition,
+    LeaderFetchRequest,
+    ReleaseMemberRequest,
+    YieldRequest,
+    YieldResponse,
+)
+from sharequeue.protocol.messages import (
+    AcknowledgementResult,
+    AcknowledgeRequest,
+    AcknowledgeResponse,
+    Empty,
+    PartitionLeader,
+    TopicPartitions,
+)
+from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
+from sharequeue.service.service import Clock
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
+from sharequeue_gateway.delivery.fetcher import Fetcher, PartitionFault
+from sharequeue_gateway.delivery.local_fetch import LocalFetch
+from sharequeue_gateway.delivery.partition_reader import Acquisition, FetchLimits
+from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.http.fetch_answer import fetch_answer
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.routing.sessions import Sessions
+
+_WELL: Final = (JSON, (ALL_WELL.encode(), b"1"))
+_ENDED: Final = (JSON, (ENDED.encode(), b"1"))
+
+
+class LeaderApi:
+    """The handlers of fetchFromLeader, acknowledgeAtLeader, awaitRecords, releaseAtLeader, yieldSharePartitions."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        metadata: Metadata,
+        cluster: Cluster,
+        leader: Leader,
+        fetcher: Fetcher,
+        local: LocalFetch,
+        acknowledger: Acknowledger,
+        sessions: Sessions,
+    ) -> None:
+        self._clock = clock
+        self._metadata = metadata
+        self._cluster = cluster
+        self._leader = leader
+        self._fetcher = fetcher
+        self._local = local
+        self._acknowledger = acknowledger
+        self._sessions = sessions
+
+    async def fetch(self, call: Call) -> Answer:
+        request: LeaderFetchRequest = call.request
+        group_id, member_id = call.path["group"], request.member_id
+        partitions, faults = await self._led(group_id, request.topic_partitions)
+        waiting = WaitingFetch(call.exchange.until_gone, call.exchange.gone)
+        acquired: list[Acquisition] = []
+        results: list[AcknowledgementResult] = []
+        acknowledging = None
+        if request.acknowledgements:
+            acknowledging = waiting.start_acknowledging(
+                self._acknowledger.acknowledge(
+                    group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=False
+                )
+            )
+            await asyncio.sleep(0)  # they are applied first, so that what they free can be acquired
+        try:
+            if partitions and request.repeat and request.fetch_id is not None:
+                acquired = await self._local.repeat(group_id, member_id, request.fetch_id, partitions)
+            elif partitions:
+                limits = self._limits(request)
+                if any(fault.led_elsewhere for fault in faults):
+                    limits = limits._replace(deadline_ms=0)
+                acquired, more_faults = await self._local.acquire(
+                    waiting, group_id, member_id, partitions, limits, None, request.fetch_id
+                )
+                faults += more_faults
+            if acknowledging is not None:
+                results = await acknowledging
+            if acquired and request.fetch_id is None and waiting.gone():  # a repeat may have been told the same by now
+                self._fetcher.give_back(member_id, acquired)
+        finally:
+            waiting.close()
+        failed_count = failed_of(results)
+        me = self._cluster.me
+        body = fetch_answer(
+            member_id,
+            self._metadata.lock_duration_ms(group_id),
+            acquired,
+            results,
+            failed_count,
+            faults,
+            with_records=request.with_records,
+            leaders=[
+                PartitionLeader(topic=led.topic_name, partition=led.key.partition, node_id=me.node_id, url=me.url)
+                for led, *_ in acquired
+            ],
+        )
+        if waiting.ended:
+            return Answer(body, headers=_ENDED)
+        return Answer(body, headers=_WELL if acquired and not faults and not failed_count else (JSON,))
+
+    def _limits(self, request: LeaderFetchRequest) -> FetchLimits:
+        return FetchLimits(
+            max_records=request.max_records,
+            max_bytes=request.max_bytes,
+            min_bytes=request.min_bytes,
+            batch_size=request.batch_size,
+            acquire_mode=request.acquire_mode,
+            deadline_ms=self._clock.now_ms() + min(request.max_wait_ms, MAX_WAIT_MS),
+            look_at_ends=request.look_at_ends,
+        )
+
+    async def acknowledge(self, call: Call) -> Answer:
+        request: AcknowledgeRequest = call.request
+        group_id = call.path["group"]
+        results = await self._acknowledger.acknowledge(
+            group_id, request.member_id, request.acknowledgements, atomic=request.atomic
+        )
+        failed_count = failed_of(results)
+        response = AcknowledgeResponse(
+            results=results,
+            failed_count=failed_count,
+            acquisition_lock_timeout_ms=self._metadata.lock_duration_ms(group_id),
+        )
+        return Answer(encode(response), headers=(JSON,) if failed_count else _WELL)
+
+    async def await_records(self, call: Call) -> Answer:
+        request: AwaitRecordsRequest = call.request
+        group_id = call.path["group"]
+        partitions, faults = await self._led(group_id, request.topic_partitions)
+        if faults:
+            raise faults[0].error
+        waiting = WaitingFetch(call.exchange.until_gone, call.exchange.gone)
+        try:
+            leds = await self._fetcher.wait(waiting, group_id, partitions, min(request.max_wait_ms, MAX_WAIT_MS) / 1000)
+        finally:
+            waiting.close()
+        self._fetcher.pass_on_later(leds)
+        return Answer(b"{}", headers=_ENDED if waiting.ended else (JSON,))
+
+    async def release(self, call: Call) -> Empty:
+        request: ReleaseMemberRequest = call.request
+        group_id = call.path["group"]
+        partitions, _ = await self._led(group_id, request.topic_partitions)
+        self._sessions.release_here(group_id, request.member_id, partitions)
+        return Empty()
+
+    async def yield_share_partitions(self, call: Call) -> YieldResponse:
+        request: YieldRequest = call.request
+        keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
+        await self._leader.let_go(keys)
+        held = [
+            HeldSharePartition(**led.key._asdict(), state_epoch=led.machine.state_epoch, locks=led.machine.locks())
+            for led in self._leader.loads.tell_locks(keys)
+        ]
+        return YieldResponse(held=held)
+
+    async def _led(
+        self, group_id: str, named: Sequence[TopicPartitions]
+    ) -> tuple[list[tuple[Topic, int]], list[PartitionFault]]:
+        """The partitions of a request that this gateway leads; the others become faults."""
+        partitions: list[tuple[Topic, int]] = []
+        faults: list[PartitionFault] = []
+        for entry in named:
+            try:
+                topic = await self._metadata.topic(entry.topic)
+            except ApiError as error:
+                faults += [PartitionFault(entry.topic, partition, error) for partition in entry.partitions]
+                continue
+            for partition in entry.partitions:
+                if self._cluster.leads(SharePartitionKey(group_id, topic.topic_id, partition)):
+                    partitions.append((topic, partition))
+                else:
+                    moved = NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
+                    faults.append(PartitionFault(entry.topic, partition, moved))
+        return partitions, faults

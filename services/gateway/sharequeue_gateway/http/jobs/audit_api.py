@@ -1,0 +1,107 @@
+"""The calls of audits: what is stored of share-partitions and of the log, beside what the services answer of it."""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+from sharequeue.http.serving import Call
+from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.audit_messages import (
+    AuditedState,
+    AuditLogQuery,
+    AuditLogResponse,
+    AuditStateResponse,
+    ExportStateQuery,
+    ExportStateResponse,
+    StateAnswer,
+    StoredState,
+)
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, whole_number
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.record_log import audit_store
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.store import Bounds
+
+
+class AuditApi:
+    """The handlers of auditShareState and auditLog."""
+
+    def __init__(self, metadata: Metadata, share_coordinators: ShareStateClient, record_log: PostgresRecordLog) -> None:
+        self._metadata = metadata
+        self._share_coordinators = share_coordinators
+        self._record_log = record_log
+
+    async def share_state(self, call: Call) -> AuditStateResponse:
+        query: ExportStateQuery = call.request
+        exported: ExportStateResponse = await self._share_coordinators.call(apis.EXPORT_STATE, query)
+        stored = exported.share_partitions
+        answers = await self._answers(stored)
+        await self._metadata.topics_by_id(sorted({state.topic_id for state in stored}))
+        bounds = await self._record_log.query(
+            audit_store.bounds, sorted({(state.topic_id, state.partition) for state in stored})
+        )
+        return AuditStateResponse(
+            share_partitions=[
+                self._audited(state, answer, bounds.get((state.topic_id, state.partition)))
+                for state, answer in zip(stored, answers, strict=True)
+            ],
+            next_after=exported.next_after,
+        )
+
+    async def _answers(self, stored: Sequence[StoredState]) -> list[PartitionStateResult]:
+        """What the share coordinators answer, asked after the rows were read."""
+        by_group: dict[str, dict[str, list[PartitionState]]] = {}
+        for state in stored:
+            topics = by_group.setdefault(state.group_id, {})
+            topics.setdefault(state.topic_id, []).append(PartitionState(partition=state.partition))
+        results: dict[SharePartitionKey, PartitionStateResult] = {}
+        for answer in await asyncio.gather(
+            *(
+                self._share_coordinators.state(apis.READ_STATE_SUMMARY, group_id, topics)
+                for group_id, topics in by_group.items()
+            )
+        ):
+            results.update(answer)
+        return [results[SharePartitionKey(state.group_id, state.topic_id, state.partition)] for state in stored]
+
+    def _audited(self, state: StoredState, answer: PartitionStateResult, bounds: Bounds | None) -> AuditedState:
+        topic = self._metadata.known_topic_id(state.topic_id)
+        audited = AuditedState(
+            group_id=state.group_id,
+            topic_id=state.topic_id,
+            partition=state.partition,
+            rows=state.rows,
+            answer=StateAnswer(
+                error_code=answer.error_code,
+                state_epoch=answer.state_epoch or 0,
+                leader_epoch=answer.leader_epoch or 0,
+                start_offset=-1 if answer.start_offset is None else answer.start_offset,
+                delivery_complete_count=(
+                    -1 if answer.delivery_complete_count is None else answer.delivery_complete_count
+                ),
+            ),
+        )
+        if topic is not None and state.partition < topic.partitions:
+            audited.topic = topic.name
+            audited.log_start_offset, audited.log_end_offset = (0, 0) if bounds is None else bounds[:2]
+        return audited
+
+    async def log(self, call: Call) -> AuditLogResponse:
+        query: AuditLogQuery = call.request
+        topic_id, partition = call.path["topic_id"], whole_number(call.path["partition"], MAX_INT32)
+        if partition is None or not _is_uuid(topic_id):
+            raise InvalidRequest("the path names a topic id, which is a UUID, and a partition's number")
+        answer: AuditLogResponse = await self._record_log.query(
+            audit_store.batches, topic_id, partition, query.offset, query.page_size
+        )
+        return answer
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False

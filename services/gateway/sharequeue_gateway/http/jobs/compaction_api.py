@@ -1,0 +1,58 @@
+"""The calls of compaction: what batches a partition has, and taking records out of them."""
+
+from itertools import pairwise
+
+from sharequeue.http.serving import Call
+from sharequeue.protocol.compaction_messages import (
+    ListRecordBatchesQuery,
+    ListRecordBatchesResponse,
+    RecordBatchListing,
+    ReplacedBatch,
+    ReplaceRecordBatchesRequest,
+    ReplaceRecordBatchesResponse,
+)
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.topics_api import partition_of
+from sharequeue_gateway.record_log.compacting import Compaction, Replacement
+
+
+class CompactionApi:
+    """The handlers of the compaction calls."""
+
+    def __init__(self, metadata: Metadata, compaction: Compaction) -> None:
+        self._metadata = metadata
+        self._compaction = compaction
+
+    async def list_batches(self, call: Call) -> ListRecordBatchesResponse:
+        query: ListRecordBatchesQuery = call.request
+        topic, partition = await partition_of(call, self._metadata)
+        found, bounds = await self._compaction.batches(topic.topic_id, partition, query.offset, query.max_batches)
+        return ListRecordBatchesResponse(
+            batches=[RecordBatchListing(**batch._asdict()) for batch in found],
+            next_offset=found[-1].last_offset + 1 if found else query.offset,
+            log_start_offset=bounds.log_start_offset,
+            last_stable_offset=bounds.log_end_offset,
+            log_end_offset=bounds.log_end_offset,
+        )
+
+    async def replace_batches(self, call: Call) -> ReplaceRecordBatchesResponse:
+        request: ReplaceRecordBatchesRequest = call.request
+        topic, partition = await partition_of(call, self._metadata)
+        if topic.config["cleanup.policy"] != "compact":
+            raise InvalidRequest(f"topic {topic.name!r} is not compacted: its cleanup.policy is not compact")
+        if any(left.base_offset >= right.base_offset for left, right in pairwise(request.batches)):
+            raise InvalidRequest("batches must ascend by base_offset, each named once")
+        replaced = await self._compaction.replace(
+            topic.topic_id,
+            partition,
+            [
+                Replacement(
+                    batch.base_offset,
+                    batch.generation,
+                    [(entry.first_offset, entry.last_offset) for entry in batch.remove],
+                )
+                for batch in request.batches
+            ],
+        )
+        return ReplaceRecordBatchesResponse(batches=[ReplacedBatch(**entry._asdict()) for entry in replaced])

@@ -1,0 +1,106 @@
+"""The calls about who is in a group: passed on to the group coordinator, with who asks and from where."""
+
+import asyncio
+import logging
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from sharequeue.http.caller import encode
+from sharequeue.http.serving import Answer, Call
+from sharequeue.log import fields
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError, InvalidRequest, error_of
+from sharequeue.protocol.group_messages import ShareGroupHeartbeatResponse
+from sharequeue.protocol.internal import (
+    CLIENT_HOST,
+    CLIENT_ID,
+    GroupTopicsRequest,
+    LeaveShareGroupResponse,
+    ReleaseMemberResponse,
+)
+from sharequeue.protocol.messages import Empty, PartitionLeader
+from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH, SharePartitionKey
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.internal.group_use_api import GroupUse
+from sharequeue_gateway.http.records_api import group_of
+
+log = logging.getLogger(__name__)
+
+MAX_CLIENT_ID_LENGTH: Final = 200
+GROUP_ID_NOT_FOUND: Final = 69
+_heartbeat: Final = msgspec.json.Decoder(ShareGroupHeartbeatResponse)
+_left: Final = msgspec.json.Decoder(LeaveShareGroupResponse)
+
+
+class MembershipApi:
+    """The handlers of heartbeat, leave, list and describe."""
+
+    def __init__(self, metadata: Metadata, cluster: Cluster, group_use: GroupUse) -> None:
+        self._metadata = metadata
+        self._cluster = cluster
+        self._group_use = group_use
+
+    async def heartbeat(self, call: Call) -> Answer:
+        client_id = (call.header("client-id") or call.header("user-agent") or "")[:MAX_CLIENT_ID_LENGTH]
+        client = call.exchange.client
+        headers = {
+            CLIENT_ID: quote(client_id.encode("latin-1").decode("utf-8", "replace"), safe=""),
+            CLIENT_HOST: client[0] if client else "",
+        }
+        group_id = group_of(call)
+        body = await self._metadata.forward(apis.SHARE_GROUP_HEARTBEAT, call.raw, headers=headers, group=group_id)
+        return Answer(body if self._cluster.alone else self._with_leaders(group_id, body))
+
+    def _with_leaders(self, group_id: str, body: bytes) -> bytes:
+        """A heartbeat's answer and, where it assigns partitions, who leads these."""
+        answer = _heartbeat.decode(body)
+        if answer.assignment is None:
+            return body
+        for assigned in answer.assignment.topic_partitions:
+            for partition in assigned.partitions:
+                leader = self._cluster.leader_of(SharePartitionKey(group_id, assigned.topic_id, partition))
+                answer.leaders.append(
+                    PartitionLeader(topic=assigned.topic, partition=partition, node_id=leader.node_id, url=leader.url)
+                )
+        return encode(answer)
+
+    async def leave(self, call: Call) -> Empty:
+        """A member leaves; one that only fetched, without joining, has its session closed and its records released."""
+        group_id, member_id = group_of(call), call.path["member_id"]
+        if not 1 <= len(member_id) <= MAX_MEMBER_ID_LENGTH:
+            raise InvalidRequest(f"a member id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
+        left = _left.decode(await self._metadata.forward(apis.LEAVE_GROUP, group=group_id, member_id=member_id))
+        request = GroupTopicsRequest(topics=left.topics)
+        path = {"group": group_id, "member_id": member_id}
+        answers: list[ReleaseMemberResponse | BaseException] = await asyncio.gather(
+            self._group_use.release(group_id, member_id, left.topics),
+            *(
+                self._cluster.client(node).call(apis.RELEASE_MEMBER, request, path=path)
+                for node in self._cluster.others()
+            ),
+            return_exceptions=True,
+        )
+        released = [answer for answer in answers if isinstance(answer, ReleaseMemberResponse)]
+        for failure in answers:
+            if isinstance(failure, ApiError) and not left.error_code:
+                log.info("records of a member that left wait for their locks' end", extra=fields(cause=failure.detail))
+            elif isinstance(failure, BaseException):
+                raise failure
+        if left.error_code and not any(answer.share_session or answer.released_records for answer in released):
+            raise _unknown(left.error_code, group_id, member_id)
+        return Empty()
+
+    async def list_groups(self, call: Call) -> Answer:
+        return Answer(await self._metadata.forward(apis.LIST_SHARE_GROUPS, call.request))
+
+    async def describe(self, call: Call) -> Answer:
+        return Answer(await self._metadata.forward(apis.DESCRIBE_SHARE_GROUP, call.request, group=group_of(call)))
+
+
+def _unknown(error_code: int, group_id: str, member_id: str) -> ApiError:
+    if error_code == GROUP_ID_NOT_FOUND:
+        return error_of(error_code, f"there is no group {group_id!r}")
+    return error_of(error_code, f"group {group_id!r} has no member {member_id!r}, and nobody of that id holds anything")

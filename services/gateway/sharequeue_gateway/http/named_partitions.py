@@ -1,0 +1,91 @@
+"""Which partitions a request names: each once and in bounds. Those that do not exist become faults, in bounds too.
+
+Work follows what is named once: a name that stands in a request a million times is looked up once.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sharequeue.protocol.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
+from sharequeue.protocol.messages import TopicPartitions
+from sharequeue.protocol.types import MAX_ERRORS, MAX_PARTITIONS_NAMED
+from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.delivery.fetcher import PartitionFault
+
+WHOLE: Final = -1
+"""Stands for all partitions of a topic."""
+
+
+class Named(NamedTuple):
+    """`faults`: the first of those that do not exist; `more_faults`: how many others do not."""
+
+    partitions: Sequence[tuple[Topic, int]]
+    faults: Sequence[PartitionFault]
+    more_faults: int
+
+
+class _Faults:
+    def __init__(self, metadata: Metadata, away: ApiError | None) -> None:
+        self._metadata = metadata
+        self._away = away
+        self.first: list[PartitionFault] = []
+        self.more = 0
+
+    def add(self, name: str, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            if len(self.first) >= MAX_ERRORS:
+                self.more += 1
+                continue
+            fault = self._metadata.missing(name, index)
+            if self._away is not None and isinstance(fault, UnknownTopicOrPartition):
+                fault = self._away  # it may exist
+            self.first.append(PartitionFault(name, index, fault))
+
+
+async def named_partitions(
+    metadata: Metadata,
+    topics: Sequence[str],
+    topic_partitions: Sequence[TopicPartitions],
+    forgotten: Sequence[TopicPartitions],
+) -> Named:
+    """Look up what a request names.
+
+    Args:
+        topics: of which all partitions are meant. forgotten: counted alone, for the bound.
+    Raises: InvalidRequest (422): more than MAX_PARTITIONS_NAMED, each mention counted.
+    """
+    listed = sum(len(entry.partitions) for entries in (topic_partitions, forgotten) for entry in entries)
+    _check(listed)
+    wanted = {name: {WHOLE: None} for name in topics}
+    for entry in topic_partitions:
+        wanted.setdefault(entry.topic, {}).update(dict.fromkeys(entry.partitions))
+    away = None
+    try:
+        await metadata.ask_for({name: max(indexes, default=0) for name, indexes in wanted.items()})
+    except ApiError as error:
+        away = error
+    known = {name: topic for name in wanted if (topic := metadata.known_topic(name)) is not None}
+    _check(listed + sum(known[name].partitions for name in known if WHOLE in wanted[name]))
+    partitions: dict[tuple[str, int], tuple[Topic, int]] = {}
+    faults = _Faults(metadata, away)
+    for name, indexes in wanted.items():
+        topic = known.get(name)
+        if topic is None:
+            faults.add(name, indexes)
+            continue
+        if WHOLE in indexes:
+            partitions.update(((topic.topic_id, index), (topic, index)) for index in range(topic.partitions))
+        there = [index for index in indexes if WHOLE < index < topic.partitions]
+        partitions.update(((topic.topic_id, index), (topic, index)) for index in there)
+        faults.add(name, (index for index in indexes if index >= topic.partitions))
+    return Named(list(partitions.values()), faults.first, faults.more)
+
+
+def _check(count: int) -> None:
+    if count > MAX_PARTITIONS_NAMED:
+        raise InvalidRequest(
+            f"the request names {count} partitions, those of whole topics counted; name at most "
+            f"{MAX_PARTITIONS_NAMED}, and the others in further requests",
+            status=422,
+            limit=MAX_PARTITIONS_NAMED,
+        )

@@ -1,0 +1,67 @@
+"""The calls that produce records."""
+
+from typing import Final
+
+import msgspec
+
+from sharequeue.http.serving import Answer, Call
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.messages import ProduceRequest
+from sharequeue.protocol.types import MAX_INT32, whole_number
+from sharequeue_gateway.producing.producer import Producer, raw_record
+
+RECORD_HEADER_PREFIX: Final = "record-header-"
+
+
+class ProduceApi:
+    """The handlers of produceRecords and produceRawRecord."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    async def produce_records(self, call: Call) -> Answer:
+        request: ProduceRequest = call.request
+        return await self._producer.produce(
+            call.path["topic"],
+            request.records,
+            call.raw,
+            call.exchange.path,
+            call.header("idempotency-key"),
+            call.header("idempotency-retention-ms"),
+        )
+
+    async def produce_raw_record(self, call: Call) -> Answer:
+        headers = {}
+        for name, value in call.exchange.headers:
+            text = name.decode("latin-1")
+            if text.startswith(RECORD_HEADER_PREFIX):
+                headers[text.removeprefix(RECORD_HEADER_PREFIX)] = _utf8(text, value)
+        content_type = call.header("content-type")
+        if content_type:
+            headers["content-type"] = content_type
+        partition = call.header("record-partition")
+        number = None if partition is None else whole_number(partition, MAX_INT32)
+        if number is None and partition is not None:
+            raise InvalidRequest(f"Record-Partition must be a partition's number, not {partition!r}")
+        key = call.header("record-key")
+        key = None if key is None else _utf8("record-key", key.encode("latin-1"))
+        record = raw_record(key, number, headers)
+        producing = self._producer.produce(
+            call.path["topic"],
+            [record],
+            msgspec.json.encode([record.key, partition, headers]),
+            call.exchange.path,
+            call.header("idempotency-key"),
+            call.header("idempotency-retention-ms"),
+            call.raw,
+        )
+        call.raw = b""  # a large one is not kept until it is durable
+        return await producing
+
+
+def _utf8(name: str, value: bytes) -> str:
+    """The text of a header that goes into a record. Raises: InvalidRequest: it is not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"the header {name} must be UTF-8") from None

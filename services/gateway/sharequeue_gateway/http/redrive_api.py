@@ -1,0 +1,283 @@
+"""Redriving: a group's dead letters go back to the topics they came from, each once.
+
+By default a redriven record is for the group alone: other groups of the topic skip it (docs/decisions/0011). What is sent
+is the source record where the log still has it, with its headers; else what its dead letter copied.
+"""
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+
+from sharequeue.http.serving import Call
+from sharequeue.protocol import nesting
+from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
+from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
+from sharequeue.protocol.messages import NonNegative, PartitionIndex
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
+from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.http.page_tokens import page_token, place_of
+from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.record_log.log import (
+    DeadLetterKey,
+    DeadLetterRow,
+    OffsetOutOfRange,
+    ParkedDeadLetter,
+    RecordLog,
+)
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+GROUP_HEADER: Final = "__redrive.group"
+REDRIVEN: Final = MAX_INT32
+"""In the place of a state epoch: the key of a dead letter that was redriven, which nothing removes before its topic."""
+LETTERS_AT_ONCE: Final = 500
+BYTES_AT_ONCE: Final = 1 << 20
+BATCHES_NEAR: Final = 8
+NULL: Final = (b"", b"null")
+
+Batches = dict[tuple[str, int], RecordBatch]
+"""The batch last read of each partition, a few of them."""
+
+Place = tuple[bool, uuid.UUID, PartitionIndex, Annotated[int, msgspec.Meta(ge=0, lt=MAX_INT64)], NonNegative]
+"""A dead letter: whether it is parked, then as in its key; in the order they are gone over."""
+
+_encode: Final = msgspec.json.Encoder().encode
+_place: Final = msgspec.json.Decoder(Place)
+
+
+class Letter(msgspec.Struct):
+    """A record of the log as redriving looks at it; raw JSON, empty where absent."""
+
+    offset: int = -1
+    timestamp_ms: int = 0
+    key: msgspec.Raw = msgspec.Raw()
+    key_base64: msgspec.Raw = msgspec.Raw()
+    value: msgspec.Raw = msgspec.Raw()
+    value_base64: msgspec.Raw = msgspec.Raw()
+    headers: dict[str, str] = {}
+
+    def same_content(self, other: "Letter") -> bool:
+        mine = (self.key, self.key_base64, self.value, self.value_base64)
+        return [bytes(part) for part in mine] == [
+            bytes(part) for part in (other.key, other.key_base64, other.value, other.value_base64)
+        ]
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has neither key nor value: a dead letter that copied nothing."""
+        return not self.key_base64 and not self.value_base64 and bytes(self.key) in NULL and bytes(self.value) in NULL
+
+
+_letters: Final = msgspec.json.Decoder(list[Letter])
+
+
+class Found(NamedTuple):
+    """A dead letter and the key that it is redriven under."""
+
+    letter: Letter
+    key: DeadLetterKey
+    parked: bool
+
+    @property
+    def place(self) -> Place:
+        source, _, offset, delivery_count = self.key
+        return (self.parked, uuid.UUID(source.topic_id), source.partition, offset, delivery_count)
+
+    def header(self, name: str) -> str:
+        return self.letter.headers.get(f"__dlq.errors.{name}", "")
+
+    def number(self, name: str) -> int:
+        number = whole_number(self.header(name), MAX_INT64)
+        return -1 if number is None else number
+
+
+class Redriving:
+    """The handler of redriveDeadLetters."""
+
+    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
+        self._metadata = metadata
+        self._record_log = record_log
+
+    async def redrive(self, call: Call) -> RedriveDeadLettersResponse:
+        request: RedriveDeadLettersRequest = call.request
+        group_id = group_of(call)
+        if request.topic is not None:
+            await self._metadata.topic(request.topic)
+        meant = _filter(group_id, request)
+        behind = None if request.page_token is None else place_of(request.page_token, _place, "redriveDeadLetters")
+        done = RedriveDeadLettersResponse(matched=0, redriven=0)
+        async for chunk in self._chunks(group_id, behind):
+            matching = [found for found in chunk if meant(found)]
+            written = await self._record_log.dead_letters_written([found.key for found in matching])
+            new = [found for found in matching if found.key not in written]
+            left = [found.key for found in matching if found.parked and found.key in written]
+            if left and not request.dry_run:  # a crash came between the two
+                await self._record_log.unpark_dead_letters(left)
+            if request.max_records is not None:
+                new = new[: request.max_records - done.matched]
+            done.matched += len(new)
+            if not request.dry_run:
+                await self._send(group_id, new, request.to == "retry", done)
+            if request.max_records is not None and done.matched >= request.max_records:
+                done.next_page_token = page_token(new[-1].place)
+                break
+        return done
+
+    # Finding
+
+    async def _chunks(self, group_id: str, behind: Place | None) -> AsyncIterator[list[Found]]:
+        """The group's dead letters: those in its dead-letter topic, then those that are parked. `behind`: from there on."""
+        after = None
+        if behind is not None and behind[0]:
+            _, topic_id, partition, offset, delivery_count = behind
+            after = ParkedDeadLetter(SharePartitionKey(group_id, str(topic_id), partition), offset, delivery_count, b"")
+        else:
+            async for chunk in self._in_topic(group_id, behind):
+                yield chunk
+        while parked := await self._record_log.parked_dead_letters(group_id, LETTERS_AT_ONCE, after):
+            chunk = []
+            for source, offset, delivery_count, tail in parked:
+                (letter,) = nesting.decode(_letters, b'[{"offset":%d%b]' % (offset, tail))
+                chunk.append(Found(letter, DeadLetterKey(source, REDRIVEN, offset, delivery_count), parked=True))
+            after = parked[-1]
+            yield chunk
+
+    async def _in_topic(self, group_id: str, behind: Place | None) -> AsyncIterator[list[Found]]:
+        config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+        if not config.dead_letter_topic_name:
+            return
+        try:
+            topic = await self._metadata.topic(config.dead_letter_topic_name)
+        except (UnknownTopicOrPartition, InvalidTopic):
+            return
+        first, offset = 0, 0
+        if behind is not None and str(behind[1]) == topic.topic_id:  # else it is another topic by now
+            first, offset = behind[2], behind[3] + 1
+        for partition in range(first, topic.partitions):
+            async for chunk in self._in_partition(group_id, topic, partition, offset):
+                yield chunk
+            offset = 0
+
+    async def _in_partition(
+        self, group_id: str, topic: Topic, partition: int, offset: int
+    ) -> AsyncIterator[list[Found]]:
+        place = SharePartitionKey(group_id, topic.topic_id, partition)
+        while True:
+            try:
+                read = await self._record_log.read(topic.topic_id, partition, offset, BYTES_AT_ONCE, LETTERS_AT_ONCE)
+            except OffsetOutOfRange as out_of_range:
+                offset = out_of_range.log_start_offset
+                continue
+            if not read.batches:
+                return
+            records = b",".join(
+                part
+                for batch in read.batches
+                if (part := batch.slice(max(offset, batch.base_offset), batch.last_offset))
+            )
+            yield [
+                Found(letter, DeadLetterKey(place, REDRIVEN, letter.offset, 0), parked=False)
+                for letter in nesting.decode(_letters, b"[" + records + b"]")
+            ]
+            offset = read.batches[-1].last_offset + 1
+
+    # Sending
+
+    async def _send(
+        self, group_id: str, letters: Sequence[Found], alone: bool, done: RedriveDeadLettersResponse
+    ) -> None:
+        """Append to the topics they came from. `alone`: for this group alone."""
+        rows: dict[tuple[str, int], list[DeadLetterRow]] = {}
+        parked: dict[tuple[str, int], list[DeadLetterKey]] = {}
+        near: Batches = {}
+        for found in letters:
+            try:
+                topic = await self._metadata.topic(found.header("topic"))
+            except (UnknownTopicOrPartition, InvalidTopic):
+                done.skipped_count += 1
+                continue
+            record = await self._record(topic, found, near)
+            if record is None:
+                done.skipped_count += 1
+                continue
+            place = (topic.topic_id, max(found.number("partition"), 0) % topic.partitions)
+            now_ms = time.time_ns() // 1_000_000
+            tail = _tail(record, now_ms, {**record.headers, GROUP_HEADER: group_id} if alone else record.headers)
+            source, _, offset, delivery_count = found.key
+            row = DeadLetterRow(source, REDRIVEN, offset, delivery_count, tail, now_ms, "")
+            rows.setdefault(place, []).append(row)
+            if found.parked:
+                parked.setdefault(place, []).append(found.key)
+        for (topic_id, partition), of_partition in rows.items():
+            done.redriven += await self._record_log.append_dead_letters(
+                topic_id, partition, of_partition, for_group=group_id if alone else None
+            )
+            if (topic_id, partition) in parked:
+                await self._record_log.unpark_dead_letters(parked[topic_id, partition])
+
+    async def _record(self, topic: Topic, found: Found, near: Batches) -> Letter | None:
+        """The record to send again; None if nothing is left of it."""
+        letter = found.letter
+        copy = Letter(
+            key=letter.key, key_base64=letter.key_base64, value=letter.value, value_base64=letter.value_base64
+        )
+        source = await self._source(topic, found.number("partition"), found.number("offset"), near)
+        if source is not None and (letter.empty or source.same_content(letter)):
+            return source
+        return None if letter.empty else copy
+
+    async def _source(self, topic: Topic, partition: int, offset: int, near: Batches) -> Letter | None:
+        """The record that died, if the log still has it. `near`: batches read before; neighbours die together."""
+        if not 0 <= partition < topic.partitions or offset < 0:
+            return None
+        place = (topic.topic_id, partition)
+        batch = near.get(place)
+        if batch is None or not batch.base_offset <= offset <= batch.last_offset:
+            try:
+                read = await self._record_log.read(topic.topic_id, partition, offset, 1, 1)
+            except OffsetOutOfRange:
+                return None
+            if not read.batches:
+                return None
+            batch = read.batches[0]
+            near.pop(place, None)
+            near[place] = batch
+            if len(near) > BATCHES_NEAR:
+                del near[next(iter(near))]
+        records = nesting.decode(_letters, b"[" + batch.slice(offset, offset) + b"]")
+        return records[0] if records else None
+
+
+def _filter(group_id: str, request: RedriveDeadLettersRequest) -> Callable[[Found], bool]:
+    """Whether a dead letter is the group's and is meant by the request."""
+    wanted = request.filter
+
+    def meant(found: Found) -> bool:
+        if found.header("group") != group_id or request.topic not in (None, found.header("topic")):
+            return False
+        if wanted is None:
+            return True
+        said = (found.header("message"), found.header("reason"))
+        return (
+            (wanted.message is None or any(wanted.message in text for text in said))
+            and (wanted.min_delivery_count is None or found.number("delivery.count") >= wanted.min_delivery_count)
+            and (wanted.before_ms is None or found.letter.timestamp_ms < wanted.before_ms)
+        )
+
+    return meant
+
+
+def _tail(record: Letter, now_ms: int, headers: dict[str, str]) -> bytes:
+    """A record as it is appended, without its offset."""
+    if record.key_base64:
+        key = b',"key_base64":' + bytes(record.key_base64)
+    else:
+        key = b',"key":' + (bytes(record.key) or b"null")
+    if record.value_base64:
+        value = b',"value_base64":' + bytes(record.value_base64)
+    else:
+        value = b',"value":' + (bytes(record.value) or b"null")
+    told = b',"headers":' + _encode(headers) if headers else b""
+    return b"".join((b',"timestamp_ms":%d' % now_ms, key, value, told, b"}"))

@@ -1,0 +1,221 @@
+"""What went through the queue, counted by hour, group and partition, for reports.
+
+Counts are kept in memory and written every few seconds as they stand: a row holds all that one part of a gateway's run
+counted in an hour, so that a write whose answer was lost can be repeated. A crash loses what was counted since the last
+write. Ranges are counted, not records.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.histogram import bucket_of
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service.service import Clock
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityRow
+from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
+from sharequeue_gateway.share_partition.runs import ACKNOWLEDGED, ARCHIVED, AVAILABLE, REJECTED
+
+log = logging.getLogger(__name__)
+
+HOUR_MS: Final = 3_600_000
+MOST_COUNTED: Final = 20_000
+"""Share-partitions whose counts are kept for the next write; with more, a new part begins."""
+MOST_UNWRITTEN: Final = 10 * MOST_COUNTED
+CLOSE_S: Final = 2.0
+
+
+class Counters:
+    """One share-partition in one hour; or one partition, for what was produced."""
+
+    __slots__ = (
+        "accepted",
+        "dead_letters",
+        "delivered",
+        "deliveries",
+        "dirty",
+        "expired",
+        "produced",
+        "rejected",
+        "released",
+        "times_to_accept",
+    )
+
+    def __init__(self) -> None:
+        self.dirty = True
+        self.produced = 0
+        self.delivered = 0
+        self.accepted = 0
+        self.released = 0
+        self.rejected = 0
+        self.expired = 0
+        self.deliveries: dict[int, int] = {}
+        """Records delivered, by delivery count."""
+        self.times_to_accept: dict[int, int] = {}
+        """Records accepted, by the bucket of the time since they were produced."""
+        self.dead_letters: dict[str, int] = {}
+        """Dead letters written, by cause."""
+
+
+class Part:
+    """What is counted in one hour, under an id of its own."""
+
+    def __init__(self, hour: int) -> None:
+        self.part_id = uuid.uuid4()
+        self.hour = hour
+        self.counters: dict[SharePartitionKey, Counters] = {}
+
+
+class Activity:
+    """Counts for one gateway. `topic_name`: of a topic id, if it is known."""
+
+    def __init__(
+        self,
+        activity_log: ActivityLog,
+        clock: Clock,
+        topic_name: Callable[[str], str | None],
+        *,
+        flush_ms: int,
+        retention_ms: int,
+    ) -> None:
+        self._log = activity_log
+        self._clock = clock
+        self._topic_name = topic_name
+        self._flush_ms = flush_ms
+        self._retention_ms = retention_ms
+        self._parts = [Part(clock.now_ms() // HOUR_MS)]
+        self._current = self._parts[0].counters
+        self._flushing = asyncio.Lock()
+
+    def _of(self, key: SharePartitionKey) -> Counters:
+        counters = self._current.get(key)
+        if counters is None:
+            counters = self._current[key] = Counters()
+        counters.dirty = True
+        return counters
+
+    # Counting
+
+    def produced(self, topic_id: str, partition: int, records: int) -> None:
+        self._of(SharePartitionKey("", topic_id, partition)).produced += records
+
+    def delivered(self, led: LedSharePartition, ranges: Sequence[AcquiredRange]) -> None:
+        counters = self._of(led.key)
+        deliveries = counters.deliveries
+        for first_offset, last_offset, delivery_count, _ in ranges:
+            records = last_offset - first_offset + 1
+            counters.delivered += records
+            deliveries[delivery_count] = deliveries.get(delivery_count, 0) + records
+
+    def settled(self, led: LedSharePartition, write: StateWrite) -> None:
+        """A write is durable: what members said of records holds. Before the machine completes it."""
+        if not write.runs:
+            return
+        counters = self._of(led.key)
+        for run in write.runs:
+            if run.write is not write:
+                continue
+            if run.state is ACKNOWLEDGED:
+                counters.accepted += run.size
+                self._note_times(led, counters, run.first, run.last)
+            elif run.cause == REJECTED and run.state is not AVAILABLE:
+                counters.rejected += run.size
+            elif run.state is not ARCHIVED or run.delivery_count >= led.config.delivery_count_limit:
+                counters.released += run.size  # the rest are gaps: there is no record
+        if led.batch_times is not None:
+            led.batch_times.forget_below(led.machine.start_offset)
+
+    def _note_times(self, led: LedSharePartition, counters: Counters, first_offset: int, last_offset: int) -> None:
+        if led.batch_times is None:
+            return
+        now_ms = self._clock.now_ms()
+        times = counters.times_to_accept
+        for records, timestamp_ms in led.batch_times.parts(first_offset, last_offset):
+            bucket = bucket_of(now_ms - timestamp_ms)
+            times[bucket] = times.get(bucket, 0) + records
+
+    def expired(self, led: LedSharePartition, records: int) -> None:
+        self._of(led.key).expired += records
+
+    def dead(self, led: LedSharePartition, letter: DeadLetter) -> None:
+        """The dead letters of a range are written."""
+        causes = self._of(led.key).dead_letters
+        cause = "rejected" if letter.cause == REJECTED else "delivery_limit"
+        causes[cause] = causes.get(cause, 0) + letter.last_offset - letter.first_offset + 1
+
+    # Writing
+
+    async def run(self) -> None:
+        """Write what was counted, and remove what is old, for ever."""
+        purged_hour = 0
+        while True:
+            now_ms = self._clock.now_ms()
+            await asyncio.sleep(min(self._flush_ms, HOUR_MS - now_ms % HOUR_MS) / 1000)
+            await self.flush()
+            hour = self._clock.now_ms() // HOUR_MS
+            if hour > purged_hour:
+                try:
+                    await self._log.remove_before(hour - self._retention_ms // HOUR_MS)
+                    purged_hour = hour
+                except ApiError as error:
+                    log.info("old activity stays", extra=fields(cause=error.detail))
+
+    async def flush(self) -> None:
+        """Write what has changed. What cannot be written stays for the next time."""
+        async with self._flushing:
+            hour = self._clock.now_ms() // HOUR_MS
+            if self._parts[-1].hour != hour or len(self._current) > MOST_COUNTED:
+                self._parts.append(Part(hour))
+                self._current = self._parts[-1].counters
+            for part in list(self._parts):
+                changed = {key: counters for key, counters in part.counters.items() if counters.dirty}
+                rows = [self._row(part, key, counters) for key, counters in changed.items()]
+                for counters in changed.values():
+                    counters.dirty = False
+                try:
+                    await self._log.write(rows)
+                except ApiError as error:
+                    log.warning("activity is written later", extra=fields(rows=len(rows), cause=error.detail))
+                    for counters in changed.values():
+                        counters.dirty = True
+                    self._bound()
+                    return
+                if part is not self._parts[-1]:
+                    self._parts.remove(part)
+
+    def _bound(self) -> None:
+        while len(self._parts) > 1 and sum(len(part.counters) for part in self._parts) > MOST_UNWRITTEN:
+            lost = self._parts.pop(0)
+            log.error("activity is lost: it could not be written", extra=fields(rows=len(lost.counters)))
+
+    async def close(self) -> None:
+        """Write the last of it."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.flush()
+        except TimeoutError:
+            log.warning("the last activity was not written")
+
+    def _row(self, part: Part, key: SharePartitionKey, counters: Counters) -> ActivityRow:
+        return ActivityRow(
+            part_id=part.part_id,
+            hour=part.hour,
+            group_id=key.group_id,
+            topic_id=key.topic_id,
+            partition=key.partition,
+            topic=self._topic_name(key.topic_id) or "",
+            produced=counters.produced,
+            delivered=counters.delivered,
+            accepted=counters.accepted,
+            released=counters.released,
+            rejected=counters.rejected,
+            expired=counters.expired,
+            deliveries=dict(counters.deliveries),
+            times_to_accept=dict(counters.times_to_accept),
+            dead_letters=dict(counters.dead_letters),
+        )

@@ -1,0 +1,89 @@
+"""The share-partitions a gateway leads, found by key, by group, by topic and by partition."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.cluster.metadata import Topic
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+
+Leds = dict[LedSharePartition, None]
+K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R")
+
+NOTHING: Final[Mapping[int, LedSharePartition]] = MappingProxyType({})
+
+
+class LedIndex:
+    """Each look-up costs what it finds, however many are led."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[SharePartitionKey, LedSharePartition] = {}
+        self._by_group: dict[str, dict[str, dict[int, LedSharePartition]]] = {}
+        self._by_topic: dict[str, dict[int, Leds]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __iter__(self) -> Iterator[LedSharePartition]:
+        return iter(self._by_key.values())
+
+    def get(self, key: SharePartitionKey) -> LedSharePartition | None:
+        return self._by_key.get(key)
+
+    def find(
+        self, group_id: str, partitions: Sequence[tuple[Topic, int]]
+    ) -> tuple[list[LedSharePartition], Sequence[tuple[Topic, int]]]:
+        """Returns: those of a group's share-partitions that are led, and the partitions of the others; in order."""
+        of_group = self._by_group.get(group_id)
+        if of_group is None:
+            return [], partitions
+        found: list[LedSharePartition] = []
+        missing: list[tuple[Topic, int]] = []
+        for place in partitions:
+            led = of_group.get(place[0].topic_id, NOTHING).get(place[1])
+            if led is None:
+                missing.append(place)
+            else:
+                found.append(led)
+        return found, missing
+
+    def of_group(self, group_id: str) -> list[LedSharePartition]:
+        return [led for of_topic in self._by_group.get(group_id, {}).values() for led in of_topic.values()]
+
+    def of_topic(self, topic_id: str) -> list[LedSharePartition]:
+        return [led for leds in self._by_topic.get(topic_id, {}).values() for led in leds]
+
+    def of_partition(self, topic_id: str, partition: int) -> Collection[LedSharePartition]:
+        return self._by_topic.get(topic_id, {}).get(partition, ())
+
+    def add(self, led: LedSharePartition) -> None:
+        key = led.key
+        self._by_key[key] = led
+        self._by_group.setdefault(key.group_id, {}).setdefault(key.topic_id, {})[key.partition] = led
+        self._by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
+
+    def remove(self, led: LedSharePartition) -> bool:
+        """Returns: whether it was there."""
+        key = led.key
+        if self._by_key.get(key) is not led:
+            return False
+        del self._by_key[key]
+        of_group = self._by_group[key.group_id]
+        _remove(of_group, key.topic_id, key.partition)
+        if not of_group:
+            del self._by_group[key.group_id]
+        partitions = self._by_topic[key.topic_id]
+        _remove(partitions, key.partition, led)
+        if not partitions:
+            del self._by_topic[key.topic_id]
+        return True
+
+
+def _remove(index: dict[K, dict[V, R]], name: K, member: V) -> None:
+    members = index[name]
+    del members[member]
+    if not members:
+        del index[name]

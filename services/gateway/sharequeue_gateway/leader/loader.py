@@ -1,0 +1,217 @@
+"""Loading a share-partition: initialise, read its state, restore its locks, find where it starts.
+
+The order is what fences: reading the state records our leader epoch at the share coordinator (no earlier leader can
+write), then the lock script raises it in Redis (no earlier leader can acquire). Source: KIP-932.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    InvalidRecordState,
+    NotLeaderOrFollower,
+    error_of,
+)
+from sharequeue.protocol.internal import (
+    PartitionState,
+    PartitionStateResult,
+)
+from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
+from sharequeue.service.service import Clock
+from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
+from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.leader import lock_entries
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.persister import persist_error
+from sharequeue_gateway.leader.start_offsets import StartOffsets
+from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.share_partition.machine import DeadLetter, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.runs import LeftLocks
+
+LOADS_AT_ONCE = 64
+
+NOT_INITIALIZED = 42
+"""What the share coordinator answers for a share-partition it was never told of."""
+
+Wanted = tuple[SharePartitionKey, Topic]
+Outcome = tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError
+Take = Callable[[Sequence[SharePartitionKey]], Awaitable[dict[SharePartitionKey, list[LeftLocks]]]]
+"""Asks other gateways to let go of share-partitions. Returns: the locks that each knew."""
+
+
+class Loader:
+    """Makes led share-partitions of what the coordinators, Redis and the log know."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        metadata: Metadata,
+        share_coordinator: ShareStateClient,
+        record_log: RecordLog,
+        lock_timers: LockTimers,
+        take_from_former: Take,
+        take_from_others: Take,
+        epochs: LeaderEpochs,
+    ) -> None:
+        self._clock = clock
+        self._metadata = metadata
+        self._share_coordinator = share_coordinator
+        self._start_offsets = StartOffsets(record_log, share_coordinator, clock)
+        self._lock_timers = lock_timers
+        self._take_from_former = take_from_former
+        self._take_from_others = take_from_others
+        self._at_once = asyncio.Semaphore(LOADS_AT_ONCE)
+        self._epochs = epochs
+
+    async def load(
+        self,
+        group_id: str,
+        wanted: Sequence[Wanted],
+        left: Mapping[SharePartitionKey, LeftLocks],
+        *,
+        initialize: bool,
+    ) -> list[Outcome]:
+        """Load share-partitions of one group.
+
+        Args:
+            left: locks of those this gateway has led until a moment ago. They hold on, as do those that another former
+                leader tells, also where Redis has missed them.
+            initialize: a group and its share-partitions come to be.
+        Returns: for each the loaded one and dead letters to resume, or its error.
+        """
+        async with self._at_once:
+            leader_epoch = self._epochs.current
+            faults: dict[SharePartitionKey, ApiError] = {}
+            group_known = self._metadata.config(group_id) is not None
+            ask_first = self._metadata.reachable() or not group_known
+            if initialize and ask_first:
+                faults = await self._initialize(group_id, wanted)
+            to_read = [item for item in wanted if item[0] not in faults]
+            told = await self._take_from_former([key for key, _ in to_read])
+            states = await self._read(group_id, to_read, leader_epoch)
+            if initialize and not ask_first:  # without the group coordinator the state itself tells
+                unknown = [item for item in to_read if states[item[0]].error_code == NOT_INITIALIZED]
+                if unknown:
+                    faults = await self._initialize(group_id, unknown)
+                    to_read = [item for item in to_read if item[0] not in faults]
+                    again = [item for item in unknown if item[0] not in faults]
+                    states = {**states, **await self._read(group_id, again, leader_epoch)}
+            readable = [item for item in to_read if states[item[0]].error_code == 0]
+            locks = await self._lock_timers.load(
+                [(key, leader_epoch, states[key].state_epoch or 0) for key, _ in readable]
+            )
+            restored = dict(zip((key for key, _ in readable), locks, strict=True))
+            if self._lock_timers.degraded:
+                for key, found in (await self._take_from_others([key for key, _ in readable])).items():
+                    told.setdefault(key, []).extend(found)
+            led = [key for key, _ in readable if restored[key] is not None]
+            if led:
+                # asked for only now: who names a group that does not exist is not to make us remember it
+                config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+                unstarted = {
+                    key: states[key].state_epoch or 0
+                    for key in led
+                    if states[key].start_offset in (None, UNINITIALIZED_START_OFFSET)
+                }
+                starts = await self._start_offsets.resolve(group_id, unstarted, leader_epoch, config)
+                # what changed meanwhile was told to what is led, and from here on this is
+                config = self._metadata.config(group_id) or config
+            outcomes: list[Outcome] = []
+            for key, topic in wanted:
+                if key in faults:
+                    outcomes.append(faults[key])
+                elif states[key].error_code:
+                    outcomes.append(_read_error(states[key], initialized=initialize))
+                elif restored[key] is None:
+                    outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
+                else:
+                    start_offset = starts.get(key, states[key].start_offset)
+                    known = [*([left[key]] if key in left else ()), *told.get(key, ())]
+                    missed = [lock for locks in known for lock in _of_this_life(locks, states[key])]
+                    kept = restored[key] or ()
+                    outcome = self._make(key, topic, config, states[key], start_offset, kept, missed, leader_epoch)
+                    outcomes.append(outcome)
+            return outcomes
+
+    async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
+        partitions: dict[str, list[int]] = {}
+        for key, _ in wanted:
+            partitions.setdefault(key.topic_id, []).append(key.partition)
+        response = await self._metadata.initialize(group_id, partitions)
+        return {
+            SharePartitionKey(group_id, topic.topic_id, partition.partition): error_of(
+                partition.error_code, partition.error_message
+            )
+            for topic in response.topics
+            for partition in topic.partitions
+            if partition.error_code
+        }
+
+    async def _read(
+        self, group_id: str, wanted: Sequence[Wanted], leader_epoch: int
+    ) -> Mapping[SharePartitionKey, PartitionStateResult]:
+        if not wanted:
+            return {}
+        states: dict[str, list[PartitionState]] = {}
+        for key, _ in wanted:
+            states.setdefault(key.topic_id, []).append(
+                PartitionState(partition=key.partition, leader_epoch=leader_epoch)
+            )
+        return await self._share_coordinator.state(apis.READ_STATE, group_id, states)
+
+    def _make(
+        self,
+        key: SharePartitionKey,
+        topic: Topic,
+        config: ShareGroupConfig,
+        state: PartitionStateResult,
+        start_offset: int | ApiError | None,
+        locks: Sequence[RestoredLock],
+        missed: Sequence[RestoredLock],
+        leader_epoch: int,
+    ) -> Outcome:
+        """`locks`: as Redis has them; `missed`: those it may have missed."""
+        if isinstance(start_offset, ApiError):
+            return start_offset
+        try:
+            now_ms = self._clock.now_ms()
+            loaded = SharePartition.load(
+                config,
+                state_epoch=state.state_epoch or 0,
+                leader_epoch=leader_epoch,
+                start_offset=0 if start_offset is None else start_offset,
+                state_batches=state.state_batches or [],
+                annotations=state.annotations or [],
+                locks=[*locks, *missed],
+                now_ms=now_ms,
+            )
+        except ApiError as error:
+            return error
+        led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
+        if missed:
+            self._lock_timers.write(lock_entries.whole(led, now_ms))
+        elif locks:
+            led.note_lock_entries(sorted(locks, key=lambda lock: lock.last_offset))
+        return led, loaded.dead_letters
+
+
+def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
+    if state.error_code == NOT_INITIALIZED:
+        if initialized:
+            return CoordinatorNotAvailable("the group's state was deleted just now; try again in a moment")
+        return InvalidRecordState(
+            "nothing of this partition was ever fetched by this group: there is nothing to settle"
+        )
+    return persist_error(state.error_code, state.error_message)
+
+
+def _of_this_life(left: LeftLocks, state: PartitionStateResult) -> Sequence[RestoredLock]:
+    """The locks that were left, unless the state was set anew meanwhile."""
+    return left.locks if left.state_epoch == state.state_epoch else ()

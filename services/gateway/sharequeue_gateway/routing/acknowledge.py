@@ -1,0 +1,153 @@
+"""Acknowledgements whose share-partitions several gateways lead: each leader gets its own, results stay in order.
+
+One that was refused because leadership moved is tried again at the new leader. One whose outcome is lost is repeated
+only when it carries `delivery_count`: then a repeat learns the truth.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sharequeue.http.caller import encode
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.messages import (
+    Acknowledgement,
+    AcknowledgementResult,
+    AcknowledgeRequest,
+    AcknowledgeResponse,
+)
+from sharequeue.service.service import Clock
+from sharequeue_gateway.cluster.generation import Node
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.delivery.acknowledging import Acknowledger, ask_for_topics, failed
+from sharequeue_gateway.routing.routing import MOVED, Routing
+
+PAUSE_S: Final = 0.1
+NOT_LEADER: Final = NotLeaderOrFollower.error.kafka_code
+PATIENCE_MS: Final = 8000
+"""How long the new leader of something that moved is looked for."""
+
+_decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
+
+
+class RoutedAcknowledger:
+    """Applies the acknowledgements of one call, wherever they are led."""
+
+    def __init__(self, routing: Routing, local: Acknowledger, metadata: Metadata, clock: Clock) -> None:
+        self._routing = routing
+        self._local = local
+        self._metadata = metadata
+        self._clock = clock
+
+    async def acknowledge(
+        self,
+        group_id: str,
+        member_id: str,
+        acknowledgements: Sequence[Acknowledgement],
+        *,
+        atomic: bool,
+        renew: bool = True,
+    ) -> list[AcknowledgementResult]:
+        """As `Acknowledger.acknowledge`, over all leaders."""
+        cluster = self._routing.cluster
+        results: dict[int, AcknowledgementResult] = {}
+        left = list(range(len(acknowledgements)))
+        if cluster.alone:
+            here = await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
+            if all(result.kafka_code != NOT_LEADER for result in here):
+                return here
+            results = dict(enumerate(here))
+            left = [index for index in left if results[index].kafka_code == NOT_LEADER]
+        patience_ms = self._clock.now_ms() + PATIENCE_MS
+        while left:
+            split = await self._split(group_id, acknowledgements, left, renew)
+            work = [
+                self._at(node, group_id, member_id, [acknowledgements[index] for index in indexes], atomic, renew)
+                for node, indexes in split.items()
+            ]
+            answers = await asyncio.gather(*work) if len(work) > 1 else [await work[0]]
+            for indexes, answer in zip(split.values(), answers, strict=True):
+                results.update(zip(indexes, answer, strict=True))
+            left = [index for index in left if _try_again(acknowledgements[index], results[index])]
+            if not left or self._clock.now_ms() >= patience_ms:
+                break
+            cluster.look_again()
+            await asyncio.sleep(PAUSE_S)
+        return [results[index] for index in range(len(acknowledgements))]
+
+    async def answer(
+        self, group_id: str, request: AcknowledgeRequest, encoded: bytes
+    ) -> bytes | list[AcknowledgementResult]:
+        """As `acknowledge`, of a whole call without a session.
+
+        Returns: the results; or an AcknowledgeResponse as the only other leader made it, and nothing failed.
+        """
+        cluster = self._routing.cluster
+        member_id, acknowledgements, atomic = request.member_id, request.acknowledgements, request.atomic
+        leaders: dict[Node, list[int]] = {}
+        if not cluster.alone:
+            leaders = await self._split(group_id, acknowledgements, range(len(acknowledgements)), True)
+        if len(leaders) != 1 or cluster.me in leaders:
+            return await self.acknowledge(group_id, member_id, acknowledgements, atomic=atomic)
+        results = await self._ask(next(iter(leaders)), group_id, encoded, len(acknowledgements))
+        if isinstance(results, bytes):
+            return results
+        left = [index for index, result in enumerate(results) if _try_again(acknowledgements[index], result)]
+        if left:
+            cluster.look_again()
+            await asyncio.sleep(PAUSE_S)
+            wanted = [acknowledgements[index] for index in left]
+            again = await self.acknowledge(group_id, member_id, wanted, atomic=atomic)
+            for index, result in zip(left, again, strict=True):
+                results[index] = result
+        return results
+
+    async def _ask(self, node: Node, group_id: str, encoded: bytes, count: int) -> bytes | list[AcknowledgementResult]:
+        """Returns: the results of `count` acknowledgements; or the leader's answer as it is if none failed."""
+        try:
+            answer = await self._routing.acknowledge(node, group_id, encoded)
+        except ApiError as error:
+            return [failed(error)] * count
+        return answer.body if answer.all_well else _decode(answer.body).results
+
+    async def _split(
+        self, group_id: str, acknowledgements: Sequence[Acknowledgement], indexes: Sequence[int], renew: bool
+    ) -> dict[Node, list[int]]:
+        """Indexes by leader. What is wrong whoever leads stays here, where the check says why."""
+        split: dict[Node, list[int]] = {}
+        await ask_for_topics(self._metadata, (acknowledgements[index] for index in indexes))
+        for index in indexes:
+            acknowledgement = acknowledgements[index]
+            if not renew and "renew" in (acknowledgement.type, *(acknowledgement.types or ())):
+                split.setdefault(self._routing.cluster.me, []).append(index)
+                continue
+            topic = self._metadata.known_topic(acknowledgement.topic)
+            if topic is None:
+                split.setdefault(self._routing.cluster.me, []).append(index)
+                continue
+            leader = self._routing.leader_of(group_id, topic, acknowledgement.partition)
+            split.setdefault(leader, []).append(index)
+        return split
+
+    async def _at(
+        self,
+        node: Node,
+        group_id: str,
+        member_id: str,
+        acknowledgements: list[Acknowledgement],
+        atomic: bool,
+        renew: bool,
+    ) -> Sequence[AcknowledgementResult]:
+        if node == self._routing.cluster.me:
+            return await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
+        request = AcknowledgeRequest(member_id=member_id, acknowledgements=acknowledgements, atomic=atomic)
+        results = await self._ask(node, group_id, encode(request), len(acknowledgements))
+        return _decode(results).results if isinstance(results, bytes) else results
+
+
+def _try_again(acknowledgement: Acknowledgement, result: AcknowledgementResult) -> bool:
+    if result.kafka_code not in MOVED:
+        return False
+    return result.status == "failed" or acknowledgement.delivery_count is not None

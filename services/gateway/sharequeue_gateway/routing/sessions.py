@@ -1,0 +1,155 @@
+"""Share sessions as the gateway runs them: the pure cache, the answer that is held back at the limit, the idle sweep."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, InvalidShareSessionEpoch, ShareSessionLimitReached
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service.service import Clock
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.routing.routing import Partitions, Routing
+from sharequeue_gateway.share_partition.session import CLOSE, OPEN, ShareSessionCache, TopicIdPartition
+
+log = logging.getLogger(__name__)
+
+SWEEP_PAUSE_S = 1.0
+
+
+class OpenSession(NamedTuple):
+    """What a request may know of its session. `turn`: as in Fetcher.fetch; `closing`: this request closes it."""
+
+    group_id: str
+    member_id: str
+    partitions: Sequence[TopicIdPartition]
+    turn: int
+    closing: bool
+
+
+class Sessions:
+    """The share sessions of this gateway."""
+
+    def __init__(
+        self, cache: ShareSessionCache, leader: Leader, metadata: Metadata, routing: Routing, clock: Clock
+    ) -> None:
+        self._cache = cache
+        self._leader = leader
+        self._metadata = metadata
+        self._routing = routing
+        self._clock = clock
+        metrics.SHARE_SESSIONS.set_function(lambda: len(cache))
+        metrics.SHARE_SESSION_PARTITIONS.set_function(cache.partition_count)
+
+    async def fetch(
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        added: Sequence[TopicIdPartition],
+        forgotten: Sequence[TopicIdPartition],
+        fetch_id: str | None,
+        *,
+        held_back_ms: int,
+    ) -> OpenSession:
+        """Accept a fetch in a session. At the limit the refusal is held back, so that nobody retries in a tight loop.
+
+        Raises: ShareSessionNotFound, InvalidShareSessionEpoch, ShareSessionLimitReached.
+        """
+        key = (group_id, member_id)
+        now_ms = self._clock.now_ms()
+        if epoch == CLOSE:
+            return self._closing(key)
+        if epoch == OPEN:
+            try:
+                session = self._cache.open(key, added, now_ms)
+            except ShareSessionLimitReached:
+                await asyncio.sleep(held_back_ms / 1000)
+                raise
+        else:
+            self._cache.check_room(key, added)
+            session = self._cache.advance(key, epoch, now_ms, fetch_id)
+            self._cache.change(session, added, forgotten)
+        return OpenSession(group_id, member_id, tuple(session.partitions), epoch, closing=False)
+
+    def acknowledge(self, group_id: str, member_id: str, epoch: int) -> OpenSession:
+        """Accept an acknowledge call in a session. Raises: ShareSessionNotFound, InvalidShareSessionEpoch."""
+        key = (group_id, member_id)
+        if epoch == OPEN:
+            raise InvalidShareSessionEpoch("acknowledge cannot open a session: share_session_epoch 0 is for fetch")
+        if epoch == CLOSE:
+            return self._closing(key)
+        session = self._cache.advance(key, epoch, self._clock.now_ms())
+        return OpenSession(group_id, member_id, tuple(session.partitions), epoch, closing=False)
+
+    def forget(self, session: OpenSession, gone: Sequence[TopicIdPartition]) -> None:
+        """Take partitions out of a session. Raises: ShareSessionNotFound."""
+        self._cache.change(self._cache.find((session.group_id, session.member_id)), (), gone)
+
+    def _closing(self, key: tuple[str, str]) -> OpenSession:
+        session = self._cache.close(key)
+        return OpenSession(*key, tuple(session.partitions), CLOSE, closing=True)
+
+    async def release(self, session: OpenSession) -> None:
+        """Release what the member of a closed session holds in the session's partitions, wherever they are led."""
+        partitions = [
+            (topic, partition)
+            for topic_id, partition in session.partitions
+            if (topic := self._metadata.known_topic_id(topic_id)) is not None
+        ]
+        mine, others = self._routing.split(session.group_id, partitions)
+        self.release_here(session.group_id, session.member_id, mine)
+        released = await asyncio.gather(
+            *(
+                self._routing.release(node, session.group_id, session.member_id, led_there)
+                for node, led_there in others.items()
+            ),
+            return_exceptions=True,
+        )
+        for failure in released:
+            if isinstance(failure, ApiError):
+                log.info("a closed session's locks wait for their end", extra=fields(cause=failure.detail))
+            elif failure is not None:
+                raise failure
+
+    def release_here(self, group_id: str, member_id: str, partitions: Partitions) -> None:
+        """Release what a member holds in partitions that this gateway leads."""
+        leds = [
+            led
+            for topic, partition in partitions
+            if (led := self._leader.loaded(SharePartitionKey(group_id, topic.topic_id, partition))) is not None
+        ]
+        self._leader.release_member(leds, member_id)
+
+    def count(self, group_id: str) -> int:
+        """How many sessions a group has here."""
+        return len(self._cache.of_group(group_id))
+
+    def end(self, group_id: str) -> None:
+        """Drop a group's sessions; nothing is released by that."""
+        for key in self._cache.of_group(group_id):
+            self._cache.drop(key)
+
+    def drop(self, group_id: str, member_id: str) -> bool:
+        """Drop a member's session, if there is one; nothing is released by that. Returns: whether there was."""
+        return self._cache.drop((group_id, member_id))
+
+    def drop_moved(self) -> None:
+        """Drop sessions that another gateway is to keep by now, where they must be opened anew. What their members
+        hold stays held."""
+        for key in self._cache.all():
+            if self._routing.home_elsewhere(*key) is not None:
+                self._cache.drop(key)
+
+    async def sweep(self) -> None:
+        """Drop idle sessions, and those that were opened through a gateway that did not know who joined. For ever."""
+        while True:
+            await asyncio.sleep(SWEEP_PAUSE_S)
+            if self._routing.cluster.changed_lately():
+                self.drop_moved()
+            dropped = self._cache.drop_idle(self._clock.now_ms())
+            if dropped:
+                metrics.SHARE_SESSION_EVICTIONS.inc(dropped)

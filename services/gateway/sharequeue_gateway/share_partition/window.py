@@ -1,0 +1,294 @@
+"""The window of a share-partition: its runs, its offsets and its counts. Pure. Source: KIP-932.
+
+`start_offset` (SPSO): the first offset not yet finished. `end_offset`: the last offset ever fetched into the window; with
+an empty window both are the next offset to fetch. Offsets between runs are holes: natural ones (no record there), or,
+after a load, ones not read yet: those between `gap_start` and `gap_end`.
+"""
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTED, DeadLetter, Run
+
+_first = attrgetter("first")
+_HEAP_SLACK = 64
+_NEAR = 32
+"""One read goes over so many offsets that cannot be acquired; over more of them there are two reads."""
+
+
+class Window:
+    """Runs in flight. Its methods keep the counts true; they decide nothing of the protocol."""
+
+    __slots__ = (
+        "_available",
+        "_deadlines",
+        "config",
+        "delivery_complete_count",
+        "end_offset",
+        "gap_end",
+        "gap_start",
+        "held_count",
+        "runs",
+        "start_offset",
+    )
+
+    def __init__(self, config: ShareGroupConfig, start_offset: int) -> None:
+        self.config = config
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        self.runs: list[Run] = []
+        self.delivery_complete_count = 0
+        self.held_count = 0
+        self.gap_start = -1
+        self.gap_end = -1
+        self._available: list[int] = []
+        """Where the runs begin that can be acquired, ascending."""
+        self._deadlines: list[tuple[int, int, int]] = []
+
+    # Where things stand
+
+    @property
+    def window_empty(self) -> bool:
+        return not self.runs
+
+    @property
+    def span(self) -> int:
+        """Offsets from start to end, gaps and finished ones included: Kafka's in-flight count."""
+        return self.end_offset - self.start_offset + 1 if self.runs and self.runs[-1].last >= self.start_offset else 0
+
+    @property
+    def gap_active(self) -> bool:
+        return self.gap_start >= 0
+
+    def index_of(self, offset: int) -> int:
+        """Index of the last run that begins at or before `offset`; -1 if none does."""
+        return bisect_right(self.runs, offset, key=_first) - 1
+
+    def overlapping(self, first: int, last: int) -> Iterator[Run]:
+        """The runs that share an offset with first..last, as they stand when asked for."""
+        index = max(self.index_of(first), 0)
+        while index < len(self.runs) and self.runs[index].first <= last:
+            run = self.runs[index]
+            index += 1
+            if run.last >= first:
+                yield run
+
+    def cut_out(self, run: Run, first: int, last: int) -> Run:
+        """Split `run` so that one run covers exactly its part in first..last; return that one."""
+        if run.first < first:
+            run = self._split(run, first)
+        if run.last > last:
+            self._split(run, last + 1)
+        return run
+
+    def _split(self, run: Run, offset: int) -> Run:
+        right = run.split(offset)
+        self.runs.insert(self.index_of(run.first) + 1, right)
+        if right.state is AVAILABLE and right.acquirable:
+            self.mark_available(offset)
+        return right
+
+    def insert(self, run: Run) -> None:
+        self.runs.insert(self.index_of(run.first) + 1, run)
+        self.end_offset = max(self.end_offset, run.last)
+        if self.gap_active and run.last > self.gap_end:
+            self.gap_start = self.gap_end = -1
+        if run.held:
+            self.held_count += run.size
+
+    # Next fetch offset
+
+    def mark_available(self, first: int) -> None:
+        """The run that begins at `first` can be acquired from now on."""
+        index = bisect_left(self._available, first)
+        if index == len(self._available) or self._available[index] != first:
+            self._available.insert(index, first)
+
+    def mark_taken(self, first: int) -> None:
+        """The run that begins at `first` cannot be acquired any more, if it could."""
+        index = bisect_left(self._available, first)
+        if index < len(self._available) and self._available[index] == first:
+            del self._available[index]
+
+    def mark_all(self) -> None:
+        """Note which runs can be acquired: they were restored, not marked one by one."""
+        self._available = [run.first for run in self.runs if run.acquirable]
+
+    def available_of_batch(self, index: int, last: int) -> list[Run]:
+        """Of the in-flight batch of the run at `index`: the runs from that one to `last` that can be acquired."""
+        runs, found = self.runs, []
+        batch_first = runs[index].batch_first
+        for place in range(bisect_left(self._available, runs[index].first), len(self._available)):
+            first = self._available[place]
+            if first > last:
+                break
+            if runs[index].first != first:
+                index += 1
+                if runs[index].first != first:
+                    index = self.index_of(first)
+            if runs[index].batch_first != batch_first:
+                break
+            found.append(runs[index])
+        return found
+
+    def next_fetch_offset(self) -> int:
+        """The offset to read the log from: a hole not read yet, a record to deliver again, else behind the end."""
+        hole = self._first_hole() if self.gap_start >= 0 else None
+        if self._available:
+            return self._available[0] if hole is None else min(hole, self._available[0])
+        if hole is not None:
+            return hole
+        if not self.runs or self.start_offset > self.runs[-1].last:
+            return self.end_offset
+        return self.end_offset + 1
+
+    def acquirable_from(self, offset: int) -> int:
+        """`offset`, or a later one: nothing of the window between them can be acquired."""
+        index = bisect_left(self._available, offset)
+        found = self._available[index] if index < len(self._available) else self.end_offset + 1
+        if self.gap_start >= 0:
+            hole = self._first_hole()
+            found = found if hole is None else min(found, hole)
+        return max(found, offset)
+
+    def _first_hole(self) -> int | None:
+        """The first offset that was not read yet. What is read before it is not looked at again."""
+        expected = max(self.gap_start, self.start_offset)
+        for index in range(max(self.index_of(expected), 0), len(self.runs)):
+            run = self.runs[index]
+            if run.first > expected:
+                self.gap_start = expected
+                return expected
+            expected = max(expected, run.last + 1)
+        self.gap_start = self.gap_end = -1
+        return None
+
+    def reach(self, offset: int, most: int) -> int:
+        """How many offsets a read from the next fetch offset on is to cover, to bring `most` records that can be acquired.
+
+        It brings fewer where many that cannot be acquired come between: they are not worth reading.
+        """
+        if self.gap_start >= 0 or not self._available or offset != self._available[0]:
+            return most
+        runs, index, last, found = self.runs, self.index_of(offset), offset - 1, 0
+        for first in self._available:
+            if first - last > _NEAR:
+                return last - offset + 1
+            if runs[index].first != first:
+                index += 1
+                if runs[index].first != first:
+                    index = self.index_of(first)
+            last = runs[index].last
+            found += last - first + 1
+            if found >= most:
+                return last - offset + 1
+        if self.end_offset - last < _NEAR:
+            return self.end_offset - offset + 1 + most - found
+        return last - offset + 1
+
+    def move_gap(self, offset: int) -> None:
+        """Everything below `offset` has been read."""
+        if self.gap_active and offset > self.gap_start:
+            self.gap_start = offset
+            if offset > self.gap_end:
+                self.gap_start = self.gap_end = -1
+
+    # Time
+
+    def time_lock(self, deadline_ms: int, first: int, last: int) -> None:
+        if len(self._deadlines) > _HEAP_SLACK + 2 * len(self.runs):
+            self._deadlines = [
+                (run.lock_expires_at_ms or run.available_at_ms, run.first, run.last)
+                for run in self.runs
+                if run.lock_expires_at_ms or run.available_at_ms
+            ]
+            heapq.heapify(self._deadlines)
+        heapq.heappush(self._deadlines, (deadline_ms, first, last))
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next lock or delay may end; never late, but a lock that ended before may still be named."""
+        if not self.held_count:
+            self._deadlines.clear()
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def pop_due(self, now_ms: int) -> tuple[int, int] | None:
+        """A range in which something may be due."""
+        if not self._deadlines or self._deadlines[0][0] > now_ms:
+            return None
+        _, first, last = heapq.heappop(self._deadlines)
+        return first, last
+
+    # Changes that need no write
+
+    def count_terminal(self, run: Run, sign: int) -> None:
+        """Count a run that becomes (or, rolled back, ceases to be) terminal, as far as it is not below the start."""
+        self.delivery_complete_count += sign * max(0, run.last - max(run.first, self.start_offset) + 1)
+
+    def discard(self, first: int, last: int) -> None:
+        """Archive AVAILABLE records of a range: they are gone from the log. In memory only."""
+        for run in list(self.overlapping(first, last)):
+            if run.state is AVAILABLE:
+                part = self.cut_out(run, first, last)
+                self.mark_taken(part.first)
+                if part.held:
+                    self.held_count -= part.size
+                part.write = None
+                part.available_at_ms = 0
+                part.unlock()
+                part.become(ARCHIVED)
+                self.count_terminal(part, 1)
+
+    def advance(self) -> bool:
+        """Move the start offset over the finished prefix and drop what lies before it. Returns: whether it moved."""
+        runs = self.runs
+        if not runs:
+            return False
+        first = runs[0]
+        if not first.finished or (self.gap_active and self.gap_start < first.first):
+            return False
+        start_offset = self.start_offset
+        count = 0
+        expected = first.first
+        for run in runs:
+            if run.first > expected and self.gap_active and self.gap_start < run.first:
+                expected = max(expected, self.gap_start)
+                break
+            if not run.finished:
+                expected = run.first
+                break
+            count += 1
+            expected = run.last + 1
+        for run in runs[:count]:
+            self.count_terminal(run, -1)
+        if count == len(runs):
+            self.start_offset = self.end_offset = max(expected, start_offset)
+            self.gap_start = self.gap_end = -1
+            self.delivery_complete_count = 0
+        else:
+            self.start_offset = max(start_offset, expected)
+            self.move_gap(self.start_offset)
+        del runs[:count]
+        return self.start_offset != start_offset
+
+    def merge_finished(self, run: Run) -> None:
+        """Join a finished run with equal neighbours, so that a window behind a long lock stays small."""
+        index = self.index_of(run.first)
+        if index < 0 or self.runs[index] is not run or not run.finished:
+            return
+        for neighbour in (index + 1, index - 1):
+            if 0 <= neighbour < len(self.runs):
+                left, right = sorted((self.runs[index], self.runs[neighbour]), key=_first)
+                same = (left.state, left.delivery_count) == (right.state, right.delivery_count)
+                if same and left.last + 1 == right.first and left.finished and right.finished:
+                    left.last = right.last
+                    left.batch_first = min(left.batch_first, right.batch_first)
+                    left.batch_last = max(left.batch_last, right.batch_last)
+                    low = min(index, neighbour)
+                    del self.runs[low + 1]
+                    index = low
+
+    def dead_letter(self, run: Run) -> DeadLetter:
+        return DeadLetter(run.first, run.last, run.delivery_count, run.cause or REJECTED, run.reason)

@@ -1,0 +1,234 @@
+"""The calling end of the calls: a row of `sharequeue.protocol.apis` and a request become an answer or an exception."""
+
+import asyncio
+import contextlib
+import functools
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from sharequeue.http.connections import CannotConnect, ConnectionLost, Connections
+from sharequeue.log import REQUEST
+from sharequeue.protocol import nesting
+from sharequeue.protocol.apis import Api, path_of
+from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, RequestTimedOut, exception_type
+from sharequeue.protocol.messages import Problem
+from sharequeue.protocol.types import whole_number
+
+encode: Final = msgspec.json.Encoder().encode
+_FROM_BETWEEN: Final = {
+    401: "CLUSTER_AUTHORIZATION_FAILED",
+    403: "CLUSTER_AUTHORIZATION_FAILED",
+    429: "THROTTLING_QUOTA_EXCEEDED",
+    502: "REQUEST_TIMED_OUT",
+    503: "COORDINATOR_NOT_AVAILABLE",
+    504: "REQUEST_TIMED_OUT",
+}
+"""What a proxy on the way means by a status without a problem document."""
+LONGEST_RETRY_S: Final = 86_400
+SHORTEST_ATTEMPT_S: Final = 0.05  # with less time left a definite failure would be repeated into a doubtful one
+
+
+@functools.cache
+def decoder_of(message: Any) -> msgspec.json.Decoder[Any]:
+    """The one decoder of a message's type."""
+    return msgspec.json.Decoder(message)
+
+
+class Repeats:
+    """Whether a call that failed is made again, and when: after pauses that grow, until the deadline.
+
+    Again is made what is retriable, if it is definite that it did not happen or the call is idempotent.
+    """
+
+    def __init__(self, api: Api, deadline: float, longest_pause_s: float) -> None:
+        self._api = api
+        self._deadline = deadline
+        self._longest_pause_s = longest_pause_s
+        self._definite = True
+        self._next_pause_s = 0.05
+        self.pause_s = 0.0
+
+    def after(self, error: ApiError) -> bool:
+        """Take note of a failure: none is definite after one that was not. Returns: whether there is another attempt."""
+        self._definite = error.definite = self._definite and error.definite
+        self.pause_s = max(self._next_pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
+        self._next_pause_s = min(self._next_pause_s * 2, self._longest_pause_s)
+        return error.error.retriable and (self._definite or self._api.idempotent) and self.in_time()
+
+    def in_time(self) -> bool:
+        """Whether the pause leaves time for another attempt."""
+        return time.monotonic() + self.pause_s + SHORTEST_ATTEMPT_S < self._deadline
+
+
+class Client:
+    """Calls another service, or the gateway: one set of connections, one retry policy.
+
+    A refused connection and a definite retriable answer (503, 429) are tried again; a lost answer only if the call is
+    idempotent. All attempts together end at the deadline.
+    """
+
+    def __init__(
+        self, base_url: str, *, cluster_token: str | None = None, deadline_s: float = 10.0, connections: int = 256
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._headers = {} if cluster_token is None else {"Authorization": f"Bearer {cluster_token}"}
+        self._deadline_s = deadline_s
+        self._connections = Connections(self.base_url, connections)
+
+    async def close(self) -> None:
+        self._connections.close()
+
+    async def call(
+        self,
+        api: Api,
+        request: Any = None,
+        *,
+        path: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+        retry: bool = True,
+        in_doubt: Callable[[], None] | None = None,
+    ) -> Any:
+        """Make one call.
+
+        Args:
+            request: the body (the query for GET), of type `api.request`; bytes are sent as they are.
+            path: values of the path's parameters.
+            deadline_s: seconds for all attempts together.
+            in_doubt: called before the call is made again although an earlier attempt may have happened.
+        Returns: the answer as `api.response`, or None if it has no body.
+        Raises: ApiError: the other side's problem; RequestTimedOut (not definite): no answer before the deadline.
+        """
+        body, _ = await self.relay(
+            api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry, in_doubt=in_doubt
+        )
+        return None if api.response is None else nesting.decode(decoder_of(api.response), body)
+
+    async def exchange(
+        self,
+        api: Api,
+        request: Any = None,
+        *,
+        path: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+        retry: bool = True,
+    ) -> bytes:
+        """As `call`, but the answer's body stays bytes."""
+        body, _ = await self.relay(api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry)
+        return body
+
+    async def relay(
+        self,
+        api: Api,
+        request: Any = None,
+        *,
+        path: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+        retry: bool = True,
+        in_doubt: Callable[[], None] | None = None,
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """As `exchange`, but with the answer's headers, for who passes it on.
+
+        Args:
+            in_doubt: called before the call is made again although an earlier attempt may have happened.
+        """
+        target = path_of(api, **path) if path else api.path
+        if api.query_parameters and request is not None:
+            query = {name: str(value) for name, value in msgspec.to_builtins(request).items() if value is not None}
+            target += f"?{urlencode(query)}" if query else ""
+            request = None
+        body = request if request is None or isinstance(request, bytes) else encode(request)
+        all_headers = {**self._headers, **_context_headers(), **(headers or {})}
+        if body is not None and "Content-Type" not in all_headers:
+            all_headers["Content-Type"] = "application/json"
+        deadline = time.monotonic() + max(self._deadline_s if deadline_s is None else deadline_s, 0.001)
+        repeats = None
+        while True:
+            try:
+                status, answer_headers, answer = await self._connections.request(
+                    api.method, target, all_headers, body, deadline
+                )
+            except (CannotConnect, ConnectionLost, TimeoutError) as fault:
+                error = self._unanswered(api, fault)
+            else:
+                if (status < 400 or status in api.also) and (answer or api.response is None):
+                    return answer, answer_headers
+                error = self._refused(api, status, answer_headers, answer)
+            if repeats is None:
+                repeats = Repeats(api, deadline, 1.0)
+            if not (repeats.after(error) and retry):
+                raise error
+            if in_doubt is not None and not error.definite:
+                in_doubt()
+            await asyncio.sleep(repeats.pause_s)
+
+    def _unanswered(self, api: Api, fault: Exception) -> ApiError:
+        error: ApiError
+        if isinstance(fault, CannotConnect):
+            error = CoordinatorNotAvailable(f"cannot reach {self.base_url}: {fault}")
+        elif isinstance(fault, ConnectionLost):
+            error = RequestTimedOut(f"the connection to {self.base_url} was lost: {fault}")
+        else:
+            error = RequestTimedOut(f"{self.base_url} did not answer {api.operation_id} in time")
+        error.__cause__ = fault
+        return error
+
+    def _refused(self, api: Api, status: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
+        if status < 400:
+            return ApiError(f"{self.base_url} answered {api.operation_id} with nothing", status=502)
+        return _error_of(answer, status, headers.get("retry-after"))
+
+
+def _context_headers() -> dict[str, str]:
+    context = REQUEST.get()
+    if context is None:
+        return {}
+    headers = {"X-Request-Id": context.request_id}
+    if context.traceparent:
+        headers["traceparent"] = context.traceparent
+    return headers
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    return None if retry_after is None else whole_number(retry_after, LONGEST_RETRY_S)
+
+
+def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
+    """The exception for a problem document another service answered."""
+    try:
+        problem = msgspec.json.decode(body)
+        error = BY_CODE[problem["code"]]
+        detail, definite = problem["detail"], bool(problem["definite"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        text = body[:200].decode("utf-8", "replace")
+        code = _FROM_BETWEEN.get(status)
+        if code is None:
+            return ApiError(f"unexpected answer {status}: {text}", status=502, definite=False)
+        return exception_type(BY_CODE[code])(
+            f"{status}: {text}",
+            status=status,
+            definite=status in (401, 403, 429),
+            retry_after_s=_seconds(retry_after) if status == 429 else None,
+        )
+    pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]
+    known = {*Problem.__struct_fields__} - {"results", "failed_count"}
+    answered = exception_type(error)(
+        detail,
+        error=error,
+        status=status,
+        definite=definite,
+        retry_after_s=_seconds(retry_after) if status == 429 else None,
+        limit=problem.get("limit"),
+        pointers=pointers,
+        extra={name: value for name, value in problem.items() if name not in known},
+    )
+    with contextlib.suppress(msgspec.ValidationError):
+        answered.problem = msgspec.convert(problem, Problem)
+    return answered

@@ -1,0 +1,584 @@
+"""HTTP/1.1 as a server speaks it, on one connection (RFC 9112). `http_edge.py` has what all connections share.
+
+    accept ──▶ idle ──first byte──▶ head ──whole──▶ body ──whole──▶ served ──answered, nothing queued──▶ idle
+                │                    │               │                │                                   │
+           75 s: closed         30 s: 408     < 1 KiB/s: 408    no clock: the client waits          75 s: closed
+      (30 s if it says nothing)                                 as long as its answer takes
+
+    Whatever the state: an answer of which the client takes nothing for 75 s ends the connection.
+
+- Requests of one connection are answered one after another, in their order. When a few are queued reading pauses.
+- An endpoint of ours is handed its request as an exchange. Everything else goes to the application by ASGI.
+- Every limit is checked before the bytes are kept: a head by its size, a body by the exchange that reads it.
+- An offer to upgrade is ignored (RFC 9110 7.8). The parser would drop the body of such a request, so it gets the head again
+  without the offer.
+- Trailers are dropped (RFC 9110 6.5.1): nothing that came behind a body is a header.
+- A request that is refused before it was whole ends its connection. What still comes in is thrown away for a moment,
+  because a closed socket would reset the connection and take the answer with it.
+- While reading is paused nobody hears that the client left; its request goes on as long as it would for one that stays.
+- A client that shut down its sending side gets the answers under way, but counts as gone: nothing is acquired for it.
+
+uvicorn listens, accepts and shuts down; it is given this class by its option `http`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+import socket
+import struct
+import time
+from collections import deque
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from sharequeue.http.asgi_adapter import serve_asgi
+from sharequeue.http.edge import Edge
+from sharequeue.http.http_exchange import HttpExchange, answer_head
+from sharequeue.http.limits import HttpLimits
+from sharequeue.http.serving import problem_answer, request_id_from
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, InvalidRequest, Throttled
+
+log = logging.getLogger(__name__)
+
+UPGRADE_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
+ABSOLUTE_TARGET: Final = re.compile(rb"https?://([!-\"$-.0->A-~]+?)((?:[/?][!-~]*)?)", re.IGNORECASE)
+"""Host and port, then path and query."""
+LINE_BYTES: Final = len(b"  HTTP/1.1\r\n")
+"""A request line beside its method and target."""
+MOST_QUEUED: Final = 8
+"""With so many requests of a connection unanswered, reading pauses."""
+PIECE: Final = 16 * 1024
+"""A read is parsed in pieces of this size, so that few more than MOST_QUEUED requests come of it."""
+BUSY_S: Final = 0.002
+"""A read that takes longer to parse lets the other connections have their turn before the next one."""
+LINGER_S: Final = 3.0
+"""How long what comes in behind a refused request is thrown away before the connection is closed."""
+RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: the other end is told that the connection failed, not that it ended."""
+
+
+def protocol_of(edge: Edge) -> type[asyncio.Protocol]:
+    """The class of a server's connections, for uvicorn's option `http`."""
+    return type("HttpProtocol", (HttpProtocol,), {"edge": edge})
+
+
+class _Refused(Exception):
+    """Raised in a callback of the parser, to stop it; `HttpProtocol.refusal` says why."""
+
+
+class HttpProtocol(asyncio.Protocol):
+    """One connection. `protocol_of` makes the class that uvicorn gets."""
+
+    edge: ClassVar[Edge]
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._connections: set[Any] = server_state.connections
+        self._tasks = server_state.tasks
+        self.loop = _loop or asyncio.get_running_loop()
+        self.transport: asyncio.Transport
+        self._parser: HttpRequestParser | None = HttpRequestParser(self)
+        self._queue: deque[HttpExchange] = deque()
+        """Requests without an answer, in their order; the first is being served."""
+        self._incoming: HttpExchange | None = None
+        """The request whose body comes in."""
+        self._in_head = False
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._expects = False
+        self._codings: list[bytes] = []
+        self._method = b""
+        self._version = ""
+        self._refusal: ApiError | None = None
+        """Why a callback of the parser stopped it."""
+        self._unparsed = b""
+        """The rest of a read that was not parsed, because enough requests are queued."""
+        self._read_size = 0
+        """Bytes of the piece that is being parsed."""
+        self._fed = 0
+        """Bytes that were parsed since the last request was whole."""
+        self._since = 0.0
+        """When the clock of the head or body began; 0: it stands still."""
+        self._fed_then = 0
+        """`_fed` at that moment."""
+        self._receives = False
+        """Whether a body of this connection counts among those on their way."""
+        self.silent = True
+        """Whether no byte of a request has come yet."""
+        self._paused = False
+        self._deaf = False
+        """Whether what comes in is thrown away: nothing more is to be served."""
+        self._closes_at = 0.0
+        """When the time is over for which a client may go on to send behind a refused request; 0: there is none."""
+        self._ended = False
+        """Whether the client has shut down its sending side."""
+        self._lost = False
+        self.untaken: asyncio.Event | None = None
+        """There while the client does not take what was sent; set when it has taken enough."""
+        self.unsent = 0
+        """Bytes that the client had not taken when that was last looked at."""
+        self.taken_at = 0.0
+        """When the client last took some."""
+
+    # Connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream, always
+        self.transport = transport
+        edge = self.edge
+        if len(self._connections) >= edge.max_connections and not edge.make_room():
+            missed = edge.full.allows(time.monotonic())
+            if missed is not None:
+                log.error(
+                    "no more connections are taken", extra=fields(connections=edge.max_connections, refused=missed + 1)
+                )
+            busy = Throttled(f"{edge.max_connections} connections are in use; try again in a moment", status=503)
+            self._write_problem(busy)
+            self._finish()
+            return
+        self._connections.add(self)
+        edge.idle[self] = self.loop.time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = self._deaf = True
+        self._connections.discard(self)
+        self.edge.idle.pop(self, None)
+        self.edge.watched.pop(self, None)
+        for exchange in self._queue:
+            exchange.leave()
+        self._queue.clear()
+        self._received()
+        self._parser = self._incoming = None  # they refer to this object: without that only the collector frees them
+        if self.untaken is not None:
+            self.untaken.set()
+
+    def eof_received(self) -> bool:
+        """The client sends no more. Returns: whether answers are still to be written."""
+        self._deaf = self._ended = True
+        for exchange in self._queue:
+            exchange.leave()
+        if self._queue:
+            self._queue[-1].keep_alive = False
+        return bool(self._queue)
+
+    def drop(self) -> None:
+        """Close the connection for good. An answer that was not taken yet is lost."""
+        self._deaf = True
+        self.edge.idle.pop(self, None)
+        self.edge.watched.pop(self, None)
+        self.transport.abort()
+
+    def shutdown(self) -> None:
+        """uvicorn stops: answer what is here, then close."""
+        self._deaf = self._incoming is None
+        self._unparsed = b""
+        if self._queue:
+            self._queue[-1].keep_alive = False
+        else:
+            self._finish()
+
+    def address(self, name: str) -> tuple[str, int] | None:
+        """`name`: peername or sockname."""
+        address = self.transport.get_extra_info(name)
+        return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
+
+    @property
+    def begins(self) -> bool:
+        """Whether all there is of this connection's requests is a part of a head."""
+        return self._in_head and not self._queue
+
+    # Bytes in
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        size = len(data)
+        if size > PIECE:
+            self._receive_large(data)
+            return
+        self._read_size = size
+        self._fed += size
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as offer:
+            if not self._go_on_without_offer(memoryview(data)[offer.args[0] :]):
+                return
+        except HttpParserError as fault:
+            self._refuse_malformed(fault)
+            return
+        if self._in_head or self._incoming is not None:
+            self._check_unfinished()
+
+    def _receive_large(self, data: bytes) -> None:
+        """Parse a read in pieces, until enough requests are queued."""
+        began = time.perf_counter()
+        for start in range(0, len(data), PIECE):
+            self.data_received(data[start : start + PIECE])
+            if self._deaf:
+                return
+            if len(self._queue) > MOST_QUEUED and self._incoming is None:
+                self._unparsed = data[start + PIECE :]
+                return
+        if time.perf_counter() - began > BUSY_S and not self._paused:
+            self.transport.pause_reading()  # or the loop would read on here, for as long as there is something
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self._paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _go_on_without_offer(self, rest: memoryview) -> bool:
+        """Parse the head again without its offer to upgrade, then the rest. Returns: False if that was refused."""
+        while True:
+            self._parser = HttpRequestParser(self)
+            try:
+                self._parser.feed_data(self._head_without_offer())
+                self._parser.feed_data(rest)
+            except HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+            except HttpParserError as fault:
+                self._refuse_malformed(fault)
+                return False
+            else:
+                return True
+
+    def _refuse_malformed(self, fault: HttpParserError) -> None:
+        refusal, self._refusal = self._refusal, None
+        self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}"))
+
+    def _head_without_offer(self) -> bytes:
+        """The head that was parsed last, less its offer to upgrade."""
+        lines = [b"%b %b HTTP/%b\r\n" % (self._method, self._url, self._version.encode())]
+        for name, value in self._headers:
+            if name == b"connection":
+                options = [option.strip() for option in value.split(b",")]
+                value = b", ".join(option for option in options if option.lower() not in UPGRADE_HEADERS)  # noqa: PLW2901
+            if name not in UPGRADE_HEADERS:
+                lines.append(b"%b: %b\r\n" % (name, value))
+        lines.append(b"\r\n")
+        return b"".join(lines)
+
+    def _check_unfinished(self) -> None:
+        """A read ended within a request: check the size of what is not whole, and watch the clock."""
+        limits = self.edge.limits
+        if not self._since:
+            self.restart_clock()
+        if self._in_head:
+            if len(self._url) > limits.max_request_line_bytes:
+                self._refuse(_line_too_long(limits))
+            elif self._fed > limits.max_head_bytes:
+                self._refuse(_head_too_large(limits))
+            return
+        assert self._incoming is not None
+        self._receives = True
+        self.edge.receive(self, self._incoming.kept)
+        if self._deaf:
+            return
+        received = self._incoming.received
+        if self._fed - received > received // 4 + 2 * limits.max_head_bytes:  # chunks of some 30 bytes on average
+            self._refuse(InvalidRequest("the framing of the body, its chunks and trailers, is larger than the body"))
+
+    def _received(self) -> None:
+        """The body that came in is whole, or nobody waits for it any more."""
+        if self._receives:
+            self._receives = False
+            self.edge.receive(self, 0)
+
+    def give_way(self) -> None:
+        """Refuse the body that comes in: others need its memory."""
+        limit = self.edge.limits.max_receiving_bytes
+        self._refuse(Throttled(f"{limit} bytes of other bodies are on their way (max_receiving_bytes); send it again"))
+
+    def restart_clock(self) -> None:
+        """The time of a head or body counts from now."""
+        self._since = self.loop.time()
+        self._fed_then = self._fed
+        self.edge.watched[self] = None
+
+    def look(self, now: float) -> None:
+        """Close this connection, or refuse its request, if its time is over."""
+        limits = self.edge.limits
+        if self._takes_nothing(now):
+            if now - self.taken_at > limits.idle_timeout_ms / 1000:
+                self.transport.abort()
+        elif self._closes_at:
+            if now > self._closes_at:
+                self.transport.abort()
+        elif self._paused:
+            return
+        elif self._in_head:
+            if now - self._since > limits.head_timeout_ms / 1000:
+                self._refuse(_too_slow(f"the head of the request was not whole after {limits.head_timeout_ms} ms"))
+        elif self._incoming is not None:
+            elapsed = now - self._since
+            slow = self._fed - self._fed_then < limits.min_body_bytes_per_s * elapsed
+            if slow and elapsed > limits.body_grace_ms / 1000 and not self._incoming.expects:
+                self._refuse(_too_slow(f"the body came with less than {limits.min_body_bytes_per_s} bytes a second"))
+        else:
+            self.edge.watched.pop(self, None)
+
+    def _takes_nothing(self, now: float) -> bool:
+        """Whether the client is to take an answer, which may be all that this connection waits for."""
+        unsent = self.transport.get_write_buffer_size() if self.untaken is not None or self._deaf else 0
+        if unsent < self.unsent or not self.unsent:
+            self.taken_at = now
+        self.unsent = unsent
+        return unsent > 0
+
+    def pause(self) -> None:
+        """Read no more for now; the client's clock stands still."""
+        if not self._paused and not self.transport.is_closing():
+            self._paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if not self._paused or self._lost:
+            return
+        self._paused = False
+        if self._in_head or self._incoming is not None:
+            self.restart_clock()
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    # The parser's callbacks
+
+    def on_message_begin(self) -> None:
+        self.silent = False
+        self.edge.idle.pop(self, None)
+        self._in_head = True
+        self._url = b""
+        self._headers = []
+        self._expects = False
+        self._codings = []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer
+        name = name.lower()
+        value = value.strip(b" \t")
+        self._headers.append((name, value))
+        if name == b"transfer-encoding":
+            self._codings.append(value.lower())
+        elif name == b"expect":
+            self._expects = value.lower() == b"100-continue"
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        assert parser is not None
+        self._in_head = False
+        self._method = parser.get_method()
+        version = self._version = parser.get_http_version()
+        if parser.should_upgrade() and self._method != b"CONNECT":
+            return  # the head comes again, without its offer
+        self._check_head(version)
+        if not self._url.startswith(b"/"):
+            self._take_host_from_target()
+        elif not self._url.isascii():
+            raise self._refused(InvalidRequest("the target of the request has bytes that are not ASCII; encode them"))
+        paths = self.edge.paths
+        found = None if paths is None else paths.find(self._method, self._url)
+        exchange = HttpExchange(self, self._method, self._url, version, self._headers, found)
+        self._headers = []
+        if version == "1.0" or not parser.should_keep_alive():
+            exchange.keep_alive = False
+        exchange.expects = self._expects and version == "1.1"
+        self._incoming = exchange
+        queue = self._queue
+        queue.append(exchange)
+        if len(queue) == 1:
+            self._serve(exchange)
+        elif len(queue) > MOST_QUEUED:
+            self.pause()
+
+    def _check_head(self, version: str) -> None:
+        limits = self.edge.limits
+        if len(self._method) + len(self._url) + LINE_BYTES > limits.max_request_line_bytes:
+            raise self._refused(_line_too_long(limits))
+        if len(self._headers) > limits.max_headers:
+            detail = f"the request has more than {limits.max_headers} headers"
+            raise self._refused(InvalidRequest(detail, status=431, limit=limits.max_headers))
+        most = limits.max_head_bytes
+        if (self._fed > most or self._read_size > most) and self._head_size() > most:
+            raise self._refused(_head_too_large(limits))
+        if version not in ("1.1", "1.0"):
+            raise self._refused(InvalidRequest(f"HTTP/{version} is not spoken here; use HTTP/1.1", status=505))
+        if self._method == b"CONNECT":
+            raise self._refused(InvalidRequest("this is not a proxy: CONNECT is not served", status=501))
+        if self._codings and (self._codings != [b"chunked"] or version == "1.0"):
+            raise self._refused(InvalidRequest("the only Transfer-Encoding here is chunked, in HTTP/1.1", status=501))
+
+    def _take_host_from_target(self) -> None:
+        """`GET http://host/path`: the host of the target is the one that counts (RFC 9112 3.2.2)."""
+        found = ABSOLUTE_TARGET.fullmatch(self._url)
+        if found is None:
+            raise self._refused(InvalidRequest("the target of the request is neither a path nor an http URL"))
+        host, path = found.groups()
+        self._url = path if path.startswith(b"/") else b"/" + path
+        self._headers = [(name, host if name == b"host" else value) for name, value in self._headers]
+
+    def _head_size(self) -> int:
+        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+
+    def on_body(self, body: bytes) -> None:
+        if self._incoming is not None:
+            self._incoming.add(body)
+
+    def on_message_complete(self) -> None:
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:  # else the head comes again, without its offer to upgrade
+            self._fed = 0
+            self._since = 0.0
+            if self._receives:
+                self._received()
+            incoming.end()
+
+    # Answers
+
+    def _serve(self, exchange: HttpExchange) -> None:
+        found = exchange.found
+        work = (
+            serve_asgi(self.edge.app, exchange) if found is None else found.endpoint.serve(exchange, found.parameters)
+        )
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._served, exchange))
+
+    def _served(self, exchange: HttpExchange, task: "asyncio.Task[None]") -> None:
+        """The work for a request has ended, with or without its answer."""
+        self._tasks.discard(task)
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            log.error("serving a request failed", exc_info=fault)
+        if exchange.answered or self._lost:
+            return
+        if exchange.left:
+            self._finish()
+            return
+        if fault is None and not task.cancelled():
+            log.error("a request was served without an answer", extra=fields(path=exchange.path))
+        self._reset()
+
+    def on_answered(self, exchange: HttpExchange) -> None:
+        """The answer to the first request of the queue is written."""
+        if self._lost:
+            return
+        queue = self._queue
+        queue.popleft()
+        if self._incoming is exchange:
+            self._incoming = None
+            self._received()
+        if not exchange.keep_alive:
+            self._close(exchange.whole)
+            return
+        if queue:
+            self._serve(queue[0])
+        elif not self._in_head:
+            self.edge.idle[self] = self.loop.time()
+        if self._paused and self._incoming is None and len(queue) <= MOST_QUEUED:
+            unparsed, self._unparsed = self._unparsed, b""
+            if unparsed:
+                self.data_received(unparsed)
+            if not self._unparsed and len(queue) <= MOST_QUEUED:
+                self.resume()
+
+    def _refused(self, error: ApiError) -> Exception:
+        self._refusal = error
+        return _Refused(error.detail)
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer a request that is not to be served, or not to be read on, and end the connection.
+
+        Where requests before it have no answer yet they get theirs, and the connection ends without a further one.
+        """
+        missed = self.edge.malformed.allows(time.monotonic())
+        if missed is not None:
+            log.info(
+                "refused what a connection sent",
+                extra=fields(peer=self.address("peername"), status=error.status, cause=error.detail, not_logged=missed),
+            )
+        self._deaf = True
+        self._in_head = False
+        self._received()
+        if self._incoming is not None:
+            self._incoming.fail(error)
+        elif self._queue:
+            self._queue[-1].keep_alive = False
+        else:
+            self._write_problem(error)
+            self._close(whole=False)
+
+    def _write_problem(self, error: ApiError) -> None:
+        request_id = request_id_from(None)
+        answer = problem_answer(error, request_id)
+        headers = (*answer.headers, (b"x-request-id", request_id.encode()))
+        self.transport.write(answer_head(error.status, headers, len(answer.body), close=True) + answer.body)
+
+    def _close(self, whole: bool) -> None:
+        """End the connection behind an answer. `whole`: the client is not in the middle of a request."""
+        if whole or self._ended or not self.transport.can_write_eof():
+            self._finish()
+            return
+        self._deaf = True
+        self.resume()
+        self.transport.write_eof()
+        self._closes_at = self.loop.time() + LINGER_S
+        self.edge.watched[self] = None
+
+    def _finish(self) -> None:
+        """Close the connection once the client has taken what was written, for which it has a while."""
+        self._deaf = True
+        self.edge.watched[self] = None
+        self.transport.close()
+
+    def _reset(self) -> None:
+        """End the connection so that the client cannot take a piece of an answer for the whole."""
+        with contextlib.suppress(OSError):
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        self.transport.abort()
+
+    # Flow control of what is sent
+
+    def pause_writing(self) -> None:
+        if self.untaken is None:
+            self.untaken = asyncio.Event()
+            self.unsent = 0
+            self.edge.watched[self] = None
+
+    def resume_writing(self) -> None:
+        if self.untaken is not None:
+            self.untaken.set()
+            self.untaken = None
+
+    async def drain(self) -> None:
+        """Wait until the client has taken enough of what was sent, or is gone."""
+        if self.untaken is not None:
+            await self.untaken.wait()
+
+
+def _line_too_long(limits: HttpLimits) -> InvalidRequest:
+    most = limits.max_request_line_bytes
+    return InvalidRequest(f"the request line is longer than {most} bytes", status=414, limit=most)
+
+
+def _head_too_large(limits: HttpLimits) -> InvalidRequest:
+    most = limits.max_head_bytes
+    return InvalidRequest(f"the request line and headers are larger than {most} bytes", status=431, limit=most)
+
+
+def _too_slow(detail: str) -> InvalidRequest:
+    return InvalidRequest(f"{detail}; send it again on another connection", status=408)

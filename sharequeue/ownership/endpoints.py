@@ -1,0 +1,58 @@
+"""What every coordinator tells of itself and its kind: who owns which shard, and findCoordinator."""
+
+from uuid import UUID
+
+from sharequeue.http.serving import App, Call, serve
+from sharequeue.ownership.coordinator_client import CoordinatorClient, location
+from sharequeue.ownership.leases import Ownership
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.internal import FindCoordinatorQuery, FindCoordinatorResponse, ShardsResponse
+from sharequeue.protocol.shards import shard_of, share_key
+from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fault, whole_number
+
+
+def serve_ownership(
+    app: App, ownership: Ownership, kind: str, others: CoordinatorClient, *, cluster_token: str
+) -> None:
+    """Add `/v1/shards` and `/v1/coordinators` to a coordinator of this kind; `others` calls those of the other kind."""
+
+    async def shards(_: Call) -> ShardsResponse:
+        return ShardsResponse(shards=ownership.owners(), count=ownership.count)
+
+    async def find_coordinator(call: Call) -> FindCoordinatorResponse:
+        query: FindCoordinatorQuery = call.request
+        key = _checked(query)
+        if query.key_type == kind:
+            shard = shard_of(key, ownership.count)
+            found = location(query.key, next((owner for owner in ownership.owners() if owner.shard == shard), None))
+        else:
+            found = await others.find(key)
+            found.key = query.key
+        return FindCoordinatorResponse(coordinators=[found])
+
+    serve(app, apis.SHARDS, shards, cluster_token=cluster_token)
+    serve(app, apis.FIND_COORDINATOR, find_coordinator, cluster_token=cluster_token)
+
+
+def _checked(query: FindCoordinatorQuery) -> str:
+    """The key in its canonical form. Raises: InvalidRequest."""
+    if query.key_type == "share":
+        return share_key(check_key(query.key))
+    if query.key_type != "group":
+        raise InvalidRequest(f"key_type must be group or share, not {query.key_type!r}")
+    fault = group_id_fault(query.key)
+    if fault:
+        raise InvalidRequest(fault)
+    return query.key
+
+
+def check_key(key: str) -> SharePartitionKey:
+    """Parse `group:topic_id:partition` from the right: group ids may hold `:`. Raises: InvalidRequest."""
+    parts = key.rsplit(":", 2)
+    if len(parts) != 3 or not parts[0].strip() or (partition := whole_number(parts[2], MAX_INT32)) is None:
+        raise InvalidRequest(f"a share key is group:topic_id:partition, not {key!r}")
+    hexadecimal = parts[1].replace("-", "")
+    if len(hexadecimal) != 32 or not all(digit in "0123456789abcdefABCDEF" for digit in hexadecimal):
+        raise InvalidRequest(f"{parts[1]!r} is not a topic id")
+    return SharePartitionKey(parts[0], str(UUID(hexadecimal)), partition)

@@ -1,0 +1,260 @@
+"""Calls about many share-partitions: cut by who owns them, their answers joined in order."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sharequeue.http.caller import SHORTEST_ATTEMPT_S, Repeats
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress
+from sharequeue.protocol.internal import (
+    GroupState,
+    GroupStateResult,
+    PartitionState,
+    PartitionStateResult,
+    ShareStateRequest,
+    ShareStateResponse,
+    TopicDeletedRequest,
+    TopicDeletedResponse,
+    TopicState,
+    TopicStateResult,
+    WriteBatchRequest,
+    WriteBatchResponse,
+)
+from sharequeue.protocol.shards import share_key
+from sharequeue.protocol.types import SharePartitionKey
+
+MOST_ASKED: Final = 2000
+"""Share-partitions in one call."""
+
+
+class Entry(NamedTuple):
+    """One share-partition of a request."""
+
+    key: SharePartitionKey
+    state: PartitionState
+
+
+Send = Callable[[str | None, Sequence[Entry], float], Awaitable[list[PartitionStateResult]]]
+
+
+class ShareStateClient(CoordinatorClient):
+    """Calls the share coordinators."""
+
+    def __init__(self, urls: str, *, cluster_token: str | None = None, deadline_s: float = 10.0) -> None:
+        super().__init__(urls, "share", cluster_token=cluster_token, deadline_s=deadline_s)
+
+    def owner_url(self, key: SharePartitionKey) -> str:
+        """Where a share-partition's owner is, as far as is known."""
+        if self._only_url is not None:
+            return self._only_url
+        owner = self.owner(share_key(key))
+        return "" if owner is None else owner.url
+
+    async def state(
+        self,
+        api: Api,
+        group_id: str,
+        wanted: Mapping[str, Iterable[PartitionState]],
+        *,
+        deadline_s: float | None = None,
+    ) -> dict[SharePartitionKey, PartitionStateResult]:
+        """A state call of one group, about partitions by topic id. What an owner that moved refused is asked of the new
+        one. Returns: each share-partition's own result, in order. Raises: ApiError: no owner answered.
+        """
+        entries = [
+            Entry(SharePartitionKey(group_id, topic_id, state.partition), state)
+            for topic_id, states in wanted.items()
+            for state in states
+        ]
+
+        async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
+            request = ShareStateRequest(group_id=group_id, topics=_by_topic(part))
+            answer: ShareStateResponse = await self.call(api, request, key=key, deadline_s=seconds)
+            _check_topics(request.topics, answer.results)
+            return [result for topic in answer.results for result in topic.partitions]
+
+        results = await self._split(entries, send, deadline_s)
+        return {entry.key: result for entry, result in zip(entries, results, strict=True)}
+
+    async def write_batch(self, request: WriteBatchRequest, *, deadline_s: float | None = None) -> WriteBatchResponse:
+        """Writes of several groups, each share-partition with its own result: 14 and 16 too, for whoever repeats these
+        by themselves. Raises: ApiError: no owner answered."""
+        if self._only_url is not None:  # nothing to split; this is on the way of every acknowledgement
+            first = request.groups[0]
+            key = SharePartitionKey(
+                first.group_id, first.topics[0].topic_id or "", first.topics[0].partitions[0].partition
+            )
+            whole: WriteBatchResponse = await self.call(
+                apis.WRITE_STATE_BATCH, request, key=share_key(key), deadline_s=deadline_s
+            )
+            _check_groups(request, whole)
+            if any(result.error_code in (14, 16) for result in _results(whole)):
+                self._start_learning()
+            return whole
+        entries = [
+            Entry(SharePartitionKey(group.group_id, topic.topic_id or "", state.partition), state)
+            for group in request.groups
+            for topic in group.topics
+            for state in topic.partitions
+        ]
+
+        async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
+            body = request if len(part) == len(entries) else WriteBatchRequest(groups=_groups(part))
+            answer: WriteBatchResponse = await self.call(apis.WRITE_STATE_BATCH, body, key=key, deadline_s=seconds)
+            _check_groups(body, answer)
+            return _results(answer)
+
+        results = iter(await self._split(entries, send, deadline_s, repeat=False))
+        return WriteBatchResponse(
+            groups=[
+                GroupStateResult(
+                    group_id=group.group_id,
+                    results=[
+                        TopicStateResult(topic_id=topic.topic_id, partitions=[next(results) for _ in topic.partitions])
+                        for topic in group.topics
+                    ],
+                )
+                for group in request.groups
+            ]
+        )
+
+    async def _split(
+        self, entries: Sequence[Entry], send: Send, deadline_s: float | None, *, repeat: bool = True
+    ) -> list[PartitionStateResult]:
+        """Send the entries to their owners side by side.
+
+        Args:
+            repeat: send what was refused as not owned once more, until the deadline.
+        """
+        deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
+        results: dict[int, PartitionStateResult] = {}
+        waiting: list[int] = list(range(len(entries)))
+        pause_s = 0.05
+        while True:
+            parts = await self._by_owner([entries[place].key for place in waiting], deadline)
+            seconds = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
+            sending = [send(key, [entries[waiting[at]] for at in part], seconds) for key, part in parts]
+            answers = await asyncio.gather(*sending, return_exceptions=True)
+            failures = []
+            for (_, part), answer in zip(parts, answers, strict=True):
+                places = [waiting[at] for at in part]
+                if isinstance(answer, ApiError):
+                    failures.append(answer)
+                    results.update((place, _failed(entries[place].state.partition, answer)) for place in places)
+                elif isinstance(answer, BaseException):
+                    raise answer
+                else:
+                    results.update(zip(places, answer, strict=True))
+            if len(failures) == len(parts) and len(waiting) == len(entries) and failures:
+                raise next((failure for failure in failures if not failure.definite), failures[0])
+            waiting = [place for place in waiting if results[place].error_code in (14, 16)]
+            if waiting:
+                self._start_learning()
+            if not waiting or not repeat or time.monotonic() + pause_s + SHORTEST_ATTEMPT_S >= deadline:
+                return [results[place] for place in range(len(entries))]
+            await asyncio.sleep(pause_s)
+            await self._learn_before(deadline)
+            pause_s = min(pause_s * 2, 0.5)
+
+    async def _by_owner(self, keys: Sequence[SharePartitionKey], deadline: float) -> list[tuple[str | None, list[int]]]:
+        """The places of keys by their owner, each part with one of its keys. Without a map: all at any instance."""
+        if not self._count or len(self._owners) < self._count:
+            await self._learn_before(deadline)
+        if self._only_url is not None and keys:
+            return _cut(share_key(keys[0]), range(len(keys)))
+        parts: dict[str | None, tuple[str | None, list[int]]] = {}
+        for place, key in enumerate(keys):
+            name = share_key(key)
+            owner = self.owner(name)
+            parts.setdefault(None if owner is None else owner.url, (name, []))[1].append(place)
+        return [part for name, places in parts.values() for part in _cut(name, places)]
+
+    async def delete_topic_state(self, topic_id: str, *, deadline_s: float | None = None) -> None:
+        """Have every shard's owner forget the state of a topic. Raises: ApiError: some could not."""
+        deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
+
+        repeats = Repeats(apis.TOPIC_STATE_DELETED, deadline, 0.5)
+        while True:
+            try:
+                return await self._delete_topic_state(topic_id, deadline)
+            except ApiError as error:
+                await self._before_repeat(repeats, error, deadline, retry=True)
+
+    async def _delete_topic_state(self, topic_id: str, deadline: float) -> None:
+        await self.learn()
+        left = set(range(self._count))
+        for url in sorted({owner.url for owner in self._owners.values()}):
+            answer: TopicDeletedResponse = await self._client(url).call(
+                apis.TOPIC_STATE_DELETED,
+                TopicDeletedRequest(topic_id=topic_id),
+                deadline_s=max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S),
+                retry=False,
+            )
+            left -= set(answer.shards)
+        if left:
+            raise CoordinatorLoadInProgress(f"the shards {sorted(left)} were being handed over")
+
+
+def _cut(key: str | None, places: Sequence[int]) -> list[tuple[str | None, list[int]]]:
+    """One owner's places in requests that do not keep it from others for long."""
+    return [(key, list(places[start : start + MOST_ASKED])) for start in range(0, len(places), MOST_ASKED)]
+
+
+def _failed(partition: int, error: ApiError) -> PartitionStateResult:
+    """The result where an owner gave none: 15 where it may have happened, or may yet."""
+    refused = error.definite and not error.error.retriable
+    error_code = error.error.kafka_code if refused else 15
+    return PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)
+
+
+def _check_groups(request: WriteBatchRequest, answer: WriteBatchResponse) -> None:
+    """Check that an answer is about exactly the share-partitions of its request, in their order.
+
+    Raises: ApiError, not definite: it is about others, so nothing is known of those that were asked for.
+    """
+    if len(answer.groups) != len(request.groups):
+        raise _mixed_up()
+    for asked, answered in zip(request.groups, answer.groups, strict=True):
+        if asked.group_id != answered.group_id:
+            raise _mixed_up()
+        _check_topics(asked.topics, answered.results)
+
+
+def _check_topics(asked: Sequence[TopicState], answered: Sequence[TopicStateResult]) -> None:
+    """As `_check_groups`, for the topics of one group."""
+    if len(asked) != len(answered):
+        raise _mixed_up()
+    for topic, result in zip(asked, answered, strict=True):
+        if topic.topic_id != result.topic_id or len(topic.partitions) != len(result.partitions):
+            raise _mixed_up()
+        for state, found in zip(topic.partitions, result.partitions, strict=True):
+            if state.partition != found.partition:
+                raise _mixed_up()
+
+
+def _mixed_up() -> ApiError:
+    return ApiError("the share coordinator answered for other share-partitions than it was asked for")
+
+
+def _results(answer: WriteBatchResponse) -> list[PartitionStateResult]:
+    return [result for group in answer.groups for topic in group.results for result in topic.partitions]
+
+
+def _by_topic(entries: Iterable[Entry]) -> list[TopicState]:
+    """Entries of one group as topics, in order; the same topic comes again where it does in the entries."""
+    return [
+        TopicState(topic_id=topic_id, partitions=[entry.state for entry in group])
+        for topic_id, group in itertools.groupby(entries, key=lambda entry: entry.key.topic_id)
+    ]
+
+
+def _groups(entries: Iterable[Entry]) -> list[GroupState]:
+    return [
+        GroupState(group_id=group_id, topics=_by_topic(group))
+        for group_id, group in itertools.groupby(entries, key=lambda entry: entry.key.group_id)
+    ]

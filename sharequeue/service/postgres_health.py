@@ -1,0 +1,88 @@
+"""Whether a service's PostgreSQL answers and takes writes. A failed write marks the database as unwritable at once. A test write finds out when it works again.
+
+The check has a connection of its own, so that it waits for nobody's statement. A small write says little about a large
+one on a disk that is nearly full, so the write that is tried has some size; it is rolled back.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import StorageError
+from sharequeue.service.postgres_faults import FAULTS, Meaning, meaning_of, sqlstate_of
+
+log = logging.getLogger(__name__)
+
+ANSWER_S: Final = 2.0
+CONNECT_S: Final = 5.0
+LOG_PAUSE_S: Final = 5.0
+"""How often the same failure is logged."""
+SOME_BYTES: Final = "(SELECT string_agg(sha512(n::text::bytea), '') FROM generate_series(1, 256) n)"
+"""SQL: 16 KiB that cannot be compressed."""
+
+
+class PostgresHealth:
+    """One service's view of its database.
+
+    `connect`: makes a connection. `try_write`: a statement that writes as the service does, whatever is there already.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], try_write: str) -> None:
+        self._connect = connect
+        self._try_write = try_write
+        self._connection: Any = None
+        self._unwritable: str | None = None
+        self._logged: dict[str, float] = {}
+
+    def note(self, fault: BaseException) -> Meaning:
+        """A statement of the service failed. Returns: what that means. PostgreSQL's own words go to the log."""
+        meaning = meaning_of(fault)
+        if meaning.unwritable:
+            self._unwritable = meaning.sentence
+        kind = sqlstate_of(fault) or type(fault).__name__
+        now = time.monotonic()
+        if now >= self._logged.get(kind, 0.0) + LOG_PAUSE_S:
+            self._logged[kind] = now
+            level = logging.ERROR if meaning.unwritable or not meaning.passes else logging.WARNING
+            log.log(level, meaning.sentence, extra=fields(cause=repr(fault), sqlstate=sqlstate_of(fault)))
+        return meaning
+
+    def error(self, fault: BaseException, what: str, *, definite: bool | None = None) -> StorageError:
+        """The error to answer where `what` could not be done. `definite`: where more is known than the fault tells."""
+        meaning = self.note(fault)
+        return StorageError(f"{what}: {meaning.sentence}", definite=meaning.definite if definite is None else definite)
+
+    async def check(self) -> None:
+        """Raises: StorageError: PostgreSQL does not answer, or refused a write and still does."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await self._connect()
+            await self._ask(self._connection)
+        except FAULTS as fault:
+            if self._connection is not None:
+                self._connection.terminate()
+                self._connection = None
+            raise StorageError(self.note(fault).sentence) from fault
+
+    async def _ask(self, connection: Any) -> None:
+        end = asyncio.get_running_loop().call_later(ANSWER_S, connection.terminate)  # no word is waited for any more
+        try:
+            if self._unwritable is None:
+                await connection.execute("SELECT 1")
+                return
+            transaction = connection.transaction()
+            await transaction.start()
+            await connection.execute(self._try_write)
+            await transaction.rollback()
+            self._unwritable = None
+            log.info("PostgreSQL takes writes again")
+        finally:
+            end.cancel()
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()

@@ -1,0 +1,243 @@
+"""Running one service: uvicorn and the service's own loops as siblings, signals, readiness, metrics.
+
+A loop that dies ends the process with its error in the log: a service that looks alive but does half its work is worse
+than one that is gone. Only this module touches signals.
+"""
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import logging
+import resource
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import uvicorn
+import uvloop
+from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
+from starlette.types import ASGIApp
+
+from sharequeue.http.caller import encode
+from sharequeue.http.edge import Edge
+from sharequeue.http.limits import HttpLimits
+from sharequeue.http.protocol import protocol_of
+from sharequeue.http.serving import Answer, App, Call, serve
+from sharequeue.log import fields
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages import Empty, Readiness
+from sharequeue.slices import Slices
+
+log = logging.getLogger(__name__)
+
+Loop = Callable[[], Awaitable[None]]
+ReadinessCheck = Callable[[], Awaitable[Readiness]]
+
+RESERVED_FILES: Final = 256
+"""Open files that are kept for other things than connections of clients: stores, other services, logs."""
+
+
+class Clock:
+    """Milliseconds since the epoch that never go back: a clock read once, then the monotonic one.
+
+    `now_ms`: what the clock that several processes share says now; without it, the wall clock of this machine.
+    """
+
+    def __init__(self, now_ms: float | None = None) -> None:
+        self._start_ms = (time.time() * 1000 if now_ms is None else now_ms) - time.monotonic() * 1000
+
+    def now_ms(self) -> int:
+        return int(self._start_ms + time.monotonic() * 1000)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to bind reaches this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Iterator[str]] | None = None) -> None:
+    """Add `/livez`, `/readyz` and `/metrics`.
+
+    Args:
+        series: what `/metrics` has besides prometheus_client's registry, in parts; they are taken a slice at a time.
+    """
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double every counter
+    scraping = asyncio.Lock()
+
+    async def livez(_: Call) -> Empty:
+        return Empty()
+
+    async def readyz(_: Call) -> Answer:
+        readiness = await ready()
+        return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)
+
+    async def metrics(_: Call) -> Answer:
+        async with scraping:  # however many ask, one is written at a time
+            parts = [generate_latest()]
+            slices = Slices()
+            for part in () if series is None else series():
+                parts.append(part.encode())
+                if slices.over():
+                    await slices.pause()
+        return Answer(b"".join(parts), headers=((b"content-type", CONTENT_TYPE_LATEST.encode()),))
+
+    serve(app, apis.LIVEZ, livez)
+    serve(app, apis.READYZ, readyz)
+    serve(app, apis.METRICS, metrics)
+
+
+def check_address(host: str, allow_unauthenticated: bool, prefix: str) -> None:
+    """Refuse to serve a public address to callers that nobody authenticates. Raises: ValueError."""
+    if not is_loopback(host) and not allow_unauthenticated:
+        raise ValueError(
+            f"{prefix}HOST={host} is a public address and callers are not authenticated; "
+            f"set {prefix}ALLOW_UNAUTHENTICATED=true if the network in front keeps strangers out"
+        )
+
+
+def node_name(node_id: str, port: int) -> str:
+    """This instance's name: the given one, or made of the host's name and the port."""
+    return node_id or f"{socket.gethostname()}:{port}"
+
+
+def own_url(url: str, host: str, port: int) -> str:
+    """Where others reach this instance: as given, or made of the address; of the host's name if it binds them all."""
+    if url:
+        return url
+    try:
+        everywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        everywhere = False
+    name = socket.gethostname() if everywhere else host
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+class Service(NamedTuple):
+    """What one process runs.
+
+    `loops`: coroutine functions that run as long as the service does. `stop`: awaited when a signal came, before the
+    server stops taking requests: hand over, finish, release. `close`: awaited at the very end.
+    """
+
+    app: ASGIApp
+    loops: Sequence[Loop]
+    stop: Loop | None = None
+    close: Loop | None = None
+
+
+def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> int:
+    """Serve until SIGTERM, SIGINT or the death of a loop.
+
+    Args:
+        prepare: makes the service, inside the event loop.
+        limits: what a connection may ask.
+    Returns: the exit code: 0 after a signal, 1 when something died or the address cannot be bound; the log says what.
+    """
+    try:
+        uvloop.run(_run(prepare, host, port, limits))
+    except OSError as fault:
+        log.error("cannot start", extra=fields(host=host, port=port, cause=str(fault)))
+        return 1
+    except Exception:
+        log.exception("the service died")
+        return 1
+    return 0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address of IPv4 or IPv6, or on a name's IPv4 address. Raises: OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=4096)
+
+
+async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> None:
+    listener = listen(host, port)
+    service = await prepare()
+    gc.freeze()  # what is there by now stays: no collection need look at it, not even the one at the end
+    gc.set_threshold(10_000)  # a request makes a thousand objects, and they are no garbage that it takes to find
+    gc.enable()
+    log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
+    try:
+        await _serve(service, listener, limits)
+    finally:
+        if service.close is not None:
+            await service.close()
+
+
+def allow_open_files(limits: HttpLimits) -> int:
+    """Raise this process's limit of open files as far as it may. Returns: how many connections that leaves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems have a lower limit than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return limits.max_connections
+    possible = max(soft - RESERVED_FILES, soft // 2)
+    if possible < limits.max_connections:
+        log.info(
+            "the limit of open files allows fewer connections than max_connections",
+            extra=fields(open_files=soft, connections=possible, max_connections=limits.max_connections),
+        )
+    return min(possible, limits.max_connections)
+
+
+async def _serve(service: Service, listener: socket.socket, limits: HttpLimits) -> None:
+    edge = Edge(service.app, limits, allow_open_files(limits))
+    config = uvicorn.Config(
+        service.app,
+        http=protocol_of(edge),
+        ws="none",
+        proxy_headers=False,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=5,
+        server_header=False,
+        date_header=False,
+    )
+    server = _Server(config)
+    stopping = asyncio.Event()
+    running_loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        running_loop.add_signal_handler(signal_number, stopping.set)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_forever(loop)) for loop in (*service.loops, edge.watch)]
+        serving = group.create_task(server.serve(sockets=[listener]))
+
+        async def stop_when_asked() -> None:
+            await stopping.wait()
+            log.info("stopping")
+            if service.stop is not None:
+                await service.stop()
+            server.should_exit = True
+            await serving
+            for task in tasks:
+                task.cancel()
+
+        stopper = group.create_task(stop_when_asked())
+        await serving
+        if not stopping.is_set():
+            stopper.cancel()
+            raise RuntimeError("the server ended by itself")
+
+
+async def _forever(loop: Loop) -> None:
+    await loop()
+    raise RuntimeError(f"{getattr(loop, '__qualname__', loop)} ended; it must run as long as the service")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers, which would re-raise the signal and skip our clean-up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own signature
+        yield

@@ -1,0 +1,68 @@
+"""Settings from environment variables. The only module that reads the environment.
+
+A variable with the service's prefix that names no setting fails the start: a misspelt setting must not pass silently.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from sharequeue.http.texts import convert_texts
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+"""A duration, a size or a number of things that must not be none."""
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+TOKEN_CHARACTERS: Final = 16
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class SettingsError(Exception):
+    """The environment does not make valid settings; the text says which variable is at fault."""
+
+
+def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | None = None) -> T:
+    """Build `settings_type` from the variables that begin with `prefix`.
+
+    Args:
+        settings_type: a frozen msgspec Struct; field `database_url` is read from `<prefix>DATABASE_URL`.
+        prefix: upper case, ends with `_`.
+        environment: the variables; the process's own when absent.
+    Raises: SettingsError: unknown variable, missing one, or a value of the wrong type.
+    """
+    environment = os.environ if environment is None else environment
+    values = {
+        name.removeprefix(prefix).lower(): value for name, value in environment.items() if name.startswith(prefix)
+    }
+    unknown = values.keys() - set(settings_type.__struct_fields__)
+    if unknown:
+        names = ", ".join(sorted(prefix + name.upper() for name in unknown))
+        known = ", ".join(sorted(prefix + name.upper() for name in settings_type.__struct_fields__))
+        raise SettingsError(f"unknown setting {names}; known are {known}")
+    try:
+        settings: T = convert_texts(values, settings_type)
+        return settings
+    except msgspec.ValidationError as fault:
+        detail, _, place = str(fault).partition(" - at `$.")
+        what = prefix + place.rstrip("`").upper() if place else f"settings with the prefix {prefix}"
+        raise SettingsError(f"{what}: {detail}") from fault
+
+
+def check_log_level(level: str, prefix: str) -> None:
+    """Raises: SettingsError: there is no such level."""
+    if level.lower() not in LOG_LEVELS:
+        raise SettingsError(f"{prefix}LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {level!r}")
+
+
+def check_cluster_token(token: str, prefix: str) -> None:
+    """Raises: SettingsError: anybody could guess it, or no header can carry it."""
+    if len(token) < TOKEN_CHARACTERS or not (token.isascii() and token.isprintable() and token == token.strip()):
+        raise SettingsError(
+            f"{prefix}CLUSTER_TOKEN must have at least {TOKEN_CHARACTERS} characters, printable ASCII with no space at the ends;"
+            ' make one with: python3 -c "import secrets; print(secrets.token_hex(24))"'
+        )

@@ -1,0 +1,70 @@
+"""Checks of stores that the user names by URL, before anything is started on them: what is wrong is said in a sentence."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import asyncpg
+from alembic.util import CommandError
+from sqlalchemy.exc import SQLAlchemyError
+
+from sharequeue.stack.migrate import CHAINS, upgrade
+
+ANSWER_SECONDS: Final = 5
+
+
+class StoreError(Exception):
+    """A store cannot be used; the text names it, where it is and why, without its password."""
+
+
+def check_postgres(url: str, option: str) -> None:
+    """Connect once. Raises: StoreError. `option`: what the URL was given by."""
+
+    async def connect() -> None:
+        connection = await asyncpg.connect(url, timeout=ANSWER_SECONDS)
+        await connection.close(timeout=ANSWER_SECONDS)
+
+    try:
+        asyncio.run(connect())
+    except TimeoutError:
+        raise StoreError(f"{_place(url, 5432, 'PostgreSQL', option)}: no answer within {ANSWER_SECONDS} s") from None
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as fault:
+        raise StoreError(f"{_place(url, 5432, 'PostgreSQL', option)}: {_reason(fault)}") from None
+
+
+def check_redis(url: str, option: str) -> None:
+    """Connect once and ask for a sign of life. Raises: StoreError. `option`: what the URL was given by."""
+    import redis  # noqa: PLC0415 - takes long, and mostly nothing is to be checked
+
+    once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
+    patience = {"socket_connect_timeout": ANSWER_SECONDS, "socket_timeout": ANSWER_SECONDS}
+    try:
+        with redis.Redis.from_url(url, retry=once, **patience) as connection:
+            connection.ping()
+    except (redis.RedisError, OSError, ValueError) as fault:
+        raise StoreError(f"{_place(url, 6379, 'Redis', option)}: {_reason(fault)}") from None
+
+
+def migrate(url: str, chains: Sequence[str] = CHAINS) -> None:
+    """Bring the schemas of `chains` up to date. Raises: StoreError."""
+    try:
+        upgrade(url, chains)
+    except (OSError, asyncpg.PostgresError, SQLAlchemyError, CommandError) as fault:
+        raise StoreError(f"the database schemas cannot be brought up to date: {_reason(fault)}") from fault
+
+
+def _place(url: str, usual_port: int, name: str, option: str) -> str:
+    try:
+        parts: SplitResult = urlsplit(url)
+        host, port = parts.hostname, parts.port or usual_port
+    except ValueError:
+        host = None
+        port = usual_port
+    where = f" at {host}:{port}" if host else ""
+    return f"cannot use {name}{where} ({option})"
+
+
+def _reason(fault: BaseException) -> str:
+    cause = getattr(fault, "orig", None) or fault
+    return str(cause) or type(cause).__name__

@@ -1,0 +1,360 @@
+"""The stack of one machine: the stores, the migrations and the services as processes, as compose runs them."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, ClassVar, Final, NamedTuple
+
+from sharequeue.stack.embedded import Postgres, Redis, die_with_parent, free_port, open_log
+from sharequeue.stack.system_user import EmbeddedError, make_private
+
+READY_SECONDS: Final = 60
+STOP_SECONDS: Final = 15
+EARLIER_SECONDS: Final = 30
+"""How long the processes of a stack that was killed may take to end."""
+
+open_url: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+"""As `urllib.request.urlopen`, but never through a proxy that the environment names."""
+
+
+class StackError(Exception):
+    """The stack cannot start or go on; the text says why."""
+
+
+class ServiceProcess:
+    """One service as a process; its log is a file. It inherits the open files `inherited`."""
+
+    popen: ClassVar[Callable[..., "subprocess.Popen[bytes]"]] = subprocess.Popen
+    """What starts it, here and in all other stacks of this program."""
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        port: int,
+        environment: dict[str, str],
+        log_file: Path,
+        inherited: Sequence[int] = (),
+    ) -> None:
+        self.name = name
+        self.url = f"http://127.0.0.1:{port}"
+        self._module = module
+        self._environment = environment
+        self._log_file = log_file
+        self._inherited = tuple(inherited)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with open_log(self._log_file) as log:
+            self.process = ServiceProcess.popen(
+                [sys.executable, "-P", "-m", self._module],  # -P: nothing is imported from the current directory
+                env={**os.environ, **self._environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=self._inherited,
+                preexec_fn=die_with_parent(signal.SIGTERM),  # before any thread starts
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process's id. Raises: StackError: it was never started."""
+        if self.process is None:
+            raise StackError(f"the {self.name} was not started")
+        return self.process.pid
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is None or not self.alive():
+            return
+        self.process.terminate()
+        self.process.send_signal(signal.SIGCONT)  # one that is paused hears nothing else
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def ready(self) -> bool:
+        """Whether `/readyz` is green."""
+        try:
+            with open_url(f"{self.url}/readyz", timeout=3) as response:
+                return bool(json.load(response)["status"] == "ready")
+        except (OSError, urllib.error.HTTPError, ValueError):
+            return False
+
+    def died(self) -> StackError:
+        code = self.process.returncode if self.process else None
+        tail = "\n".join(self._log_file.read_text(errors="replace").splitlines()[-8:])
+        return StackError(f"the {self.name} died (exit code {code}); the end of {self._log_file}:\n{tail}")
+
+
+class Kind(NamedTuple):
+    """One of the three services: what its variables begin with, its package, and the option for its first port."""
+
+    prefix: str
+    module: str
+    port_option: str
+
+
+KINDS: Final = {
+    "share coordinator": Kind("SHARE_COORDINATOR", "sharequeue_share_coordinator", "--share-coordinator-port"),
+    "group coordinator": Kind("COORDINATOR", "sharequeue_coordinator", "--coordinator-port"),
+    "gateway": Kind("GATEWAY", "sharequeue_gateway", "--gateway-port"),
+}
+"""In the order of their starts."""
+
+
+class Stack:
+    """Everything `sharequeue up` runs. Start it, poll it, stop it."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        gateway_port: int = 0,
+        coordinator_port: int = 0,
+        share_coordinator_port: int = 0,
+        gateways: int = 1,
+        coordinators: int = 1,
+        share_coordinators: int = 1,
+        postgres_url: str | None = None,
+        redis_url: str | None = None,
+        settings: dict[str, str] | None = None,
+        temporary: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """The ports are those of the first instance of each service; further ones take free ports.
+
+        `settings`: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
+        `temporary`: its data is worth nothing once this program has ended, however it does.
+        `tell`: is given sentences for the user while a start takes long.
+        """
+        self._data_dir = data_dir.absolute()
+        self._ports = {
+            "gateway": [gateway_port] + [0] * (gateways - 1),
+            "group coordinator": [coordinator_port] + [0] * (coordinators - 1),
+            "share coordinator": [share_coordinator_port] + [0] * (share_coordinators - 1),
+        }
+        self._postgres_url = postgres_url
+        self._redis_url = redis_url
+        self._settings = settings or {}
+        self._temporary = temporary
+        self._tell = tell
+        self._locks: list[IO[str]] = []
+        self.postgres: Postgres | None = None
+        self.redis: Redis | None = None
+        self.services: list[ServiceProcess] = []
+        self.url = ""
+        self.urls: list[str] = []
+        """Of all gateways; `url` is the first."""
+
+    def start(self) -> str:
+        """Start everything and wait until it is ready. Returns: the gateway's URL. Raises: StackError."""
+        try:
+            make_private(self._data_dir)
+            inherited = self._take_locks()
+        except OSError as fault:
+            raise StackError(f"cannot use the --data-dir {self._data_dir}: {fault}") from fault
+        try:
+            self._choose_ports()
+            postgres_url, redis_url = self._start_stores(inherited)
+            self._make_services(postgres_url, redis_url, inherited)
+            for service in self.services:
+                service.start()
+            self._wait_until_ready()
+        except (EmbeddedError, OSError) as fault:
+            raise StackError(str(fault)) from fault
+        return self.url
+
+    def _take_locks(self) -> list[int]:
+        """Take the data directory for this stack, once the processes of an earlier one that was killed have ended.
+
+        Returns: the open files that every process of this stack inherits: the second lock lasts as long as any runs.
+        """
+        own = _open_lock(self._data_dir / "lock")
+        self._locks.append(own)
+        if not _locked(own):
+            own.seek(0)
+            process = own.read().strip() or "unknown"
+            raise StackError(
+                f"another stack (process {process}) runs on {self._data_dir}; stop it or give another --data-dir"
+            )
+        own.truncate(0)
+        own.write(f"{os.getpid()}\n")
+        own.flush()
+        processes = _open_lock(self._data_dir / "processes.lock")
+        self._locks.append(processes)
+        deadline = time.monotonic() + EARLIER_SECONDS
+        if not _locked(processes):
+            self._tell("waiting for the processes of an earlier stack to end")
+        while not _locked(processes):
+            if time.monotonic() > deadline:
+                raise StackError(f"processes of an earlier stack on {self._data_dir} still run; end them first")
+            time.sleep(0.05)
+        return [processes.fileno()]
+
+    def _choose_ports(self) -> None:
+        """Check the ports that were asked for, and find free ones for the others. Raises: StackError."""
+        asked = [(name, place) for name, ports in self._ports.items() for place in range(len(ports))]
+        asked.sort(key=lambda entry: self._ports[entry[0]][entry[1]] == 0)
+        given = [port for ports in self._ports.values() for port in ports if port]
+        with contextlib.ExitStack() as probes:
+            for name, place in asked:
+                port, option = self._ports[name][place], KINDS[name].port_option
+                if not port:
+                    self._ports[name][place] = free_port(self)
+                    continue
+                if given.count(port) > 1:
+                    raise StackError(f"port {port} is asked for twice; give another {option} (0 takes a free one)")
+                probe = probes.enter_context(socket.socket())
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError as fault:
+                    why = "taken" if fault.errno == errno.EADDRINUSE else f"out of reach ({fault.strerror})"
+                    raise StackError(f"port {port} is {why}; give another {option} (0 takes a free one)") from None
+
+    def _start_stores(self, inherited: Sequence[int]) -> tuple[str, str]:
+        """Start the stores that were not given, and bring the schemas up to date. Returns: both URLs."""
+        if self._redis_url is None:
+            self.redis = Redis(self._data_dir, password=self._secret("redis.password"), inherited=inherited)
+            self.redis.launch()
+        if self._postgres_url is None:
+            self.postgres = Postgres(self._data_dir, inherited=inherited, temporary=self._temporary, tell=self._tell)
+            self.postgres.launch()
+        from sharequeue.stack import checks  # noqa: PLC0415 - takes as long to import as the stores to start
+
+        redis_url = self.redis.wait() if self.redis is not None else self._redis_url
+        postgres_url = self.postgres.wait() if self.postgres is not None else self._postgres_url
+        assert postgres_url is not None
+        assert redis_url is not None
+        try:
+            if self.redis is None:
+                checks.check_redis(redis_url, "--redis-url")
+            if self.postgres is None:
+                checks.check_postgres(postgres_url, "--postgres-url")
+            checks.migrate(postgres_url)
+        except checks.StoreError as fault:
+            raise StackError(str(fault)) from fault
+        return postgres_url, redis_url
+
+    def _secret(self, name: str) -> str:
+        """A secret of this stack, kept in the file `name`; made when it is missing."""
+        file = self._data_dir / name
+        if not file.exists():
+            partial = file.with_suffix(".partial")
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+                opened.write(secrets.token_hex(24))
+            partial.rename(file)
+        return file.read_text().strip()
+
+    def _make_services(self, postgres_url: str, redis_url: str, inherited: Sequence[int]) -> None:
+        urls = {name: [f"http://127.0.0.1:{port}" for port in ports] for name, ports in self._ports.items()}
+        common = {"DATABASE_URL": postgres_url, "CLUSTER_TOKEN": self._secret("cluster.token")}
+        group = {"COORDINATOR_URL": ",".join(urls["group coordinator"])}
+        share = {"SHARE_COORDINATOR_URL": ",".join(urls["share coordinator"])}
+        needs = {
+            "share coordinator": group,
+            "group coordinator": share,
+            "gateway": {**group, **share, "REDIS_URL": redis_url},
+        }
+        logs = self._data_dir / "logs"
+        logs.mkdir(mode=0o700, exist_ok=True)
+        self.services = []
+        for name, kind in KINDS.items():
+            variables = f"SHAREQUEUE_{kind.prefix}_"
+            own = {key: value for key, value in self._settings.items() if key.startswith(variables)}
+            for place, port in enumerate(self._ports[name]):
+                node_id = f"{kind.prefix.lower().replace('_', '-')}-{place}"
+                settings = {**common, **needs[name], "PORT": str(port), "NODE_ID": node_id}
+                environment = {variables + setting: value for setting, value in settings.items()}
+                called = f"{name} {place + 1}" if place else name
+                log_file = logs / f"{called.replace(' ', '-')}.log"
+                self.services.append(
+                    ServiceProcess(called, kind.module, port, {**environment, **own}, log_file, inherited)
+                )
+        self.urls = urls["gateway"]
+        self.url = self.urls[0]
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        waiting = list(self.services)
+        while waiting:
+            self.check()
+            waiting = [service for service in waiting if not service.ready()]
+            if waiting and time.monotonic() > deadline:
+                names = ", ".join(service.name for service in waiting)
+                raise StackError(f"not ready within {READY_SECONDS} s: {names}; logs are in {self._data_dir / 'logs'}")
+            time.sleep(0.05)
+
+    def check(self) -> None:
+        """Raises: StackError: something that must run died."""
+        for name, store in (("PostgreSQL", self.postgres), ("Redis", self.redis)):
+            if store is not None and not store.running():
+                raise StackError(f"{name} died; the end of its log:\n{store.log_tail()}")
+        for service in self.services:
+            if service.process is not None and not service.alive():
+                raise service.died()
+
+    def service(self, name: str) -> ServiceProcess:
+        """The service called `gateway`, `group coordinator` or `share coordinator`; `gateway 2` is the second."""
+        return next(service for service in self.services if service.name == name)
+
+    def stop(self) -> None:
+        """Stop in order: gateways, group coordinators, share coordinators, Redis, PostgreSQL."""
+        for service in reversed(self.services):
+            service.stop()
+        for store in (self.redis, self.postgres):
+            if store is not None:
+                store.stop()
+        for lock in self._locks:
+            lock.close()
+        self._locks.clear()
+
+
+@contextlib.contextmanager
+def temporary_stack(data_dir: Path, **options: Any) -> Iterator[Stack]:
+    """A stack that runs while this lasts, with the options of `Stack`; the data of a PostgreSQL of its own go with it."""
+    stack = Stack(data_dir, **options, temporary=True)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+        if stack.postgres is not None:
+            stack.postgres.remove()
+
+
+def _open_lock(file: Path) -> IO[str]:
+    """A file to lock. Others could lock it if they could open it."""
+    return open(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
+
+
+def _locked(file: IO[str]) -> bool:
+    """Lock a file for as long as it is open in any process. Returns: whether nobody else has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
