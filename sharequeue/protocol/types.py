@@ -19,6 +19,17 @@ class DeliveryState(IntEnum):
     ARCHIVED = 4
 
 
+TopicIdPartition = tuple[str, int]
+"""A partition of the log: topic id and index."""
+
+
+class OffsetRange(NamedTuple):
+    """Offsets from the first to the last, both included."""
+
+    first_offset: int
+    last_offset: int
+
+
 class AcknowledgeType(IntEnum):
     """What a consumer says of a record it holds; the numbers are Kafka's, the JSON has the lower-case names."""
 

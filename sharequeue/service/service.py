@@ -12,7 +12,6 @@ import logging
 import resource
 import signal
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -38,19 +37,6 @@ ReadinessCheck = Callable[[], Awaitable[Readiness]]
 
 RESERVED_FILES: Final = 256
 """Open files that are kept for other things than connections of clients: stores, other services, logs."""
-
-
-class Clock:
-    """Milliseconds since the epoch that never go back: a clock read once, then the monotonic one.
-
-    `now_ms`: what the clock that several processes share says now; without it, the wall clock of this machine.
-    """
-
-    def __init__(self, now_ms: float | None = None) -> None:
-        self._start_ms = (time.time() * 1000 if now_ms is None else now_ms) - time.monotonic() * 1000
-
-    def now_ms(self) -> int:
-        return int(self._start_ms + time.monotonic() * 1000)
 
 
 def is_loopback(host: str) -> bool:

@@ -7,7 +7,6 @@ from sharequeue_gateway.share_partition.machine import (
     Acknowledged,
     AcknowledgementBatch,
     LogBatch,
-    OffsetRange,
     RestoredLock,
     SharePartition,
     StateWrite,
@@ -15,7 +14,7 @@ from sharequeue_gateway.share_partition.machine import (
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState
-from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, StateBatch
+from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, OffsetRange, StateBatch
 
 TYPES = {"Gap": 0, "Acc": 1, "Rel": 2, "Rej": 3, "Ren": 4}
 LETTERS = {

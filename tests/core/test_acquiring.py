@@ -1,9 +1,9 @@
 """Scenarios of acquiring: families FA, AQ, RL, IF and TX on the pure machine."""
 
 import pytest
-from sharequeue_gateway.share_partition.acquisition import AcquiredRange, OffsetRange, cut
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange, cut
 
-from sharequeue.protocol.types import AcquireMode
+from sharequeue.protocol.types import AcquireMode, OffsetRange
 from tests.core.share_partition_driver import Driver, fetched, log
 
 

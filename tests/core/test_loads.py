@@ -22,6 +22,7 @@ from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
 
+from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
@@ -37,7 +38,6 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import Acknowledgement
 from sharequeue.protocol.messages import Topic as Described
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
 from tests.core.coordinator_wire import CoordinatorWire
 
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from msgspec import structs
 from sharequeue_gateway.delivery.acknowledging import check, check_atomic
-from sharequeue_gateway.share_partition.acquisition import Acquisition, OffsetRange
+from sharequeue_gateway.share_partition.acquisition import Acquisition
 from sharequeue_gateway.share_partition.machine import (
     AcknowledgementBatch,
     RestoredLock,
@@ -25,7 +25,7 @@ from sharequeue_gateway.share_partition.machine import (
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import Acknowledgement
-from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, AcquireMode, DeliveryState
+from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, AcquireMode, DeliveryState, OffsetRange
 from tests.core.acquisition_model import Call
 from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused
 from tests.core.share_partition_driver import Batch

@@ -9,12 +9,12 @@ import asyncpg
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.writing import TRY_WRITE, Database
 
+from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service.postgres_health import PostgresHealth
-from sharequeue.service.service import Clock
 
 SHARDS = 4
 

@@ -10,11 +10,11 @@ from sharequeue_share_coordinator import shard
 from sharequeue_share_coordinator.coordinator import Item, ShareCoordinator
 from sharequeue_share_coordinator.shard import Decide, KeyState
 
+from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateBatch
-from sharequeue.service.service import Clock
 from tests.storage.record_logs import new_topic
 
 SHARDS = 4

@@ -10,8 +10,8 @@ from sharequeue_gateway.leader.activity import HOUR_MS, Activity
 from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTotal
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.errors import StorageError
-from sharequeue.service.service import Clock
 
 TOPIC = "4799b8f4-4040-412c-b59e-000000000001"
 FIRST = (0, "", "00000000-0000-0000-0000-000000000000", -1)

@@ -11,6 +11,7 @@ from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.gateways import Gateways
 from sharequeue_coordinator.share_group_data import Heartbeat
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -20,7 +21,6 @@ from sharequeue.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, Gateway, StartOffset, TopicStartOffsets
-from sharequeue.service.service import Clock
 from tests.storage.database import session
 from tests.storage.group_coordinators import SHARDS, group_of, instance, running, two, until
 from tests.storage.lossy_proxy import LossyProxy

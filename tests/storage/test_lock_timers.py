@@ -5,8 +5,8 @@ import asyncio
 from redis.asyncio import Redis
 from sharequeue_gateway.locks.lock_store import DUE_SETS, due_set, fetch_key, lock_hash
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
 from tests.storage.record_logs import new_topic
 from tests.storage.written_locks import HELD, Entries, lock_write, locks_of, new_key, restored, timers, until
 

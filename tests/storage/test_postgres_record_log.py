@@ -10,9 +10,9 @@ import pytest
 from sharequeue_gateway.record_log import dead_letter_store, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.share_partition.runs import OffsetRange
 
 from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.types import OffsetRange
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import (

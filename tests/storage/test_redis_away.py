@@ -13,8 +13,8 @@ from sharequeue_gateway.cluster.redis_client import redis_client
 from sharequeue_gateway.locks import lock_store as lock_timers_module
 from sharequeue_gateway.locks.lock_store import LOAD_TIMEOUT_S, LockTimers, LockWrite
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
 from sharequeue.stack import embedded
 from tests.storage.written_locks import HELD, lock_write, locks_of, new_key, restored, timers, until
 

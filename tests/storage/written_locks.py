@@ -8,8 +8,8 @@ from sharequeue_gateway.cluster.redis_client import redis_client
 from sharequeue_gateway.locks.lock_store import LockEntry, LockName, LockTimers, LockWrite
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
 from tests.storage.record_logs import new_topic
 
 Entries = Mapping[LockName, tuple[str, int, int]]

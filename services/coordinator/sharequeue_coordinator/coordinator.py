@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sharequeue.clock import Clock
 from sharequeue.http.caller import Client
 from sharequeue.log import fields
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -28,7 +29,6 @@ from sharequeue.protocol.internal import DeleteTopicRecordsRequest, Gateway
 from sharequeue.protocol.messages import ConfigValue, Topic
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
-from sharequeue.service.service import Clock
 from sharequeue_coordinator import group_configs, store, topics
 from sharequeue_coordinator.changes import KEPT, Changes
 from sharequeue_coordinator.gateways import Gateways

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.internal import Gateway, GatewayGeneration, RegisterGatewayResponse, RenewGatewayResponse
-from sharequeue.service.service import Clock
 from sharequeue_coordinator import store
 from sharequeue_coordinator.store import Fence
 

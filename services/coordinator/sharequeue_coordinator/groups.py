@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from sharequeue import background
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.configs import share_group_config
@@ -29,7 +30,6 @@ from sharequeue.protocol.internal import (
     GroupTopicSummary,
     InitializedTopic,
 )
-from sharequeue.service.service import Clock
 from sharequeue_coordinator import group_metrics, groups_store, share_group, store
 from sharequeue_coordinator.group import Group
 from sharequeue_coordinator.share_group_data import JOIN_EPOCH, Changes, GroupSettings, Heartbeat, HeartbeatAnswer

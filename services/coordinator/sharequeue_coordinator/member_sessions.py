@@ -4,9 +4,9 @@ import asyncio
 import logging
 from typing import Final
 
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
-from sharequeue.service.service import Clock
 from sharequeue_coordinator import group_metrics, groups_store
 from sharequeue_coordinator.groups import Groups
 from sharequeue_coordinator.subscribed_topics import Topics

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from sharequeue.clock import Clock
 from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
@@ -11,8 +12,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service.readiness import ROUNDABOUT_CHECK_S, Check, faults
-from sharequeue.service.service import Clock, Service, node_name, own_url
-from sharequeue_gateway import metrics
+from sharequeue.service.service import Service, node_name, own_url
 from sharequeue_gateway.cluster.append_news import AppendNews
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
@@ -36,6 +36,7 @@ from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
 from sharequeue_gateway.http.topics_api import GroupsApi, TopicsApi
+from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.due_locks import DueLocks
 from sharequeue_gateway.leader.leader import Leader
@@ -124,7 +125,7 @@ async def prepare(settings: Settings) -> Service:
     acknowledger = Acknowledger(leader, metadata, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, routing, clock)
-    metrics.watch(leader.all, fetcher)
+    led_metrics.watch(leader.all, lambda: fetcher.waiting)
     metadata.on_generation = cluster.hear_of
 
     async def hand_over(missed: bool) -> None:
@@ -185,7 +186,7 @@ async def prepare(settings: Settings) -> Service:
         ActivityApi(activity, activity_log),
         AuditApi(metadata, share_coordinator, record_log),
         ready,
-        lambda: metrics.series(leader.all, lambda: leader.unserved.longest_ms(clock.now_ms())),
+        lambda: led_metrics.series(leader.all, lambda: leader.unserved.longest_ms(clock.now_ms())),
         callers=Callers([host_of_url(url), *hosts_of(settings.allow_hosts)], origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,

@@ -1,30 +1,12 @@
 """The gateway's metrics, under Kafka's meanings (KIP-932, metrics) and Prometheus names. docs/metrics.md lists them."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from sharequeue.service.series import Counts, Labels, head, line, most
-
-if TYPE_CHECKING:
-    from sharequeue_gateway.delivery.fetcher import Fetcher
-    from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue.service.series import Counts, Labels
 
 SHARE_PARTITION = ("group", "topic", "partition")
-IN_FLIGHT_RECORDS = "sharequeue_in_flight_message_count"
-IN_FLIGHT_BATCHES = "sharequeue_in_flight_batch_count"
-IN_FLIGHT = "sharequeue_in_flight_share_partitions"
-UNSERVED = "sharequeue_share_partition_unserved_seconds"
-UNSERVED_FROM_MS = 1000
-"""Each share-partition with records waits for a moment between two fetches: that is not worth a series."""
-
-
-def labels_of(led: "LedSharePartition") -> Labels:
-    """The values of SHARE_PARTITION."""
-    return (led.key.group_id, led.topic_name, str(led.key.partition))
-
 
 RECORD_ACKNOWLEDGEMENTS = Counts[str](
     "sharequeue_record_acknowledgements",
@@ -120,69 +102,7 @@ OF_GROUP = (DEAD_LETTERS, DEAD_LETTER_WRITES, FAILED_DEAD_LETTER_WRITES, PARKED_
 OF_TOPIC = (SHARE_FETCHES, FAILED_SHARE_FETCHES, SHARE_ACKNOWLEDGES, FAILED_SHARE_ACKNOWLEDGES)
 
 
-def series(
-    leds: "Callable[[], Iterable[LedSharePartition]]", unserved_ms: Callable[[], Iterable[tuple[str, int]]]
-) -> Iterator[str]:
-    """The families of many series, in parts; what is led may change between them.
-
-    Args:
-        unserved_ms: as Unserved.longest_ms.
-    """
-    yield from LOCK_TIMEOUTS.lines()
-    for counts in (RECORD_ACKNOWLEDGEMENTS, *OF_GROUP, *OF_TOPIC):
-        yield from counts.lines()
-    spans: list[tuple[int, Labels]] = []
-    batches: dict[Labels, int] = {}
-    for led in list(leds()):
-        if led.machine.window_empty:
-            continue
-        labels = labels_of(led)
-        spans.append((led.machine.span, labels))
-        batches[labels] = len({run.batch_first for run in led.machine.in_flight()})
-        yield ""
-    highest = most(spans)
-    yield head(IN_FLIGHT_RECORDS, "Offsets from start to end (InFlightMessageCount).", "gauge")
-    for span, labels in highest:
-        yield line(IN_FLIGHT_RECORDS, SHARE_PARTITION, labels, span)
-    yield head(IN_FLIGHT_BATCHES, "Batches in flight (InFlightBatchCount).", "gauge")
-    for _, labels in highest:
-        yield line(IN_FLIGHT_BATCHES, SHARE_PARTITION, labels, batches[labels])
-    yield head(IN_FLIGHT, "Share-partitions with anything in flight.", "gauge")
-    yield f"{IN_FLIGHT} {float(len(spans))}\n"
-    unserved = [(longest_ms, (group_id,)) for group_id, longest_ms in unserved_ms() if longest_ms >= UNSERVED_FROM_MS]
-    yield head(
-        UNSERVED,
-        "Time since a share-partition with records last gave any, the longest of the group's; from a second on.",
-        "gauge",
-    )
-    for longest_ms, group in most(unserved):
-        yield line(UNSERVED, ("group",), group, longest_ms / 1000)
-
-
-def watch(leds: "Callable[[], Iterable[LedSharePartition]]", fetcher: "Fetcher") -> None:
-    """Have the gauges read what they show."""
-    WAITING_FETCHES.set_function(lambda: fetcher.waiting)
-    LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
-
-
-def observe_fetch_lock(led: "LedSharePartition", since_s: float) -> None:
-    """Note that a fetch had a share-partition for itself from `since_s`, of `time.perf_counter()`, until now."""
-    if led.fenced:
-        return  # its group may be deleted by now
-    now_s = time.perf_counter()
-    locked_s = now_s - since_s
-    FETCH_LOCK_SECONDS.observe(locked_s)
-    if led.fetch_lock_ended_s:
-        FETCH_LOCK_RATIO.observe(100 * locked_s / (now_s - led.fetch_lock_ended_s))
-    led.fetch_lock_ended_s = now_s
-
-
-def forget_share_partition(led: "LedSharePartition") -> None:
-    """Drop the series of a share-partition that is no longer led, so that series do not pile up."""
-    LOCK_TIMEOUTS.forget(labels_of(led))
-
-
-def forget_groups(is_led: "Callable[[str], object]") -> None:
+def forget_groups(is_led: Callable[[str], object]) -> None:
     """Drop the series of groups of which nothing is led here: they are idle, and have nothing in flight."""
     for counts in OF_GROUP:
         for group_id in [group_id for group_id in counts if not is_led(group_id)]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from sharequeue.clock import Clock
 from sharequeue.http.serving import App, Call, create_app, serve
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.endpoints import serve_ownership
@@ -31,7 +32,7 @@ from sharequeue.protocol.messages import Readiness
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.readiness import CHECK_S, Check, faults
-from sharequeue.service.service import Clock, serve_operations
+from sharequeue.service.service import serve_operations
 from sharequeue_share_coordinator import shard
 from sharequeue_share_coordinator.coordinator import Item, ShareCoordinator
 from sharequeue_share_coordinator.export import Export

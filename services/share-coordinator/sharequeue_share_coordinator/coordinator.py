@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import ApiError
@@ -23,7 +24,6 @@ from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS, Meaning
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
-from sharequeue.service.service import Clock
 from sharequeue_share_coordinator import metrics, shard, store
 from sharequeue_share_coordinator.shard import Decide, Decision, KeyState, Row
 

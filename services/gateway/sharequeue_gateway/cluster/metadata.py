@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -69,6 +69,10 @@ class Changed:
     def note(self, changes: MetadataChangesResponse) -> None:
         self._all |= changes.reset
         self._ids.update((topic.topic_id for topic in changes.topics), changes.deleted_topic_ids, changes.group_ids)
+
+
+Partitions = Sequence[tuple[Topic, int]]
+"""Partitions of a request: topic and index."""
 
 
 class Metadata:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.errors import (
     ApiError,
     InvalidRecordState,
@@ -17,7 +18,6 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
-from sharequeue.service.service import Clock
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Metadata, Topic

@@ -13,17 +13,17 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
-from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
+from sharequeue.protocol.types import OffsetRange, SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, RecordBatch, RecordLog
-from sharequeue_gateway.share_partition.machine import DeadLetter, OffsetRange
+from sharequeue_gateway.share_partition.machine import DeadLetter
 
 log = logging.getLogger(__name__)
 

@@ -12,16 +12,17 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
-from sharequeue.protocol.types import AcknowledgeType
-from sharequeue.service.service import Clock
+from sharequeue.protocol.types import AcknowledgeType, TopicIdPartition
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Topic
 from sharequeue_gateway.delivery.partition_reader import Acquisition, FetchLimits, PartitionReader
 from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition, may_acquire
-from sharequeue_gateway.record_log.log import RecordLog, TopicPartition
+from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.share_partition.fetch_limits import rotate, split_bytes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
 from sharequeue_gateway.share_partition.turns import in_turn
@@ -76,7 +77,7 @@ class Fetcher:
         """Fetches that wait for records, here or at another gateway."""
         return len(self._waiting) + len(self.elsewhere)
 
-    def waited_for(self) -> set[TopicPartition]:
+    def waited_for(self) -> set[TopicIdPartition]:
         """The partitions somebody waits for."""
         leds: Iterable[LedSharePartition] = itertools.chain.from_iterable(self._waiting.values())
         if sum(map(len, self._waiting.values())) > MANY_WAITED_FOR:  # many fetches wait for the same ones
@@ -388,7 +389,7 @@ class Fetcher:
                 faults.append(PartitionFault(led.topic_name, led.key.partition, error))
                 continue
             finally:
-                metrics.observe_fetch_lock(led, started_s)
+                led_metrics.observe_fetch_lock(led, started_s)
             if acquisition is not None:
                 self._leader.unserved.forget(led)
                 led.served_turn = next(self._turns)

@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Awaitable
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.errors import CoordinatorNotAvailable
-from sharequeue.service.service import Clock
+from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.delivery.fetcher import Fetcher, PartitionFault
 from sharequeue_gateway.delivery.partition_reader import Acquisition, FetchLimits
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.locks.lock_store import fetch_key
-from sharequeue_gateway.record_log.log import TopicPartition
-from sharequeue_gateway.routing.routing import Partitions
 
 
 class LocalFetch:
@@ -52,7 +52,7 @@ class LocalFetch:
                 return again, []
             return await self._acquire(waiting, group_id, member_id, partitions, limits, turn, name)
 
-    async def places_of(self, group_id: str, member_id: str, fetch_id: str) -> set[TopicPartition]:
+    async def places_of(self, group_id: str, member_id: str, fetch_id: str) -> set[TopicIdPartition]:
         """Where an earlier fetch of this id acquired anything."""
         return await self._repeated.places_of(fetch_key(group_id, member_id, fetch_id))
 

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.types import AcquireMode
-from sharequeue.service.service import Clock
+from sharequeue.protocol.types import AcquireMode, OffsetRange
 from sharequeue.slices import Slices
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
@@ -18,7 +18,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, ReadResult, RecordBatch, RecordLog
 from sharequeue_gateway.share_partition import acquisition
 from sharequeue_gateway.share_partition.fetch_limits import fitting
-from sharequeue_gateway.share_partition.machine import AcquiredRange, OffsetRange
+from sharequeue_gateway.share_partition.machine import AcquiredRange
 
 READS_ON: Final = 4
 """How often a fetch that has acquired something reads the database for more of the same share-partition."""

@@ -10,16 +10,16 @@ from typing import Final
 
 import msgspec
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.partition_reader import Acquisition
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_store import LockTimers, fetch_key
-from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordBatch, RecordLog, TopicPartition
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordBatch, RecordLog
 from sharequeue_gateway.share_partition.machine import AcquiredRange
 
 _decode: Final = msgspec.json.Decoder(list[tuple[str, int, int, int]]).decode
@@ -63,7 +63,7 @@ class RepeatedFetches:
         ranges = [(*led.key[1:], first_offset, last_offset) for first_offset, last_offset, *_ in held]
         return name, msgspec.json.encode(ranges), led.config.record_lock_duration_ms
 
-    async def places_of(self, name: str) -> set[TopicPartition]:
+    async def places_of(self, name: str) -> set[TopicIdPartition]:
         """Where the first answer's ranges lie."""
         return {(topic_id, partition) for topic_id, partition, *_ in await self._kept(name)}
 
@@ -71,14 +71,14 @@ class RepeatedFetches:
         return [kept for part in await self._lock_timers.fetched(name) for kept in _decode(part)]
 
     async def still_held(
-        self, name: str, group_id: str, member_id: str, places: Container[TopicPartition] | None = None
+        self, name: str, group_id: str, member_id: str, places: Container[TopicIdPartition] | None = None
     ) -> list[Acquisition]:
         """The ranges of the first answer that the member still holds, with their records; counts are unchanged.
 
         Args:
             places: look at these alone; others may be led elsewhere.
         """
-        by_place: dict[TopicPartition, list[tuple[int, int]]] = {}
+        by_place: dict[TopicIdPartition, list[tuple[int, int]]] = {}
         for topic_id, partition, first_offset, last_offset in await self._kept(name):
             if places is None or (topic_id, partition) in places:
                 by_place.setdefault((topic_id, partition), []).append((first_offset, last_offset))

@@ -23,8 +23,8 @@ from sharequeue.protocol.messages import (
     PartitionError,
     PlainText,
 )
-from sharequeue.protocol.types import MAX_INT32, MAX_PAGE_SIZE, DeliveryState
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue.protocol.types import MAX_INT32, MAX_PAGE_SIZE, DeliveryState, TopicIdPartition
+from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic
 from sharequeue_gateway.delivery.dead_letters import DeadLetterQueue
 from sharequeue_gateway.delivery.fetcher import PartitionFault
 from sharequeue_gateway.http.fetch_answer import partition_error
@@ -32,8 +32,8 @@ from sharequeue_gateway.http.page_tokens import page_token, place_of
 from sharequeue_gateway.http.records_api import group_of
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import Parked, RecordLog, TopicPartition
-from sharequeue_gateway.routing.routing import Partitions, Routing
+from sharequeue_gateway.record_log.log import Parked, RecordLog
+from sharequeue_gateway.routing.routing import Routing
 
 LOADED_AT_ONCE: Final = 100
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
@@ -132,7 +132,7 @@ class InFlightApi:
         return listed
 
     def _partition(
-        self, topic: Topic, partition: int, led: LedSharePartition, parked: Mapping[TopicPartition, Parked]
+        self, topic: Topic, partition: int, led: LedSharePartition, parked: Mapping[TopicIdPartition, Parked]
     ) -> InFlightPartition:
         machine = led.machine
         parked_here = parked.get((topic.topic_id, partition))

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from sharequeue.clock import Clock
 from sharequeue.http.caller import encode
 from sharequeue.http.serving import JSON, Answer, Call
 from sharequeue.protocol import messages
@@ -20,9 +21,8 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_WAIT_MS, group_id_fault
-from sharequeue.service.service import Clock
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import ask_for_topics, failed_of
 from sharequeue_gateway.delivery.fetcher import Fetcher, PartitionFault
 from sharequeue_gateway.delivery.partition_reader import FetchLimits
@@ -36,8 +36,6 @@ from sharequeue_gateway.routing.sessions import OpenSession, Sessions
 
 DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800
-
-Partitions = Sequence[tuple[Topic, int]]
 
 
 def group_of(call: Call) -> str:

@@ -11,11 +11,11 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.histogram import bucket_of
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityRow
 from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite

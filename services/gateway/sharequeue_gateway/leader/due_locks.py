@@ -4,10 +4,10 @@ import asyncio
 import logging
 
 from sharequeue import background
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata

@@ -9,17 +9,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
-from sharequeue_gateway.leader import lock_entries
+from sharequeue_gateway.leader import led_metrics, lock_entries
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -131,7 +131,7 @@ class Leader:
             self._timed.pop(led, None)
             self.loads.unloaded(led)
             self.unserved.forget(led)
-            metrics.forget_share_partition(led)
+            led_metrics.forget_share_partition(led)
         led.wake_all()
 
     # Leadership
@@ -340,7 +340,7 @@ class Leader:
         machine = led.machine
         expired = machine.expire(self._clock.now_ms())
         if expired.records:
-            metrics.LOCK_TIMEOUTS[metrics.labels_of(led)].inc(expired.records)
+            metrics.LOCK_TIMEOUTS[led_metrics.labels_of(led)].inc(expired.records)
             self.activity.expired(led, expired.records)
         if expired.write is not None:
             written = self.persist(led, expired.write)

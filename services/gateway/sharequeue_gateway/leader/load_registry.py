@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from sharequeue.clock import Clock
 from sharequeue.log import Rarely, fields
 from sharequeue.protocol.errors import (
     ApiError,
@@ -20,7 +21,6 @@ from sharequeue.protocol.errors import (
     error_of,
 )
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs

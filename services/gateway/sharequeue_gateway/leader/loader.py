@@ -7,6 +7,7 @@ write), then the lock script raises it in Redis (no earlier leader can acquire).
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -22,7 +23,6 @@ from sharequeue.protocol.internal import (
     PartitionStateResult,
 )
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
-from sharequeue.service.service import Clock
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.leader import lock_entries

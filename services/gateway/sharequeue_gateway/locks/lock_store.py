@@ -16,9 +16,9 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
-from sharequeue.service.service import Clock
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.redis_client import LOST, OwnConnection
 from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of

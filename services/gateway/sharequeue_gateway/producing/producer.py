@@ -11,12 +11,12 @@ from typing import Annotated, Final, ParamSpec, TypeVar
 
 import msgspec
 
+from sharequeue.clock import Clock
 from sharequeue.http.serving import Answer, does_not_fit, too_many
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages import ProduceRecord
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES, whole_number
-from sharequeue.service.service import Clock
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend, RecordLog

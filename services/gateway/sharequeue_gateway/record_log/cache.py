@@ -4,12 +4,11 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Container, Sequence
 
+from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 OVERHEAD = 400
 """Bytes a batch costs beside its records: objects, positions' header, index entries."""
-
-TopicPartition = tuple[str, int]
 
 
 class CachedPartition:
@@ -37,17 +36,17 @@ class BatchCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._partitions: dict[TopicPartition, CachedPartition] = {}
+        self._partitions: dict[TopicIdPartition, CachedPartition] = {}
         self._order: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self.bytes = 0
 
-    def partition(self, place: TopicPartition) -> CachedPartition | None:
+    def partition(self, place: TopicIdPartition) -> CachedPartition | None:
         known = self._partitions.get(place)
         if known is not None:
             known.used = True
         return known
 
-    def forget_unused(self, interest: Container[TopicPartition] = ()) -> list[TopicPartition]:
+    def forget_unused(self, interest: Container[TopicIdPartition] = ()) -> list[TopicIdPartition]:
         """Drop partitions nobody asked for since the last call; what is known is kept true at a cost for each.
 
         Args:
@@ -61,10 +60,10 @@ class BatchCache:
             known.used = False
         return unused
 
-    def places(self) -> list[TopicPartition]:
+    def places(self) -> list[TopicIdPartition]:
         return list(self._partitions)
 
-    def set_ends(self, place: TopicPartition, log_start_offset: int, log_end_offset: int) -> bool:
+    def set_ends(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> bool:
         """Learn a partition's ends; they never go back. Returns: whether that was news."""
         known = self._partitions.get(place)
         if known is None:
@@ -76,7 +75,7 @@ class BatchCache:
             self._remove(place, known, 0)
         return (known.log_start_offset, known.log_end_offset) != before
 
-    def set_replacements(self, place: TopicPartition, replacements: int) -> None:
+    def set_replacements(self, place: TopicIdPartition, replacements: int) -> None:
         """Learn how often batches of a partition were replaced. If that is news those in memory go."""
         known = self._partitions.get(place)
         if known is None:
@@ -86,12 +85,12 @@ class BatchCache:
             while known.batches:
                 self._remove(place, known, 0)
 
-    def replacements(self, place: TopicPartition) -> int:
+    def replacements(self, place: TopicIdPartition) -> int:
         """See `set_replacements`; 0 if nothing is known of the partition."""
         known = self._partitions.get(place)
         return 0 if known is None else known.replacements
 
-    def add(self, place: TopicPartition, batch: RecordBatch) -> None:
+    def add(self, place: TopicIdPartition, batch: RecordBatch) -> None:
         known = self._partitions.get(place)
         if known is None:
             known = self._partitions[place] = CachedPartition()
@@ -108,18 +107,18 @@ class BatchCache:
             oldest = self._partitions[topic_id, partition]
             self._remove((topic_id, partition), oldest, bisect_right(oldest.bases, base_offset) - 1)
 
-    def _remove(self, place: TopicPartition, known: CachedPartition, index: int) -> None:
+    def _remove(self, place: TopicIdPartition, known: CachedPartition, index: int) -> None:
         self.bytes -= self._order.pop((*place, known.bases[index]))
         del known.bases[index], known.batches[index]
 
-    def drop(self, place: TopicPartition) -> None:
+    def drop(self, place: TopicIdPartition) -> None:
         known = self._partitions.pop(place, None)
         if known is not None:
             for base_offset in known.bases:
                 self.bytes -= self._order.pop((*place, base_offset))
 
     def read(
-        self, place: TopicPartition, offset: int, max_bytes: int, max_records: int
+        self, place: TopicIdPartition, offset: int, max_bytes: int, max_records: int
     ) -> Sequence[RecordBatch] | None:
         """Consecutive cached batches from the one that holds `offset`; None if that one is not cached."""
         known = self._partitions[place]

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.cache import BatchCache
-from sharequeue_gateway.record_log.log import OffsetOutOfRange, TopicPartition
+from sharequeue_gateway.record_log.log import OffsetOutOfRange
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.store import Bounds, Connection
 
@@ -231,7 +232,7 @@ def _check_ranges(replacement: Replacement, batch: RecordBatch) -> None:
 
 async def _check_places(
     connection: Connection,
-    place: TopicPartition,
+    place: TopicIdPartition,
     bounds: Bounds,
     last_stable_offset: int | None,
     found: dict[int, tuple[int, RecordBatch]],

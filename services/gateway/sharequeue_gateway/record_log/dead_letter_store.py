@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sharequeue.protocol.errors import NotLeaderOrFollower
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import OffsetRange, SharePartitionKey
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, Parked, ParkedDeadLetter
 from sharequeue_gateway.record_log.store import Connection
-from sharequeue_gateway.share_partition.runs import OffsetRange
 
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 

@@ -8,11 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.share_partition.runs import OffsetRange
-
-TopicPartition = tuple[str, int]
 
 MOST_PARTITIONS: Final = 1000
 """Partitions of one append. Each is locked until it is durable, and a database has room for some thousand locks."""
@@ -145,7 +142,7 @@ class RecordLog(Protocol):
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]: ...
 
-    async def learn_ends(self, places: Sequence[TopicPartition]) -> None:
+    async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
         """Have the ends of all these logs known, so that reading an empty one does not ask for them one by one."""
 
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
@@ -190,7 +187,7 @@ class RecordLog(Protocol):
     async def park_dead_letters(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
         """Keep dead letters of one share-partition whose topic refuses them, each once. Raises: NotLeaderOrFollower."""
 
-    async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, Parked]:
+    async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
         """How many dead letters of a group are parked, by where they come from."""
 
     async def parked_dead_letters(
@@ -204,7 +201,7 @@ class RecordLog(Protocol):
     def watch(
         self,
         changed: Callable[[str, int], None],
-        interest: Callable[[], Iterable[TopicPartition]],
+        interest: Callable[[], Iterable[TopicIdPartition]],
         appended: Callable[[str, int, int], None] = nobody,
         forgotten: Callable[[str, int], None] = lambda topic_id, partition: None,
     ) -> None:
@@ -216,7 +213,7 @@ class RecordLog(Protocol):
             forgotten: called for a partition whose end is not known any more: its changes may go unnoticed.
         """
 
-    async def look(self, places: Iterable[TopicPartition]) -> None:
+    async def look(self, places: Iterable[TopicIdPartition]) -> None:
         """Learn where partitions end: all that was appended before, by any gateway, counts. Calls share queries."""
 
     def heard_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
@@ -238,6 +235,5 @@ __all__ = [
     "ReadResult",
     "RecordBatch",
     "RecordLog",
-    "TopicPartition",
     "nobody",
 ]

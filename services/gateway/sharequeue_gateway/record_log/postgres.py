@@ -13,7 +13,7 @@ import msgspec
 from sharequeue.log import fields
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import StorageError
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue_gateway.record_log import dead_letter_store, purging, store
@@ -33,11 +33,9 @@ from sharequeue_gateway.record_log.log import (
     ParkedDeadLetter,
     PartitionAppend,
     ReadResult,
-    TopicPartition,
     nobody,
 )
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
-from sharequeue_gateway.share_partition.runs import OffsetRange
 
 log = logging.getLogger(__name__)
 
@@ -71,11 +69,11 @@ class PostgresRecordLog:
         self._cache = BatchCache(cache_bytes)
         self.compaction = Compaction(self._query, self._cache)
         self._changed: Callable[[str, int], None] = lambda topic_id, partition: None
-        self._interest: Callable[[], Iterable[TopicPartition]] = tuple
+        self._interest: Callable[[], Iterable[TopicIdPartition]] = tuple
         self._appended: Callable[[str, int, int], None] = nobody
         self._forgotten: Callable[[str, int], None] = lambda topic_id, partition: None
         self._looking = asyncio.Lock()
-        self._to_look_at: set[TopicPartition] = set()
+        self._to_look_at: set[TopicIdPartition] = set()
         self._next_look: asyncio.Task[None] | None = None
         """Looks at these when the look that is under way has ended."""
         self.on_records: Callable[[str, int, int], None] = nobody
@@ -132,12 +130,12 @@ class PostgresRecordLog:
         if self._cache.partition((topic_id, partition)) is not None:
             self._learn((topic_id, partition), -1, log_end_offset)
 
-    def _learn(self, place: TopicPartition, log_start_offset: int, log_end_offset: int) -> None:
+    def _learn(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> None:
         """Keep a partition's ends; whoever watches is told of news, by whatever it came."""
         if self._cache.set_ends(place, log_start_offset, log_end_offset):
             self._changed(*place)
 
-    def _learn_before_append(self, place: TopicPartition, log_start_offset: int, log_end_offset: int) -> None:
+    def _learn_before_append(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> None:
         """As `_learn`: the append may fail, and would tell nobody then. What was not known before is not waited for."""
         known = self._cache.partition(place)
         if known is not None and known.known:
@@ -187,8 +185,8 @@ class PostgresRecordLog:
     async def park_dead_letters(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
         await self._query(dead_letter_store.park, rows, leader_epoch)
 
-    async def parked_counts(self, group_id: str) -> Mapping[TopicPartition, Parked]:
-        counts: dict[TopicPartition, Parked] = await self._query(dead_letter_store.parked_counts, group_id)
+    async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
+        counts: dict[TopicIdPartition, Parked] = await self._query(dead_letter_store.parked_counts, group_id)
         return counts
 
     # Read
@@ -245,7 +243,7 @@ class PostgresRecordLog:
             answer[place[1]] = Offsets(start, end, end)
         return answer
 
-    async def learn_ends(self, places: Sequence[TopicPartition]) -> None:
+    async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
         unknown: dict[str, list[int]] = {}
         for place in places:
             known = self._cache.partition(place)
@@ -334,7 +332,7 @@ class PostgresRecordLog:
     def watch(
         self,
         changed: Callable[[str, int], None],
-        interest: Callable[[], Iterable[TopicPartition]],
+        interest: Callable[[], Iterable[TopicIdPartition]],
         appended: Callable[[str, int, int], None] = nobody,
         forgotten: Callable[[str, int], None] = lambda topic_id, partition: None,
     ) -> None:
@@ -360,7 +358,7 @@ class PostgresRecordLog:
             except StorageError as error:
                 log.warning("cannot look for other gateways' writes", extra=fields(cause=error.detail))
 
-    async def _look_at(self, places: Sequence[TopicPartition]) -> None:
+    async def _look_at(self, places: Sequence[TopicIdPartition]) -> None:
         bounds = await self._query(store.bounds, places)
         for place, (log_start_offset, log_end_offset, deleted, replacements) in bounds.items():
             if deleted:
@@ -370,7 +368,7 @@ class PostgresRecordLog:
                 self._cache.set_replacements(place, replacements)
                 self._learn(place, log_start_offset, log_end_offset)
 
-    async def look(self, places: Iterable[TopicPartition]) -> None:
+    async def look(self, places: Iterable[TopicIdPartition]) -> None:
         self._to_look_at.update(places)
         if self._next_look is None:
             self._next_look = asyncio.create_task(self._look(), context=contextvars.Context())

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from sharequeue.clock import Clock
 from sharequeue.http.caller import encode
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.messages import (
@@ -18,7 +19,6 @@ from sharequeue.protocol.messages import (
     AcknowledgeRequest,
     AcknowledgeResponse,
 )
-from sharequeue.service.service import Clock
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, ask_for_topics, failed

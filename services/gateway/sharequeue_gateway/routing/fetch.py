@@ -13,22 +13,22 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from sharequeue.clock import Clock
 from sharequeue.http.caller import encode
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import BY_CODE, ApiError, RequestTimedOut
 from sharequeue.protocol.internal import AcquiredEntry, LeaderFetchRequest, LeaderFetchResponse
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, PartitionLeader
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
-from sharequeue.service.service import Clock
 from sharequeue_gateway.cluster.generation import Node
-from sharequeue_gateway.cluster.metadata import Topic
+from sharequeue_gateway.cluster.metadata import Partitions, Topic
 from sharequeue_gateway.delivery.acknowledging import APPLIED, failed_of
 from sharequeue_gateway.delivery.fetcher import Fetcher, PartitionFault
 from sharequeue_gateway.delivery.local_fetch import LocalFetch
 from sharequeue_gateway.delivery.partition_reader import Acquisition, FetchLimits
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.record_log.record_batch import holding
-from sharequeue_gateway.routing.routing import MOVED, Partitions, Routing, by_topic
+from sharequeue_gateway.routing.routing import MOVED, Routing, by_topic
 from sharequeue_gateway.share_partition.turns import Turns, leaders_in_turn
 
 AT_ONCE_MS: Final = 20

@@ -30,11 +30,10 @@ from sharequeue.protocol.messages import (
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
-from sharequeue_gateway.cluster.metadata import Topic
+from sharequeue_gateway.cluster.metadata import Partitions, Topic
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks, RestoredLock
 
-Partitions = Sequence[tuple[Topic, int]]
 LeftBy = dict[SharePartitionKey, list[LeftLocks]]
 """What each of several gateways knew of a share-partition's locks."""
 

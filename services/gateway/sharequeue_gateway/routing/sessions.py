@@ -5,15 +5,15 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidShareSessionEpoch, ShareSessionLimitReached
-from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.service import Clock
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.cluster.metadata import Metadata, Partitions
 from sharequeue_gateway.leader.leader import Leader
-from sharequeue_gateway.routing.routing import Partitions, Routing
-from sharequeue_gateway.share_partition.session import CLOSE, OPEN, ShareSessionCache, TopicIdPartition
+from sharequeue_gateway.routing.routing import Routing
+from sharequeue_gateway.share_partition.session import CLOSE, OPEN, ShareSessionCache
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from sharequeue.protocol.types import MAX_INT64, AcquireMode, DeliveryState
-from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVED, AVAILABLE, OffsetRange, Run
+from sharequeue.protocol.types import MAX_INT64, AcquireMode, DeliveryState, OffsetRange
+from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVED, AVAILABLE, Run
 from sharequeue_gateway.share_partition.window import Window
 
 

@@ -1,12 +1,26 @@
 """How one fetch's limits are shared over its share-partitions. Pure. Source: KIP-932, fetch fairness."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from sharequeue.protocol.types import AcquireMode
-from sharequeue_gateway.record_log.log import RecordBatch
 
 T = TypeVar("T")
+
+
+class SizedBatch(Protocol):
+    """A record batch of the log: its extent and the bytes of its records."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def size_of(self, first_offset: int, last_offset: int) -> int: ...
+
+
+B = TypeVar("B", bound=SizedBatch)
 
 
 def rotate(items: Sequence[T], turn: int) -> list[T]:
@@ -24,8 +38,8 @@ def split_bytes(max_bytes: int, parts: int) -> list[int]:
 
 
 def fitting(
-    batches: Sequence[RecordBatch], fetch_offset: int, mode: AcquireMode, max_bytes: int, max_records: int
-) -> tuple[Sequence[RecordBatch], int, int]:
+    batches: Sequence[B], fetch_offset: int, mode: AcquireMode, max_bytes: int, max_records: int
+) -> tuple[Sequence[B], int, int]:
     """What of a read fits in `max_bytes`, at least one record.
 
     Returns: the batches to acquire from, how many records at most, and how many bytes that is: more than `max_bytes` if
@@ -42,7 +56,7 @@ def fitting(
     return batches, max_records, max(max_bytes, sum([batch.size for batch in batches]))
 
 
-def records_within(batches: Sequence[RecordBatch], fetch_offset: int, max_bytes: int, max_records: int) -> int:
+def records_within(batches: Sequence[SizedBatch], fetch_offset: int, max_bytes: int, max_records: int) -> int:
     """How many offsets from `fetch_offset` on fit in `max_bytes`; at least one, so that a large record still comes."""
     left = max_bytes
     count = 0
@@ -67,7 +81,7 @@ def records_within(batches: Sequence[RecordBatch], fetch_offset: int, max_bytes:
     return max(1, min(count, max_records))
 
 
-def whole_batches_within(batches: Sequence[RecordBatch], max_bytes: int) -> Sequence[RecordBatch]:
+def whole_batches_within(batches: Sequence[B], max_bytes: int) -> Sequence[B]:
     """The leading batches that fit in `max_bytes`; at least one."""
     left = max_bytes
     for index, batch in enumerate(batches):

@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState, InvalidRequest
-from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, StateAnnotation, StateBatch
+from sharequeue.protocol.types import (
+    AcknowledgeType,
+    AcquireMode,
+    DeliveryState,
+    OffsetRange,
+    StateAnnotation,
+    StateBatch,
+)
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange, Acquisition, LogBatch, room
 from sharequeue_gateway.share_partition.restoring import InvalidState, restore
 from sharequeue_gateway.share_partition.runs import (
@@ -23,7 +30,6 @@ from sharequeue_gateway.share_partition.runs import (
     REJECTED,
     TERMINAL,
     DeadLetter,
-    OffsetRange,
     RestoredLock,
     Run,
     StateWrite,

@@ -142,11 +142,6 @@ class Run:
         return StateBatch(max(self.first, start_offset), self.last, int(self.state), self.delivery_count)
 
 
-class OffsetRange(NamedTuple):
-    first_offset: int
-    last_offset: int
-
-
 class DeadLetter(NamedTuple):
     """A range that is ARCHIVING and must be written to the dead-letter queue; `reason` is what the client gave."""
 

@@ -14,13 +14,12 @@ from sharequeue.protocol.errors import (
     ShareSessionLimitReached,
     ShareSessionNotFound,
 )
-from sharequeue.protocol.types import MAX_INT32, MAX_PARTITIONS_NAMED
+from sharequeue.protocol.types import MAX_INT32, MAX_PARTITIONS_NAMED, TopicIdPartition
 
 OPEN: Final = 0
 CLOSE: Final = -1
 
 SessionKey = tuple[str, str]
-TopicIdPartition = tuple[str, int]
 
 
 def next_epoch(epoch: int) -> int:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from sharequeue.clock import Clock
 from sharequeue.http.caller import encode
 from sharequeue.http.serving import JSON, Answer, Call
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
@@ -26,7 +27,6 @@ from sharequeue.protocol.messages import (
     TopicPartitions,
 )
 from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
-from sharequeue.service.service import Clock
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of

@@ -1,0 +1,82 @@
+"""Metrics of what this gateway leads: read from the led share-partitions when somebody asks for /metrics."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from sharequeue.service.series import Labels, head, line, most
+from sharequeue_gateway import metrics
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+
+IN_FLIGHT_RECORDS = "sharequeue_in_flight_message_count"
+IN_FLIGHT_BATCHES = "sharequeue_in_flight_batch_count"
+IN_FLIGHT = "sharequeue_in_flight_share_partitions"
+UNSERVED = "sharequeue_share_partition_unserved_seconds"
+UNSERVED_FROM_MS = 1000
+"""Each share-partition with records waits for a moment between two fetches: that is not worth a series."""
+
+
+def labels_of(led: LedSharePartition) -> Labels:
+    """The values of metrics.SHARE_PARTITION."""
+    return (led.key.group_id, led.topic_name, str(led.key.partition))
+
+
+def series(
+    leds: Callable[[], Iterable[LedSharePartition]], unserved_ms: Callable[[], Iterable[tuple[str, int]]]
+) -> Iterator[str]:
+    """The families of many series, in parts; what is led may change between them.
+
+    Args:
+        unserved_ms: as Unserved.longest_ms.
+    """
+    yield from metrics.LOCK_TIMEOUTS.lines()
+    for counts in (metrics.RECORD_ACKNOWLEDGEMENTS, *metrics.OF_GROUP, *metrics.OF_TOPIC):
+        yield from counts.lines()
+    spans: list[tuple[int, Labels]] = []
+    batches: dict[Labels, int] = {}
+    for led in list(leds()):
+        if led.machine.window_empty:
+            continue
+        labels = labels_of(led)
+        spans.append((led.machine.span, labels))
+        batches[labels] = len({run.batch_first for run in led.machine.in_flight()})
+        yield ""
+    highest = most(spans)
+    yield head(IN_FLIGHT_RECORDS, "Offsets from start to end (InFlightMessageCount).", "gauge")
+    for span, labels in highest:
+        yield line(IN_FLIGHT_RECORDS, metrics.SHARE_PARTITION, labels, span)
+    yield head(IN_FLIGHT_BATCHES, "Batches in flight (InFlightBatchCount).", "gauge")
+    for _, labels in highest:
+        yield line(IN_FLIGHT_BATCHES, metrics.SHARE_PARTITION, labels, batches[labels])
+    yield head(IN_FLIGHT, "Share-partitions with anything in flight.", "gauge")
+    yield f"{IN_FLIGHT} {float(len(spans))}\n"
+    unserved = [(longest_ms, (group_id,)) for group_id, longest_ms in unserved_ms() if longest_ms >= UNSERVED_FROM_MS]
+    yield head(
+        UNSERVED,
+        "Time since a share-partition with records last gave any, the longest of the group's; from a second on.",
+        "gauge",
+    )
+    for longest_ms, group in most(unserved):
+        yield line(UNSERVED, ("group",), group, longest_ms / 1000)
+
+
+def watch(leds: Callable[[], Iterable[LedSharePartition]], waiting: Callable[[], int]) -> None:
+    """Have the gauges read what they show."""
+    metrics.WAITING_FETCHES.set_function(waiting)
+    metrics.LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
+
+
+def observe_fetch_lock(led: LedSharePartition, since_s: float) -> None:
+    """Note that a fetch had a share-partition for itself from `since_s`, of `time.perf_counter()`, until now."""
+    if led.fenced:
+        return  # its group may be deleted by now
+    now_s = time.perf_counter()
+    locked_s = now_s - since_s
+    metrics.FETCH_LOCK_SECONDS.observe(locked_s)
+    if led.fetch_lock_ended_s:
+        metrics.FETCH_LOCK_RATIO.observe(100 * locked_s / (now_s - led.fetch_lock_ended_s))
+    led.fetch_lock_ended_s = now_s
+
+
+def forget_share_partition(led: LedSharePartition) -> None:
+    """Drop the series of a share-partition that is no longer led, so that series do not pile up."""
+    metrics.LOCK_TIMEOUTS.forget(labels_of(led))
