@@ -51,7 +51,7 @@ class ServiceProcess:
         self.name = name
         self.url = f"http://127.0.0.1:{port}"
         self._module = module
-        self._environment = environment
+        self.environment = environment
         self._log_file = log_file
         self._inherited = tuple(inherited)
         self.process: subprocess.Popen[bytes] | None = None
@@ -60,7 +60,7 @@ class ServiceProcess:
         with open_log(self._log_file) as log:
             self.process = ServiceProcess.popen(
                 [sys.executable, "-P", "-m", self._module],  # -P: nothing is imported from the current directory
-                env={**os.environ, **self._environment},
+                env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -17,6 +17,7 @@ import sharequeue_share_coordinator.settings
 from msgspec import NODEFAULT, Struct, structs
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
+from sharequeue_gateway.leader import led_metrics
 
 import sharequeue.http.serving
 import sharequeue.ownership.leases
@@ -118,8 +119,7 @@ def test_every_metric_is_there_with_its_kind_and_labels() -> None:
         assert told[name][0] == kind, name
         if labels:
             assert told[name][1] == ", ".join(labels), name
-    metrics = sharequeue_gateway.metrics
-    gauges = (metrics.IN_FLIGHT_RECORDS, metrics.IN_FLIGHT_BATCHES, metrics.IN_FLIGHT, metrics.UNSERVED)
+    gauges = (led_metrics.IN_FLIGHT_RECORDS, led_metrics.IN_FLIGHT_BATCHES, led_metrics.IN_FLIGHT, led_metrics.UNSERVED)
     assert told.keys() == {*defined, *gauges}
 
 

@@ -1,0 +1,87 @@
+"""A gateway that counts its own functions: `python traced_gateway.py TRACE_FILE` runs it under `sys.setprofile`.
+
+Each line of TRACE_FILE is one trace as JSON: what ran from one request to the next.
+
+    {"request": "POST /v1/…", "calls": [["sharequeue_gateway/routing/fetch.py", "RoutedFetch.fetch", 7], …], "clock_reads": 1}
+
+`calls`: our functions in the order of their first call, with the number of our frames on the stack by then, those
+that run the service not counted.
+Comprehensions are part of the function around them. Work of the gateway's own loops may fall into a trace: of many equal
+requests the shortest trace is the request's own.
+"""
+
+import json
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+
+PACKAGES = ("sharequeue", "sharequeue_gateway")
+METHODS = (b"GET ", b"POST ")
+RUN = ("sharequeue_gateway/__main__.py", "sharequeue/service/service.py")
+WRAPPERS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")
+
+
+def place_of(code: CodeType) -> str:
+    """The file of a function of ours, from its package on; empty for any other function."""
+    for package in PACKAGES:
+        _, found, file = code.co_filename.rpartition(f"/{package}/")
+        if found:
+            return "" if code.co_name in WRAPPERS else f"{package}/{file}"
+    return ""
+
+
+class Tracer:
+    """A profile function. A request ends one trace and begins the next."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._places: dict[CodeType, str] = {}
+        self._request = ""
+        self._calls: dict[CodeType, int] = {}
+        self._clock_reads = 0
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        place = self._place(code)
+        if not place:
+            return
+        if place == "sharequeue/http/protocol.py" and code.co_name == "data_received":
+            data = frame.f_locals["data"]
+            if data.startswith(METHODS):  # else it is the body of the request before
+                self._begin(data)
+        self._clock_reads += place == "sharequeue/clock.py"
+        if code not in self._calls:
+            self._calls[code] = self._depth(frame)
+
+    def _place(self, code: CodeType) -> str:
+        place = self._places.get(code)
+        if place is None:
+            place = self._places[code] = place_of(code)
+        return place
+
+    def _depth(self, frame: FrameType | None) -> int:
+        depth = 0
+        while frame is not None:
+            place = self._place(frame.f_code)
+            depth += bool(place) and place not in RUN
+            frame = frame.f_back
+        return depth
+
+    def _begin(self, data: bytes) -> None:
+        if self._request:
+            calls = [[self._place(code), code.co_qualname, depth] for code, depth in self._calls.items()]
+            trace = {"request": self._request, "calls": calls, "clock_reads": self._clock_reads}
+            with self._file.open("a") as lines:
+                lines.write(json.dumps(trace) + "\n")
+        self._request = data.partition(b" HTTP")[0].decode()
+        self._calls = {}
+        self._clock_reads = 0
+
+
+if __name__ == "__main__":
+    from sharequeue_gateway.__main__ import main
+
+    sys.setprofile(Tracer(Path(sys.argv[1])))
+    sys.exit(main())
