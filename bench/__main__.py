@@ -17,7 +17,7 @@ from rich.table import Table
 
 from bench.queues import Pgmq, RedisStreams, ShareQueue, new_name
 from bench.workloads import Connect, Queue, end_to_end, one_by_one, preload
-from sharequeue.stack.embedded import Redis
+from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import temporary_stack
 
 VALUES = {"100 B": "v" * 98, "1 KiB": "v" * 1022}

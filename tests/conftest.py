@@ -18,8 +18,9 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from sharequeue.stack.embedded import Postgres, Redis
 from sharequeue.stack.migrate import upgrade
+from sharequeue.stack.postgres import Postgres
+from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.warm_start import WarmStart
 

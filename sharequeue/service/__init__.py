@@ -1,0 +1,13 @@
+"""What each of the three services needs to run: a server, signals, settings, health, metrics.
+
+Decides: when a process is ready, when it ends and with which exit code. Holds no rule of the queue.
+Callers: `__main__` and the composition of each service.
+
+    start ── settings.load ── prepare() ── listen ── loops ──▶ SIGTERM ── Service.stop ── drain ── Service.close ── 0
+                                                       └─▶ a loop dies: log it, end the process with 1
+
+    service.py     run: uvicorn and the service's loops as siblings      settings.py   the environment, read once
+    readiness.py   the checks of /readyz                                  series.py     metrics with many series
+    addresses.py   where to listen, and the URL that others use
+    postgres_faults.py   what a failure of PostgreSQL means              postgres_health.py   does it answer, does it write
+"""

@@ -1,6 +1,6 @@
 """What a failure of PostgreSQL means, for all services: one table, by SQLSTATE.
 
-PostgreSQL's own text names files, tables and values: it is for the log. Callers get the sentence of the table.
+Callers receive the sentence of the table. PostgreSQL's own text names files, tables and values, so only the log has it.
 Source: PostgreSQL, appendix A, error codes.
 """
 
@@ -14,18 +14,20 @@ LOST: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.CannotConnectNowError,
-    asyncpg.InternalClientError,  # asyncpg's own confusion when the server ends a connection as it is taken into use
+    asyncpg.InternalClientError,  # asyncpg raises it when the server closes a connection that is just being taken into use
 )
-"""The connection is gone, or never came to be: what was sent over it may have happened."""
+"""The connection was lost or not made. A statement that was sent over it may have been executed."""
 FAULTS: Final = (*LOST, asyncpg.PostgresError)
-"""All that a statement may raise. TimeoutError is an OSError."""
+"""Everything that a statement may raise. TimeoutError is an OSError."""
 
 
 class Meaning(NamedTuple):
     """What to conclude.
 
-    `sentence`: what is wrong and what to do. `passes`: the same may succeed later; else it is this statement's own fault.
-    `definite`: the statement surely did nothing. `unwritable`: no statement can write until somebody does something.
+    `sentence`: what is wrong and what to do.
+    `passes`: the same statement may succeed later; otherwise the statement itself is at fault.
+    `definite`: the statement certainly did nothing.
+    `unwritable`: no statement can write until an operator acts.
     """
 
     sentence: str
@@ -62,11 +64,11 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "F0": _FILES,
     "XX": Meaning("PostgreSQL failed: look into its log"),
 }
-"""By SQLSTATE or what it begins with; the longest holds. All others: the statement is at fault."""
+"""By SQLSTATE or by its beginning; the longest match decides. Without a match the statement is at fault."""
 
 
 def meaning_of(fault: BaseException) -> Meaning:
-    """What one of FAULTS means; also what else a driver raises for a value that it cannot send."""
+    """What one of FAULTS means, or an exception of the driver for a value that it cannot encode."""
     sqlstate = sqlstate_of(fault)
     if isinstance(fault, asyncpg.PostgresError) and sqlstate is not None:
         for length in (5, 3, 2):
@@ -78,6 +80,6 @@ def meaning_of(fault: BaseException) -> Meaning:
 
 
 def sqlstate_of(fault: BaseException) -> str | None:
-    """The five characters that PostgreSQL, or its driver in its place, gave the fault."""
+    """The SQLSTATE of a fault, five characters, given by PostgreSQL or by its driver."""
     sqlstate = getattr(fault, "sqlstate", None)
     return sqlstate if isinstance(sqlstate, str) else None

@@ -1,7 +1,8 @@
-"""Whether a service's PostgreSQL answers and takes writes. A failed write marks the database as unwritable at once. A test write finds out when it works again.
+"""Whether a service's PostgreSQL answers and takes writes.
 
-The check has a connection of its own, so that it waits for nobody's statement. A small write says little about a large
-one on a disk that is nearly full, so the write that is tried has some size; it is rolled back.
+A failed write marks the database as unwritable at once; a test write finds out when it works again. The check has a
+connection of its own, so it never waits for another statement. The test write is 16 KiB, because a tiny one can succeed
+on a disk that is nearly full; it is rolled back.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ SOME_BYTES: Final = "(SELECT string_agg(sha512(n::text::bytea), '') FROM generat
 class PostgresHealth:
     """One service's view of its database.
 
-    `connect`: makes a connection. `try_write`: a statement that writes as the service does, whatever is there already.
+    `connect`: makes a connection. `try_write`: a statement that writes as the service does and works with any data.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], try_write: str) -> None:
@@ -38,7 +39,7 @@ class PostgresHealth:
         self._logged: dict[str, float] = {}
 
     def note(self, fault: BaseException) -> Meaning:
-        """A statement of the service failed. Returns: what that means. PostgreSQL's own words go to the log."""
+        """Record that a statement of the service failed. Returns: what that means. PostgreSQL's own text goes to the log."""
         meaning = meaning_of(fault)
         if meaning.unwritable:
             self._unwritable = meaning.sentence
@@ -51,7 +52,7 @@ class PostgresHealth:
         return meaning
 
     def error(self, fault: BaseException, what: str, *, definite: bool | None = None) -> StorageError:
-        """The error to answer where `what` could not be done. `definite`: where more is known than the fault tells."""
+        """The error to answer where `what` could not be done. `definite`: overrides what the fault alone says."""
         meaning = self.note(fault)
         return StorageError(f"{what}: {meaning.sentence}", definite=meaning.definite if definite is None else definite)
 
@@ -69,7 +70,7 @@ class PostgresHealth:
             raise StorageError(self.note(fault).sentence) from fault
 
     async def _ask(self, connection: Any) -> None:
-        end = asyncio.get_running_loop().call_later(ANSWER_S, connection.terminate)  # no word is waited for any more
+        end = asyncio.get_running_loop().call_later(ANSWER_S, connection.terminate)  # the answer came too late
         try:
             if self._unwritable is None:
                 await connection.execute("SELECT 1")

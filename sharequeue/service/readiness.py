@@ -1,6 +1,6 @@
 """Checks for `/readyz`: side by side, each with a deadline, none more than once at a time.
 
-A check that hangs goes on by itself until its own end. A second request waits for the running check and starts no new one.
+A check that misses its deadline keeps running. The next request waits for it instead of starting another.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ ROUNDABOUT_CHECK_S: Final = 0.8
 
 
 class Check:
-    """One dependency. `ask` raises ApiError if it is not well, and ends by itself some time."""
+    """One dependency. `ask` raises ApiError if the dependency is unwell, and has a deadline of its own."""
 
     def __init__(self, ask: Callable[[], Awaitable[None]], seconds: float = CHECK_S) -> None:
         self._ask = ask

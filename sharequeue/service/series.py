@@ -1,6 +1,6 @@
-"""Metrics of many series: plain numbers, written a slice at a time, so that a scrape does not stop the event loop.
+"""Metrics with many series: plain numbers, written in slices, so that a scrape does not stop the event loop.
 
-prometheus_client writes 100,000 series a second, all at once, and each series of a counter is two there.
+prometheus_client writes 100,000 series a second without a pause, and counts each series of a counter twice.
 """
 
 import heapq
@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Final, TypeVar
 
 MOST_SERIES: Final = 10_000
-"""Series of one family in a scrape: those with the highest numbers, where there are more."""
+"""Most series of one family in a scrape; beyond it, the ones with the highest numbers."""
 
 Labels = tuple[str, ...]
 V = TypeVar("V", str, Labels)
@@ -28,7 +28,7 @@ class Count:
 
 
 class Counts(dict[V, Count]):
-    """A counter's series by the values of its labels: a text where there is one label."""
+    """A counter's series by the values of its labels; by the value itself where there is one label."""
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Counts(dict[V, Count]):
         return count
 
     def forget(self, values: V) -> None:
-        """Drop a series, so that series do not pile up."""
+        """Drop a series whose subject is gone."""
         self.pop(values, None)
 
     def lines(self) -> Iterator[str]:
@@ -52,7 +52,7 @@ class Counts(dict[V, Count]):
 
 
 def most(numbers: Sequence[tuple[int, Labels]]) -> Iterable[tuple[int, Labels]]:
-    """Those with the highest numbers, MOST_SERIES of them."""
+    """The MOST_SERIES entries with the highest numbers."""
     return numbers if len(numbers) <= MOST_SERIES else heapq.nlargest(MOST_SERIES, numbers, key=itemgetter(0))
 
 

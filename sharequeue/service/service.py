@@ -1,13 +1,12 @@
-"""Running one service: uvicorn and the service's own loops as siblings, signals, readiness, metrics.
+"""Runs one service: uvicorn and the service's own loops as siblings, with signals, readiness and metrics.
 
-A loop that dies ends the process with its error in the log: a service that looks alive but does half its work is worse
-than one that is gone. Only this module touches signals.
+A loop that dies ends the process, and the log has its error: a service that looks alive and does half of its work is worse
+than one that is gone. No other module touches signals.
 """
 
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import logging
 import resource
 import signal
@@ -36,24 +35,14 @@ Loop = Callable[[], Awaitable[None]]
 ReadinessCheck = Callable[[], Awaitable[Readiness]]
 
 RESERVED_FILES: Final = 256
-"""Open files that are kept for other things than connections of clients: stores, other services, logs."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address to bind reaches this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+"""Open files that are not for connections of clients: stores, other services, logs."""
 
 
 def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Iterator[str]] | None = None) -> None:
     """Add `/livez`, `/readyz` and `/metrics`.
 
     Args:
-        series: what `/metrics` has besides prometheus_client's registry, in parts; they are taken a slice at a time.
+        series: parts of `/metrics` besides the registry of prometheus_client; they are written in slices.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double every counter
     scraping = asyncio.Lock()
@@ -66,7 +55,7 @@ def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Itera
         return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)
 
     async def metrics(_: Call) -> Answer:
-        async with scraping:  # however many ask, one is written at a time
+        async with scraping:  # one answer is written at a time, however many are asked for
             parts = [generate_latest()]
             slices = Slices()
             for part in () if series is None else series():
@@ -80,37 +69,11 @@ def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Itera
     serve(app, apis.METRICS, metrics)
 
 
-def check_address(host: str, allow_unauthenticated: bool, prefix: str) -> None:
-    """Refuse to serve a public address to callers that nobody authenticates. Raises: ValueError."""
-    if not is_loopback(host) and not allow_unauthenticated:
-        raise ValueError(
-            f"{prefix}HOST={host} is a public address and callers are not authenticated; "
-            f"set {prefix}ALLOW_UNAUTHENTICATED=true if the network in front keeps strangers out"
-        )
-
-
-def node_name(node_id: str, port: int) -> str:
-    """This instance's name: the given one, or made of the host's name and the port."""
-    return node_id or f"{socket.gethostname()}:{port}"
-
-
-def own_url(url: str, host: str, port: int) -> str:
-    """Where others reach this instance: as given, or made of the address; of the host's name if it binds them all."""
-    if url:
-        return url
-    try:
-        everywhere = ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        everywhere = False
-    name = socket.gethostname() if everywhere else host
-    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
-
-
 class Service(NamedTuple):
     """What one process runs.
 
-    `loops`: coroutine functions that run as long as the service does. `stop`: awaited when a signal came, before the
-    server stops taking requests: hand over, finish, release. `close`: awaited at the very end.
+    `loops`: coroutine functions that run as long as the service does. `stop`: awaited after a signal, while
+    the server still takes requests: it hands over, finishes and releases. `close`: awaited at the very end.
     """
 
     app: ASGIApp
@@ -124,8 +87,8 @@ def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits:
 
     Args:
         prepare: makes the service, inside the event loop.
-        limits: what a connection may ask.
-    Returns: the exit code: 0 after a signal, 1 when something died or the address cannot be bound; the log says what.
+        limits: the limits of a connection.
+    Returns: the exit code: 0 after a signal, 1 when a loop died or the address cannot be bound; the log says which.
     """
     try:
         uvloop.run(_run(prepare, host, port, limits))
@@ -147,8 +110,8 @@ def listen(host: str, port: int) -> socket.socket:
 async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> None:
     listener = listen(host, port)
     service = await prepare()
-    gc.freeze()  # what is there by now stays: no collection need look at it, not even the one at the end
-    gc.set_threshold(10_000)  # a request makes a thousand objects, and they are no garbage that it takes to find
+    gc.freeze()  # these objects live as long as the process: no collection needs to look at them
+    gc.set_threshold(10_000)  # a request allocates about 1,000 objects, which reference counting frees: collect rarely
     gc.enable()
     log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
     try:
@@ -159,9 +122,9 @@ async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, 
 
 
 def allow_open_files(limits: HttpLimits) -> int:
-    """Raise this process's limit of open files as far as it may. Returns: how many connections that leaves."""
+    """Raise the soft limit of open files to the hard one. Returns: how many connections that allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems have a lower limit than they say
+    with contextlib.suppress(ValueError, OSError):  # some systems refuse the limit that they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     if soft == resource.RLIM_INFINITY:

@@ -12,7 +12,7 @@ import msgspec
 from sharequeue.http.texts import convert_texts
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-"""A duration, a size or a number of things that must not be none."""
+"""A duration, a size or a count that must not be 0."""
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class SettingsError(Exception):
-    """The environment does not make valid settings; the text says which variable is at fault."""
+    """The environment holds no valid settings; the text names the variable at fault."""
 
 
 def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | None = None) -> T:
@@ -60,7 +60,7 @@ def check_log_level(level: str, prefix: str) -> None:
 
 
 def check_cluster_token(token: str, prefix: str) -> None:
-    """Raises: SettingsError: anybody could guess it, or no header can carry it."""
+    """Raises: SettingsError: the token can be guessed, or no HTTP header can carry it."""
     if len(token) < TOKEN_CHARACTERS or not (token.isascii() and token.isprintable() and token == token.strip()):
         raise SettingsError(
             f"{prefix}CLUSTER_TOKEN must have at least {TOKEN_CHARACTERS} characters, printable ASCII with no space at the ends;"

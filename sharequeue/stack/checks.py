@@ -1,4 +1,4 @@
-"""Checks of stores that the user names by URL, before anything is started on them: what is wrong is said in a sentence."""
+"""Checks of the stores that the user names by URL. A store that cannot be used is refused in one sentence, before the start."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class StoreError(Exception):
 
 
 def check_postgres(url: str, option: str) -> None:
-    """Connect once. Raises: StoreError. `option`: what the URL was given by."""
+    """Connect once. Raises: StoreError. `option`: the command-line option that gave the URL."""
 
     async def connect() -> None:
         connection = await asyncpg.connect(url, timeout=ANSWER_SECONDS)
@@ -34,8 +34,8 @@ def check_postgres(url: str, option: str) -> None:
 
 
 def check_redis(url: str, option: str) -> None:
-    """Connect once and ask for a sign of life. Raises: StoreError. `option`: what the URL was given by."""
-    import redis  # noqa: PLC0415 - takes long, and mostly nothing is to be checked
+    """Connect once and send PING. Raises: StoreError. `option`: the command-line option that gave the URL."""
+    import redis  # noqa: PLC0415 - the import is slow and seldom needed
 
     once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
     patience = {"socket_connect_timeout": ANSWER_SECONDS, "socket_timeout": ANSWER_SECONDS}

@@ -1,8 +1,9 @@
-"""Data of an earlier PostgreSQL becomes data of a later one. At each moment one of the two is whole.
+"""Upgrades data of an earlier PostgreSQL. At each moment the old or the new data is complete.
 
-pg_upgrade copies the old data into new data beside it, `postgresql.partial`. When that is whole it is renamed to
-`postgresql.upgraded`; then the old data is renamed to `postgresql.16` (its version) and the new data takes its place.
-Whatever kills us, the next start finds the old data untouched, or finishes the renaming. The old data is kept.
+pg_upgrade copies the old data into new data beside it, `postgresql.partial`. When the copy is complete it is
+renamed to `postgresql.upgraded`. Then the old data is renamed to `postgresql.16` (its version), and the new data takes its
+place. After a kill at any moment the next start finds the old data untouched, or finishes the renaming. The old data is
+kept.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ def version_of(home: Path) -> int:
 
 
 def finish(home: Path) -> None:
-    """Put upgraded data into its place, if an upgrade was interrupted when it had only that left to do."""
+    """Finish the renaming of an upgrade that was interrupted after its copy was complete."""
     upgraded = home.with_name(f"{home.name}.upgraded")
     if upgraded.exists():
         if home.exists():
@@ -43,7 +44,7 @@ def finish(home: Path) -> None:
 
 
 def kept_as(home: Path) -> Path:
-    """Where old data goes."""
+    """Where the old data is kept."""
     return home.with_name(f"{home.name}.{version_of(home)}")
 
 
@@ -71,7 +72,9 @@ def upgrade(
         raise EmbeddedError(f"{kept} is in the way of an upgrade of {home}: move it to another place, or remove it")
     _end_server(home)
     _end_server(home.with_name("postgresql.partial"))
-    run(old / "postgres", "--single", "-D", str(home), "template1")  # recovers from a crash, then ends cleanly
+    run(
+        old / "postgres", "--single", "-D", str(home), "template1"
+    )  # replays the log after a crash, then shuts down cleanly
     control = run(old / "pg_controldata", str(home))
     (checksums,) = (line for line in control.splitlines() if line.startswith("Data page checksum version:"))
     partial = initialise("--no-data-checksums" if checksums.endswith(" 0") else "--data-checksums")
@@ -93,7 +96,7 @@ def upgrade(
 
 
 def _end_server(data: Path) -> None:
-    """End a server that works on some data: one that an upgrade started, and that outlived it."""
+    """End a server on `data` that an earlier upgrade started and that outlived it."""
     if not Path("/proc/self/cwd").exists():
         return
     deadline = time.monotonic() + END_SECONDS
@@ -108,7 +111,7 @@ def _end_server(data: Path) -> None:
 
 
 def _processes_on(data: Path) -> list[int]:
-    """PostgreSQL's processes that work in a directory."""
+    """The processes of PostgreSQL whose working directory is `data`."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

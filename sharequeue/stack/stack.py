@@ -1,4 +1,4 @@
-"""The stack of one machine: the stores, the migrations and the services as processes, as compose runs them."""
+"""The stack of one machine: the stores, the migrations and the services as processes, as in docker-compose.yml."""
 
 import contextlib
 import errno
@@ -17,27 +17,29 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
-from sharequeue.stack.embedded import Postgres, Redis, die_with_parent, free_port, open_log
+from sharequeue.stack.postgres import Postgres
+from sharequeue.stack.process import die_with_parent, free_port, open_log
+from sharequeue.stack.redis import Redis
 from sharequeue.stack.system_user import EmbeddedError, make_private
 
 READY_SECONDS: Final = 60
 STOP_SECONDS: Final = 15
 EARLIER_SECONDS: Final = 30
-"""How long the processes of a stack that was killed may take to end."""
+"""How long the processes of a killed stack may take to end."""
 
 open_url: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
-"""As `urllib.request.urlopen`, but never through a proxy that the environment names."""
+"""As `urllib.request.urlopen`, without the proxies of the environment."""
 
 
 class StackError(Exception):
-    """The stack cannot start or go on; the text says why."""
+    """The stack cannot start or keep running; the text says why."""
 
 
 class ServiceProcess:
     """One service as a process; its log is a file. It inherits the open files `inherited`."""
 
     popen: ClassVar[Callable[..., "subprocess.Popen[bytes]"]] = subprocess.Popen
-    """What starts it, here and in all other stacks of this program."""
+    """What starts the processes of every stack of this program."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class ServiceProcess:
     def start(self) -> None:
         with open_log(self._log_file) as log:
             self.process = ServiceProcess.popen(
-                [sys.executable, "-P", "-m", self._module],  # -P: nothing is imported from the current directory
+                [sys.executable, "-P", "-m", self._module],  # -P: do not import from the current directory
                 env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -144,11 +146,12 @@ class Stack:
         temporary: bool = False,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """The ports are those of the first instance of each service; further ones take free ports.
-
-        `settings`: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
-        `temporary`: its data is worth nothing once this program has ended, however it does.
-        `tell`: is given sentences for the user while a start takes long.
+        """
+        Args:
+            gateway_port, coordinator_port, share_coordinator_port: of the first instance; 0 and others take free ports.
+            settings: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
+            temporary: the data is worthless after the end of this program.
+            tell: receives a sentence for the user when a start takes long.
         """
         self._data_dir = data_dir.absolute()
         self._ports = {
@@ -170,7 +173,7 @@ class Stack:
         """Of all gateways; `url` is the first."""
 
     def start(self) -> str:
-        """Start everything and wait until it is ready. Returns: the gateway's URL. Raises: StackError."""
+        """Start everything, and wait until all services are ready. Returns: the gateway's URL. Raises: StackError."""
         try:
             make_private(self._data_dir)
             inherited = self._take_locks()
@@ -188,9 +191,9 @@ class Stack:
         return self.url
 
     def _take_locks(self) -> list[int]:
-        """Take the data directory for this stack, once the processes of an earlier one that was killed have ended.
+        """Take the data directory for this stack. Waits for the processes of a killed stack to end.
 
-        Returns: the open files that every process of this stack inherits: the second lock lasts as long as any runs.
+        Returns: open files that every process of this stack inherits; the second lock is held while any of them runs.
         """
         own = _open_lock(self._data_dir / "lock")
         self._locks.append(own)
@@ -215,7 +218,7 @@ class Stack:
         return [processes.fileno()]
 
     def _choose_ports(self) -> None:
-        """Check the ports that were asked for, and find free ones for the others. Raises: StackError."""
+        """Check the given ports and choose free ones for the others. Raises: StackError."""
         asked = [(name, place) for name, ports in self._ports.items() for place in range(len(ports))]
         asked.sort(key=lambda entry: self._ports[entry[0]][entry[1]] == 0)
         given = [port for ports in self._ports.values() for port in ports if port]
@@ -226,7 +229,7 @@ class Stack:
                     self._ports[name][place] = free_port(self)
                     continue
                 if given.count(port) > 1:
-                    raise StackError(f"port {port} is asked for twice; give another {option} (0 takes a free one)")
+                    raise StackError(f"port {port} is given twice; give another {option} (0 takes a free one)")
                 probe = probes.enter_context(socket.socket())
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
@@ -236,14 +239,14 @@ class Stack:
                     raise StackError(f"port {port} is {why}; give another {option} (0 takes a free one)") from None
 
     def _start_stores(self, inherited: Sequence[int]) -> tuple[str, str]:
-        """Start the stores that were not given, and bring the schemas up to date. Returns: both URLs."""
+        """Start the stores that the user did not name, and migrate the database. Returns: both URLs."""
         if self._redis_url is None:
             self.redis = Redis(self._data_dir, password=self._secret("redis.password"), inherited=inherited)
             self.redis.launch()
         if self._postgres_url is None:
             self.postgres = Postgres(self._data_dir, inherited=inherited, temporary=self._temporary, tell=self._tell)
             self.postgres.launch()
-        from sharequeue.stack import checks  # noqa: PLC0415 - takes as long to import as the stores to start
+        from sharequeue.stack import checks  # noqa: PLC0415 - its import takes as long as the start of the stores
 
         redis_url = self.redis.wait() if self.redis is not None else self._redis_url
         postgres_url = self.postgres.wait() if self.postgres is not None else self._postgres_url
@@ -260,7 +263,7 @@ class Stack:
         return postgres_url, redis_url
 
     def _secret(self, name: str) -> str:
-        """A secret of this stack, kept in the file `name`; made when it is missing."""
+        """The secret in the file `name`; a new one if the file is missing."""
         file = self._data_dir / name
         if not file.exists():
             partial = file.with_suffix(".partial")

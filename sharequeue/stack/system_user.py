@@ -1,15 +1,15 @@
 """When we are root: the user that the stores run as, and what is made for that user below /var/lib/sharequeue.
 
 PostgreSQL refuses to run as root, so the stores run as the system user `sharequeue`. That user cannot enter a folder of mode
-0700, as the home of root is. Then programs and data lie here, and each folder has a file `lock`:
+0700, such as the home of root. In that case programs and data lie below /var/lib/sharequeue, one `lock` file per folder:
 
-    lock                          held while anything here is made or removed
+    lock                          held by a process that makes or removes folders here
     wheel-<digest>/               the files of a wheel, side by side as the wheel has them
-    <name>-<random>/postgresql    the data of one server; a symbolic link in its data directory leads there
+    <name>-<random>/postgresql    the data of one server, the target of a symbolic link in its data directory
 
-A server holds the locks of its folders (flock, shared), and so does the process that started it. Each start removes the
-folders whose lock nobody holds: copies, data that was temporary, and folders without data that no link leads to.
-Other data stays, even if its link is gone: the directory of the link may have been moved.
+A server and the process that started it hold the locks of its folders (flock, shared). Each start removes the folders
+whose lock is free and that are copies, temporary data, or empty without a link to them. Other data stays even without a
+link, because the directory of the link may have been moved.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ from typing import Final
 HOME: Final = Path("/var/lib/sharequeue")
 NAME: Final = "sharequeue"
 BUSY_SECONDS: Final = 60
-"""How long another process may hold the lock of HOME: it copies a wheel, or removes much."""
+"""How long another process may hold the lock of HOME, to copy a wheel or to remove much data."""
 TEMPORARY: Final = "temporary"
 UNFINISHED: Final = (".partial", ".removed")
-"""Ends of the names of folders that are being made or removed. The holder of HOME's lock finds only leftovers."""
+"""Suffixes of folders that are being made or removed. Under HOME's lock every such folder is a leftover."""
 COPY: Final = re.compile(r"wheel-[0-9a-f]{16}")
 EARLIER_COPY: Final = re.compile(r"postgresql-[0-9a-f]{16}(\.(?P<process>\d+))?")
-"""Copies of versions that had no locks, and unfinished ones with the process that made them."""
+"""Copies made by versions without locks; the process id is of an unfinished copy."""
 NOT_RUN: Final = (".py", ".pyc", ".pyi", ".h")
 
 
@@ -59,7 +59,7 @@ def system_user() -> str:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that others cannot enter, if it is not there. The stores' user may pass through that of root."""
+    """Make a directory that others cannot enter, if it is missing. The stores' user may pass through one that root makes."""
     try:
         directory.mkdir(mode=0o700, parents=True)
     except FileExistsError:
@@ -74,7 +74,7 @@ def make_private(directory: Path) -> None:
 def package_root(distribution: str) -> Path:
     """The directory that an installed wheel was unpacked into. Raises: EmbeddedError: it is not installed.
 
-    The wheel is not imported: importing those that we use starts things.
+    The wheel is not imported, because importing the ones we use starts servers.
     """
     return Path(str(_installed(distribution).locate_file(""))).absolute()
 
@@ -97,19 +97,19 @@ def _installed(distribution: str) -> metadata.Distribution:
 
 
 class Shelter:
-    """The folders below HOME that one server uses: they stay while this object exists, or a process that has `locks`."""
+    """The folders below HOME that one server uses. They stay while this object or a process with its `locks` exists."""
 
     def __init__(self, user: str) -> None:
         self._user = user
         self.locks: list[int] = []
-        """Open files. Each process of the server has to inherit them."""
+        """Open files that each process of the server must inherit."""
 
     def programs(self, distribution: str, programs: Sequence[str]) -> Path:
-        """Make programs of a wheel startable by the user: as they are installed, or in a copy of the wheel.
+        """Find a place where the user can start programs of a wheel: the installed wheel, or a copy of it.
 
         Args:
             programs: their paths in the wheel. Each is started once, with --version.
-        Returns: the directory that has the wheel's files, laid out as the wheel has them.
+        Returns: the directory of that wheel, with its files in their places.
         Raises: EmbeddedError: they cannot be started; OSError.
         """
         installed = package_root(distribution)
@@ -138,9 +138,9 @@ class Shelter:
         return copy
 
     def data(self, link: Path, temporary: bool) -> Path:
-        """Where the data of `link` is: there, or where that leads. Made below HOME if the user cannot get there.
+        """Where the data of `link` is: at `link`, or at its target. A new folder below HOME if the user cannot reach `link`.
 
-        `temporary`: worth nothing once no process holds it.
+        `temporary`: the data is worthless once no process holds it.
         """
         if not link.is_symlink() and (link.exists() or _can_enter(link.parent, self._user)):
             return link
@@ -158,9 +158,9 @@ class Shelter:
         return link.resolve()
 
     def _hold(self, folder: Path, note: str = "") -> None:
-        """Use a folder. Its lock file says whose data it has: once a user's, it stays a user's.
+        """Take the shared lock of a folder. Its file names the owner of the data; data of a user never becomes temporary.
 
-        The caller has the lock of HOME.
+        The caller holds the lock of HOME.
         """
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         weakref.finalize(self, os.close, lock)
@@ -185,13 +185,13 @@ def remove_leftovers() -> None:
         return
     with _changing_home():
         for folder in HOME.iterdir():
-            with contextlib.suppress(OSError):  # it is tried again with the next start
+            with contextlib.suppress(OSError):  # the next start tries again
                 if folder.is_dir() and not folder.is_symlink() and _is_left(folder):
                     _discard(folder)
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether a folder of HOME is of no use to anybody. The caller has the lock of HOME."""
+    """Whether a folder of HOME is a leftover. The caller holds the lock of HOME."""
     if folder.suffix in UNFINISHED:
         return True
     if earlier := EARLIER_COPY.fullmatch(folder.name):
@@ -214,7 +214,7 @@ def _is_left(folder: Path) -> bool:
 
 
 def _is_run_from(folder: Path) -> bool:
-    """Whether a process runs a program of a folder."""
+    """Whether any process runs a program of this folder."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if folder in Path(os.readlink(process / "exe")).parents:
@@ -224,7 +224,7 @@ def _is_run_from(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _changing_home() -> Iterator[None]:
-    """While this lasts nobody else makes or removes folders below HOME. Raises: EmbeddedError; OSError."""
+    """Hold the lock of HOME: no other process makes or removes folders there. Raises: EmbeddedError; OSError."""
     if not HOME.exists():
         HOME.mkdir(parents=True, exist_ok=True)
         HOME.chmod(0o755)
@@ -246,14 +246,14 @@ def _changing_home() -> Iterator[None]:
 
 
 def _discard(folder: Path) -> None:
-    """Remove a folder of HOME. If that is interrupted, the rest has a name that says so."""
+    """Remove a folder of HOME. After an interruption the rest has the suffix `.removed`."""
     removed = folder.with_name(f"{folder.name}.removed") if folder.suffix not in UNFINISHED else folder
     folder.rename(removed)
     shutil.rmtree(removed, ignore_errors=True)
 
 
 def _can_enter(directory: Path, user: str) -> bool:
-    """Whether a user can get into a directory, as modes stand."""
+    """Whether the modes of a directory and of its parents let a user in."""
     account = pwd.getpwnam(user)
     for place in (directory, *directory.parents):
         status = place.stat()
@@ -264,7 +264,7 @@ def _can_enter(directory: Path, user: str) -> bool:
 
 
 def _is_run(file: metadata.PackagePath) -> bool:
-    """Whether a file of a wheel may matter to its programs: all but Python's files, headers and what pip adds."""
+    """Whether a program of the wheel may need this file: not Python, not a header, not added by pip."""
     return file.suffix not in NOT_RUN and ".." not in file.parts and not file.parts[0].endswith(".dist-info")
 
 
@@ -275,7 +275,7 @@ def _copy(root: Path, files: Sequence[metadata.PackagePath], copy: Path) -> None
         shutil.copyfile(source, target)
         target.chmod(0o755 if source.stat().st_mode & 0o111 else 0o644)
     for directory in (copy, *(place for place in copy.rglob("*") if place.is_dir())):
-        directory.chmod(0o755)  # whatever the umask
+        directory.chmod(0o755)  # independent of the umask
 
 
 def _fault_of(root: Path, programs: Sequence[str], user: str) -> str:

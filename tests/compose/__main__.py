@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx
 
-from sharequeue.stack.embedded import free_port
+from sharequeue.stack.process import free_port
 from tests.compose import compose_file
 from tests.compose.engine import Engine, EngineError, engine, say
 from tests.compose.main_job import check_held, do_main_job, finish

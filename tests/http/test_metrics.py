@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from sharequeue.stack.embedded import Redis
+from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, outcomes, wait_until
 from tests.storage.database import session

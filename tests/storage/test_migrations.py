@@ -8,8 +8,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from sharequeue.stack.embedded import Postgres
 from sharequeue.stack.migrate import CHAINS, upgrade_async
+from sharequeue.stack.postgres import Postgres
 
 _numbers = itertools.count(1)
 

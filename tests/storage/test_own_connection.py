@@ -15,7 +15,7 @@ import uvloop
 from redis.exceptions import NoScriptError, ResponseError
 from sharequeue_gateway.cluster.redis_client import LOST, OwnConnection, redis_client
 
-from sharequeue.stack import embedded
+from sharequeue.stack import redis as redis_server
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def test_a_command_that_fails_takes_no_answer_of_the_next_round(redis_url:
 
 
 async def test_an_answer_that_comes_late_is_nobodys(tmp_path: Path) -> None:
-    server = embedded.Redis(tmp_path)
+    server = redis_server.Redis(tmp_path)
     server.start()
     try:
         async with connected(server.url) as connection:

@@ -15,20 +15,20 @@ from sharequeue_gateway.locks.lock_store import LOAD_TIMEOUT_S, LockTimers, Lock
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack import embedded
+from sharequeue.stack import redis as redis_server
 from tests.storage.written_locks import HELD, lock_write, locks_of, new_key, restored, timers, until
 
 
 @pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[embedded.Redis]:
-    server = embedded.Redis(tmp_path)
+def own_redis(tmp_path: Path) -> Iterator[redis_server.Redis]:
+    server = redis_server.Redis(tmp_path)
     server.start()
     yield server
     server.stop()
 
 
 async def test_while_redis_is_away_all_goes_on_and_then_every_lock_is_written_back(
-    own_redis: embedded.Redis, tmp_path: Path
+    own_redis: redis_server.Redis, tmp_path: Path
 ) -> None:
     keys = [new_key(partition=number) for number in range(600)]
     async with timers(own_redis.url) as lock_timers:
@@ -42,7 +42,7 @@ async def test_while_redis_is_away_all_goes_on_and_then_every_lock_is_written_ba
 
         led = [lock_write(key, HELD, deadline_ms=7) for key in keys]
         lock_timers.all_locks = lambda: led
-        emptied = embedded.Redis(tmp_path / "empty", own_redis.port)
+        emptied = redis_server.Redis(tmp_path / "empty", own_redis.port)
         emptied.start()
         try:
             await until(lambda: not lock_timers.degraded)
@@ -55,7 +55,7 @@ async def test_while_redis_is_away_all_goes_on_and_then_every_lock_is_written_ba
             emptied.stop()
 
 
-async def test_a_lock_taken_while_the_others_are_written_back_is_written_too(own_redis: embedded.Redis) -> None:
+async def test_a_lock_taken_while_the_others_are_written_back_is_written_too(own_redis: redis_server.Redis) -> None:
     early, late = new_key(), new_key()
     async with timers(own_redis.url) as lock_timers:
         own_redis.stop()
@@ -79,7 +79,7 @@ async def test_a_lock_taken_while_the_others_are_written_back_is_written_too(own
         assert await locks_of(lock_timers, late) == restored(HELD)
 
 
-async def test_a_redis_that_hangs_is_left_out_until_it_answers(own_redis: embedded.Redis) -> None:
+async def test_a_redis_that_hangs_is_left_out_until_it_answers(own_redis: redis_server.Redis) -> None:
     key = new_key()
     async with timers(own_redis.url, timeout_ms=50) as lock_timers:
         await lock_timers.write(lock_write(new_key(), HELD))
@@ -113,7 +113,7 @@ async def test_a_busy_event_loop_is_not_a_redis_that_is_away(redis_url: str) -> 
         assert await locks_of(lock_timers, key) == restored(HELD)
 
 
-async def test_connections_that_were_closed_meanwhile_are_no_redis_that_is_away(own_redis: embedded.Redis) -> None:
+async def test_connections_that_were_closed_meanwhile_are_no_redis_that_is_away(own_redis: redis_server.Redis) -> None:
     """As after a restart, or where something on the way closes what is idle."""
     key = new_key()
     async with timers(own_redis.url) as lock_timers, Redis.from_url(own_redis.url) as admin:
@@ -124,7 +124,7 @@ async def test_connections_that_were_closed_meanwhile_are_no_redis_that_is_away(
             await admin.client_kill_filter(_type="normal", skipme=True)
 
 
-async def test_a_load_asks_a_redis_that_was_away(own_redis: embedded.Redis) -> None:
+async def test_a_load_asks_a_redis_that_was_away(own_redis: redis_server.Redis) -> None:
     key = new_key()
     async with timers(own_redis.url) as earlier:
         assert await earlier.write(lock_write(key, HELD))
@@ -139,7 +139,7 @@ async def test_a_load_asks_a_redis_that_was_away(own_redis: embedded.Redis) -> N
     await redis.aclose()
 
 
-async def test_a_load_waits_for_redis_as_long_as_the_setting_says(own_redis: embedded.Redis) -> None:
+async def test_a_load_waits_for_redis_as_long_as_the_setting_says(own_redis: redis_server.Redis) -> None:
     """What it misses is lost: two seconds at least, and longer where every call may take longer."""
     key = new_key()
     async with timers(own_redis.url, timeout_ms=20_000) as lock_timers:
@@ -155,7 +155,7 @@ async def test_a_load_waits_for_redis_as_long_as_the_setting_says(own_redis: emb
         assert not lock_timers.degraded
 
 
-async def test_locks_outlive_a_restart_of_redis(own_redis: embedded.Redis) -> None:
+async def test_locks_outlive_a_restart_of_redis(own_redis: redis_server.Redis) -> None:
     key = new_key()
     async with timers(own_redis.url) as lock_timers:
         await lock_timers.write(lock_write(key, HELD))
@@ -165,7 +165,9 @@ async def test_locks_outlive_a_restart_of_redis(own_redis: embedded.Redis) -> No
         assert await locks_of(lock_timers, key) == restored(HELD)
 
 
-async def test_what_a_gateway_left_is_taken_over_though_redis_is_away_when_it_goes(own_redis: embedded.Redis) -> None:
+async def test_what_a_gateway_left_is_taken_over_though_redis_is_away_when_it_goes(
+    own_redis: redis_server.Redis,
+) -> None:
     left, due_later, led_elsewhere = (new_key(f"g{number}") for number in range(3))
     async with timers(own_redis.url, "gateway-1") as gone:
         for key, deadline_ms in ((left, 7), (due_later, 5_000_000_000_000), (led_elsewhere, 7)):
@@ -196,7 +198,7 @@ REFUSING = {
 
 @pytest.mark.parametrize(("refuse", "accept", "word"), REFUSING.values(), ids=REFUSING)
 async def test_a_redis_that_refuses_is_left_out_until_it_accepts_and_says_why_once(
-    own_redis: embedded.Redis,
+    own_redis: redis_server.Redis,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     refuse: tuple[str, ...],

@@ -21,9 +21,11 @@ import sharequeue_coordinator.settings
 import sharequeue_gateway.settings
 import sharequeue_share_coordinator.settings
 
-from sharequeue.service.service import check_address
+from sharequeue.service.addresses import check_address
 from sharequeue.service.settings import SettingsError, load
-from sharequeue.stack.embedded import Postgres, Redis, die_with_parent, free_port
+from sharequeue.stack.postgres import Postgres
+from sharequeue.stack.process import die_with_parent, free_port
+from sharequeue.stack.redis import Redis
 from tests.compose import compose_file
 from tests.compose.main_job import check_held, do_main_job, finish
 from tests.system.up_command import until

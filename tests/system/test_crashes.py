@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharequeue.stack.embedded import Postgres, Redis
+from sharequeue.stack.postgres import Postgres
+from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.system.load import Load
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from sharequeue.stack import postgres_upgrade
-from sharequeue.stack.embedded import Postgres
+from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.system_user import EmbeddedError
 from tests.system.up_command import until
 
@@ -111,7 +111,7 @@ def test_data_of_an_earlier_version_is_upgraded_and_kept(data_dir: Path) -> None
 
 
 def test_an_upgrade_that_is_killed_begins_again(data_dir: Path) -> None:
-    code = "import sys; from pathlib import Path; from sharequeue.stack.embedded import Postgres; Postgres(Path(sys.argv[1])).start()"
+    code = "import sys; from pathlib import Path; from sharequeue.stack.postgres import Postgres; Postgres(Path(sys.argv[1])).start()"
     home = (data_dir / "postgresql").resolve()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", code, str(data_dir)], env=environment) as program:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sharequeue.service.service import listen
-from sharequeue.stack.embedded import free_port
+from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import ServiceProcess
 from tests.http.calls import wait_until
 

@@ -21,7 +21,10 @@ import pytest
 import redis
 
 from sharequeue.stack import system_user
-from sharequeue.stack.embedded import POSTGRES, REDIS, Postgres, Redis
+from sharequeue.stack.postgres import PACKAGE as POSTGRES
+from sharequeue.stack.postgres import Postgres
+from sharequeue.stack.redis import PACKAGE as REDIS
+from sharequeue.stack.redis import Redis
 from sharequeue.stack.system_user import EmbeddedError, Shelter, remove_leftovers
 from tests.system.up_command import until
 
@@ -167,9 +170,9 @@ if ROOT:
 
     def test_what_a_killed_program_leaves_is_removed_by_the_next_start(home: Path, tmp_path: Path) -> None:
         code = (
-            "import sys; from pathlib import Path; from sharequeue import system_user, embedded\n"
+            "import sys; from pathlib import Path; from sharequeue.stack import postgres, system_user\n"
             "system_user.HOME = Path(sys.argv[1])\n"
-            "server = embedded.Postgres(Path(sys.argv[2]), temporary=True)\n"
+            "server = postgres.Postgres(Path(sys.argv[2]), temporary=True)\n"
             "server.start(); print(server.pid, server.home, flush=True); input()"
         )
         paths = os.pathsep.join(sys.path)

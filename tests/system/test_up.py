@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from sharequeue.stack import system_user
-from sharequeue.stack.embedded import Postgres
+from sharequeue.stack.postgres import Postgres
 from tests.system.up_command import COMMAND, FREE_PORTS, Up, command_for, until
 
 ROOT = os.geteuid() == 0
@@ -245,7 +245,7 @@ def test_an_ordinary_user_without_a_home(tmp_path: Path) -> None:
             assert up.left() == []
         assert (status(place), status(data_dir)) == before
         if ROOT:
-            assert "is of the user nobody" in refused(data_dir=data_dir)
+            assert "belongs to the user nobody" in refused(data_dir=data_dir)
     finally:
         shutil.rmtree(place)
 
@@ -329,7 +329,7 @@ def test_a_taken_port_is_said_by_name(running: tuple[Up, Path, str], tmp_path: P
 
 def test_one_port_for_two_services_is_refused(tmp_path: Path) -> None:
     said = refused("--coordinator-port", "45671", "--gateway-port", "45671", data_dir=tmp_path / "data")
-    assert "port 45671 is asked for twice" in said
+    assert "port 45671 is given twice" in said
 
 
 def test_healthcheck_tells_by_its_exit_code(running: tuple[Up, Path, str]) -> None:

@@ -16,8 +16,9 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.shards import CLUSTER_SHARD
+from sharequeue.service.addresses import check_address, node_name, own_url
 from sharequeue.service.postgres_health import PostgresHealth
-from sharequeue.service.service import Service, check_address, node_name, own_url, run
+from sharequeue.service.service import Service, run
 from sharequeue.service.settings import SettingsError, load
 from sharequeue_coordinator.app import create_group_coordinator_app
 from sharequeue_coordinator.coordinator import GroupCoordinator

@@ -7,7 +7,8 @@ import sys
 gc.disable()  # nothing that is imported is ever garbage; `run` enables it
 
 from sharequeue import log
-from sharequeue.service.service import Service, check_address, run
+from sharequeue.service.addresses import check_address
+from sharequeue.service.service import Service, run
 from sharequeue.service.settings import SettingsError, load
 from sharequeue_gateway import gateway
 from sharequeue_gateway.settings import PREFIX, Settings

@@ -11,8 +11,9 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.messages import Readiness
+from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.readiness import ROUNDABOUT_CHECK_S, Check, faults
-from sharequeue.service.service import Service, node_name, own_url
+from sharequeue.service.service import Service
 from sharequeue_gateway.cluster.append_news import AppendNews
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs

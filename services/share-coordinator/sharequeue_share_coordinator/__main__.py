@@ -15,7 +15,8 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
-from sharequeue.service.service import Service, check_address, node_name, own_url, run
+from sharequeue.service.addresses import check_address, node_name, own_url
+from sharequeue.service.service import Service, run
 from sharequeue.service.settings import SettingsError, load
 from sharequeue_share_coordinator.app import Topics, create_share_coordinator_app
 from sharequeue_share_coordinator.coordinator import ShareCoordinator

@@ -1,0 +1,40 @@
+"""Where a service listens, and under which name and URL the others know it."""
+
+import ipaddress
+import socket
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_address(host: str, allow_unauthenticated: bool, prefix: str) -> None:
+    """Refuse a public address while callers are not authenticated. Raises: ValueError."""
+    if not is_loopback(host) and not allow_unauthenticated:
+        raise ValueError(
+            f"{prefix}HOST={host} is a public address and callers are not authenticated; "
+            f"set {prefix}ALLOW_UNAUTHENTICATED=true if strangers cannot reach it"
+        )
+
+
+def node_name(node_id: str, port: int) -> str:
+    """The name of this instance: `node_id`, or the name of the host and the port."""
+    return node_id or f"{socket.gethostname()}:{port}"
+
+
+def own_url(url: str, host: str, port: int) -> str:
+    """The URL by which others reach this instance: `url`, or one made from the address; from the host's name if it binds all."""
+    if url:
+        return url
+    try:
+        everywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        everywhere = False
+    name = socket.gethostname() if everywhere else host
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

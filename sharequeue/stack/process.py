@@ -1,0 +1,121 @@
+"""A store as a child process: started as the right user, watched, ended by process id, with a log file of its own."""
+
+import contextlib
+import ctypes
+import os
+import pwd
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from sharequeue.stack.system_user import EmbeddedError, system_user
+
+START_SECONDS: Final = 60
+STOP_SECONDS: Final = 20
+PR_SET_PDEATHSIG: Final = 1
+ROOT: Final = Path("/")
+
+
+def free_port(server: object = None) -> int:
+    """A TCP port of the loopback address that nobody uses now.
+
+    A socket that does not listen stays bound to the port while the object `server` exists. So no other call returns this
+    port, even before the server listens. On Linux a server that reuses addresses can still bind it; all of ours do.
+    """
+    with contextlib.ExitStack() as bound:
+        probe = bound.enter_context(socket.socket())
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        if server is not None and sys.platform == "linux":
+            weakref.finalize(server, bound.pop_all().close)
+        return port
+
+
+def die_with_parent(signal_number: int) -> Callable[[], None]:
+    """Returns: what a child runs before it executes the program. The kernel then signals it when its parent dies (Linux)."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal_number)
+            if os.getppid() != parent:  # it died before we asked
+                os.kill(os.getpid(), signal_number)
+
+    return prepare
+
+
+def open_log(file: Path) -> IO[bytes]:
+    """Open a log to append to. A new log is readable by its owner alone."""
+    return open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+class Process:
+    """A child process with its log file. It inherits the open files `inherited`: locks that it holds while it runs."""
+
+    def __init__(self, log_file: Path, inherited: Sequence[int] = ()) -> None:
+        self._log_file = log_file
+        self._inherited = tuple(inherited)
+        self._user = system_user() if os.geteuid() == 0 else None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _spawn(self, command: list[str], death_signal: int, cwd: Path = ROOT, stdin: int = subprocess.DEVNULL) -> None:
+        """Start it. It enters `cwd` before it changes its user, so its user need not be able to reach `cwd`."""
+        with open_log(self._log_file) as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                cwd=cwd,
+                start_new_session=True,
+                pass_fds=self._inherited,
+                preexec_fn=die_with_parent(death_signal),  # noqa: PLW1509 - before any thread starts
+                **as_user(self._user),
+            )
+
+    def _end(self, signal_number: int) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal_number)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _wait_until(self, ready: Callable[[], bool], name: str) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not ready():
+            if not self.running():
+                raise EmbeddedError(f"{name} did not start; its log says:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise EmbeddedError(f"{name} was not ready within {START_SECONDS} s; its log says:\n{self.log_tail()}")
+            time.sleep(0.02)
+
+    def log_tail(self) -> str:
+        lines = self._log_file.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-15:])
+
+
+def as_user(user: str | None) -> dict[str, Any]:
+    """Arguments of Popen to run as this user, in the user's own group alone. None: run as ourselves."""
+    return {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
