@@ -1,4 +1,4 @@
-"""What every coordinator tells of itself and its kind: who owns which shard, and findCoordinator."""
+"""Two calls that every coordinator serves: the owners of its shards, and findCoordinator."""
 
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fau
 def serve_ownership(
     app: App, ownership: Ownership, kind: str, others: CoordinatorClient, *, cluster_token: str
 ) -> None:
-    """Add `/v1/shards` and `/v1/coordinators` to a coordinator of this kind; `others` calls those of the other kind."""
+    """Add `/v1/shards` and `/v1/coordinators` to a coordinator of this kind. `others`: a client of the other kind."""
 
     async def shards(_: Call) -> ShardsResponse:
         return ShardsResponse(shards=ownership.owners(), count=ownership.count)

@@ -1,8 +1,8 @@
-"""Which shards this instance of a coordinator owns: leases in PostgreSQL, renewed, taken and given back.
+"""Which shards this instance of a coordinator owns: leases in PostgreSQL, taken, renewed and given back.
 
-A lease tells who is dead; what keeps an owner out that was only paused is the epoch that every write names. Every third
-of a lease an instance says that it lives, renews what it owns, takes what it should own and nobody holds, and gives back
-what another should own now. Whoever changes something wakes the others, so that a clean hand-over waits for no lease.
+A lease tells the others who is dead. The epoch in every write keeps out an owner that was only paused. Every third of a
+lease an instance records that it lives, renews the shards it owns, takes free shards that it should own, and gives back
+shards that another instance should own. Each change wakes the other instances, so a clean hand-over waits for no lease.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from sharequeue.protocol.shards import balance
 log = logging.getLogger(__name__)
 
 SOON_S: Final = 0.1
-"""When to look again where a write under way kept a free shard from being taken."""
+"""Pause before the next look when a write under way kept a free shard from being taken."""
 LOST: Final = (
     OSError,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # asyncpg's own confusion when the server ends a connection as it is taken into use
+    asyncpg.InternalClientError,  # asyncpg raises it when the server closes a connection that is just being taken into use
 )
 
 OWNED_SHARDS = Gauge("sharequeue_owned_shards", "Shards that this instance of a coordinator owns.")
@@ -49,10 +49,10 @@ async def _at_once(_: frozenset[int]) -> None:
 
 
 class Ownership:
-    """The shards of one instance. Every write names `epoch(shard)` and is refused by PostgreSQL once another took over.
+    """The shards of one instance. Every write names `epoch(shard)`; PostgreSQL refuses it after another instance took over.
 
-    `on_lost`: forget what memory holds of these shards. `on_taken`: they are about to be served. `drain`: finish what is
-    under way in shards that are not served any more and will be given back.
+    `on_lost`: discard the state of these shards in memory. `on_taken`: these shards are served from now on.
+    `drain`: finish the work under way in these shards before they are given back.
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class Ownership:
         self._connect = connect
         self._store = store
         self._shards = tuple(shards)
+        self.count = sum(shard >= 0 for shard in self._shards)
+        """How many shards the keys are spread over."""
         self._lease_s = lease_ms / 1000
         self._epochs: dict[int, int] = {}
         self._valid_until = 0.0
@@ -87,13 +89,8 @@ class Ownership:
         OWNED_SHARDS.set_function(lambda: len(self._epochs))
 
     @property
-    def count(self) -> int:
-        """How many shards keys are spread over."""
-        return sum(shard >= 0 for shard in self._shards)
-
-    @property
     def owned(self) -> Mapping[int, int]:
-        """Epochs by shard of what is owned, were the lease to hold."""
+        """Epoch by shard of the owned shards, without asking whether the lease still holds."""
         return self._epochs
 
     def epoch(self, shard: int) -> int:
@@ -114,7 +111,7 @@ class Ownership:
         raise NotCoordinator(f"shard {shard} is owned by {known.owner} at {known.url}", extra=extra)
 
     def owners(self) -> list[ShardOwner]:
-        """Who owns what, as far as this instance has heard; without the shards that nobody owns."""
+        """The owners that this instance knows; shards without an owner are left out."""
         return [
             ShardOwner(shard=known.shard, node_id=known.owner, url=known.url, owner_epoch=known.owner_epoch)
             for known in self._owners.values()
@@ -122,28 +119,28 @@ class Ownership:
         ]
 
     def missing(self) -> str | None:
-        """Which shards nobody is known to own, in words; None: each has an owner."""
+        """A sentence that names the shards without a known owner; None if each has one."""
         missing = [shard for shard in self._shards if shard not in self._owners or self._owners[shard].owner is None]
         return f"nobody owns the shards {missing}" if missing else None
 
     def listen(self, channel: str, heard: Callable[[], None]) -> None:
-        """Hear of a further PostgreSQL channel; also after each new connection. Called before `start`."""
+        """Call `heard` for each notification on a PostgreSQL channel and after each new connection. Call it before `start`."""
         self._channels[channel] = heard
 
     async def start(self) -> None:
-        """Make the shards if there are none yet, take the name, and take what is free. Raises: ValueError."""
+        """Make the rows of the shards if they are missing, take the name and the free shards. Raises: ValueError."""
         connection = await self._connected()
         known = await self._store.prepare(connection, self._shards)
         if known != set(self._shards):
             count = sum(shard >= 0 for shard in known)
             raise ValueError(f"keys are spread over {count} shards in this database, not over {self.count}")
         await self._store.join(connection, self.instance)
-        await self._store.tell(connection)
+        await self._store.wake(connection)
         async with self._changing:
             await self._look()
 
     async def run(self) -> None:
-        """Keep what is owned, for ever. Raises: OwnershipLost."""
+        """Renew, take and give back until the service ends. Raises: OwnershipLost."""
         failed = False
         while True:
             pause_s = self._lease_s / 3
@@ -164,7 +161,7 @@ class Ownership:
             self._wake.clear()
 
     async def stop(self) -> None:
-        """Give everything back and leave: others take it at once."""
+        """Give all shards back and leave; the other instances take them at once."""
         async with self._changing:
             self._stopped = True
             try:
@@ -172,30 +169,33 @@ class Ownership:
                     connection = await self._connected()
                     await self._store.leave(connection, self.instance)
                     await self._give_back(connection, self._epochs)
-                    await self._store.tell(connection)
+                    await self._store.wake(connection)
             except LOST as fault:
-                log.warning("the shards are free once the lease ran out", extra=fields(cause=repr(fault)))
+                log.warning(
+                    "shards could not be given back; they become free when their lease ends",
+                    extra=fields(cause=repr(fault)),
+                )
 
     async def close(self) -> None:
         self._disconnect()
 
     async def raise_epochs(self, connection: Any) -> None:
-        """Keep what is owned under higher epochs: a write whose outcome is not known has happened then, or never will."""
+        """Raise the epochs of the owned shards. A write with an unknown outcome has then happened, or never will."""
         before = frozenset(self._epochs)
         raised = await self._store.raise_epochs(connection, self.instance)
         taken_meanwhile = {shard: epoch for shard, epoch in self._epochs.items() if shard not in before}
         self._keep(taken_meanwhile | raised)
 
     async def held(self, connection: Any, epochs: Mapping[int, int]) -> bool:
-        """Within a transaction: whether it may write under these epochs. They then hold until it ends."""
+        """Within a transaction: whether it may write under these epochs. They stay valid until the transaction ends."""
         return await self._store.held(connection, epochs)
 
     def look_again(self) -> None:
-        """A write was refused: somebody else is the owner now."""
+        """Look at the shards now: a write was refused, so another instance owns one of them."""
         self._wake.set()
 
     def _keep(self, epochs: Mapping[int, int]) -> None:
-        """These are owned; what is not among them is lost."""
+        """Keep these shards; every other one is lost."""
         lost = frozenset(self._epochs.keys() - epochs.keys())
         for shard in lost:
             del self._epochs[shard]
@@ -206,7 +206,7 @@ class Ownership:
             self.on_lost(lost)
 
     async def _look(self) -> float:
-        """One round. Returns: in how many seconds there may be something to take."""
+        """Renew, take and give back once. Returns: seconds until a lease may end."""
         connection = await self._connected()
         asked_at = time.monotonic()
         kept = await self._store.renew(connection, self.instance, self._lease_s)
@@ -236,7 +236,7 @@ class Ownership:
                 self.on_taken(frozenset(taken))
             self._epochs |= taken
         if surplus or taken:
-            await self._store.tell(connection)
+            await self._store.wake(connection)
             shards = await self._store.shards(connection)
         self._owners = {known.shard: known for known in shards}
         if len(taken) < len(free):
@@ -245,7 +245,7 @@ class Ownership:
         return max(min(ends, default=self._lease_s), SOON_S)
 
     async def _give_back(self, connection: Any, shards: Iterable[int]) -> None:
-        """Stop serving shards, finish what is under way, then let others have them."""
+        """Stop serving these shards, finish the work under way, then release them."""
         given = frozenset(shards)
         for shard in given:
             self._epochs.pop(shard, None)
@@ -253,7 +253,7 @@ class Ownership:
             async with asyncio.timeout(self._lease_s / 3):
                 await self.drain(given)
         except TimeoutError:
-            log.warning("gave shards back with work under way", extra=fields(shards=sorted(given)))
+            log.warning("gave shards back while work was under way", extra=fields(shards=sorted(given)))
         self.on_lost(given)
         await self._store.release(connection, self.instance, given)
         self._owners = {shard: known for shard, known in self._owners.items() if shard not in given}
@@ -281,7 +281,7 @@ class Ownership:
 
 
 def _listener(own: int, heard: Callable[[], None]) -> Callable[..., None]:
-    """Hear what others tell, not what was told over this connection."""
+    """Returns: a listener that ignores notifications of our own connection."""
 
     def listen(_: Any, process: int, *__: Any) -> None:
         if process != own:

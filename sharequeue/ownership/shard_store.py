@@ -1,7 +1,7 @@
-"""The SQL of shards and their owners, the same in the schemas of both coordinators. PostgreSQL's clock decides on leases.
+"""The SQL of shards and their owners, the same for both coordinators. Leases end by PostgreSQL's clock.
 
-A write names the shards it belongs to and their epochs, and takes their rows FOR KEY SHARE. Renewing a lease does not
-wait for that; a new owner locks the row FOR UPDATE first, so it waits for writes under way and refuses all later ones.
+A write names its shards with their epochs and locks their rows FOR KEY SHARE. A renewal does not conflict with that lock.
+A new owner locks the row FOR UPDATE first: it waits for the writes under way, and later ones find a higher epoch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +12,11 @@ SELECT s.shard FROM {schema}.shards s
 JOIN unnest({shards}::int[], {epochs}::bigint[]) AS named(shard, owner_epoch) USING (shard, owner_epoch)
 FOR KEY SHARE OF s
 """
-"""The shards, of those named with their epochs, that are still owned so; held until the transaction ends."""
+"""The named shards that still have the named epoch, locked until the transaction ends."""
 
 
 class Instance(NamedTuple):
-    """One process: a name that outlives it, a mark that does not, and where others reach it."""
+    """One process. `node_id` survives a restart, `incarnation` does not; others reach it at `url`."""
 
     node_id: str
     incarnation: str
@@ -24,7 +24,7 @@ class Instance(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """Who owns a shard. `ends_in_s`: seconds until the lease runs out; below 0: nobody need wait for the owner."""
+    """Who owns a shard. `ends_in_s`: seconds until the lease ends; below 0 it has ended."""
 
     shard: int
     owner: str | None
@@ -42,7 +42,7 @@ class ShardStore:
         self._held = f"SELECT count(*) FROM ({HELD.format(schema=schema, shards='$1', epochs='$2')}) held"
 
     async def prepare(self, connection: Any, shards: Sequence[int]) -> set[int]:
-        """Make the rows of these shards if there are none yet. Returns: the shards that there are."""
+        """Insert the rows of these shards if the table is empty. Returns: the shards in the table."""
         await connection.execute(
             f"""INSERT INTO {self._schema}.shards (shard) SELECT * FROM unnest($1::int[])
                 WHERE NOT EXISTS (SELECT 1 FROM {self._schema}.shards) ON CONFLICT DO NOTHING""",
@@ -51,7 +51,7 @@ class ShardStore:
         return {row[0] for row in await connection.fetch(f"SELECT shard FROM {self._schema}.shards")}
 
     async def join(self, connection: Any, instance: Instance) -> None:
-        """Take the name, from whatever process had it, and forget instances that are gone for a day."""
+        """Take the name, also from another process, and delete instances that were last seen a day ago."""
         await connection.execute(
             f"""INSERT INTO {self._schema}.instances (node_id, incarnation, url, seen_at)
                 VALUES ($1, $2, $3, clock_timestamp())
@@ -61,7 +61,7 @@ class ShardStore:
         await connection.execute(f"DELETE FROM {self._schema}.instances WHERE seen_at < now() - interval '1 day'")
 
     async def renew(self, connection: Any, instance: Instance, lease_s: float) -> dict[int, int] | None:
-        """Say that the instance lives, and renew its leases. Returns: epochs by shard; None: its name was taken."""
+        """Record that the instance lives, and renew its leases. Returns: epochs by shard; None if its name was taken."""
         async with connection.transaction():
             status: str = await connection.execute(
                 f"""INSERT INTO {self._schema}.instances AS known (node_id, incarnation, url, seen_at)
@@ -98,9 +98,9 @@ class ShardStore:
         return [Shard(*row) for row in rows]
 
     async def take(self, connection: Any, instance: Instance, shards: Sequence[int], lease_s: float) -> dict[int, int]:
-        """Become the owner of those that are free, whose lease ran out, or that an earlier process of this name had.
+        """Become the owner of the shards that are free, whose lease ended, or that an earlier process of this name owned.
 
-        Returns: epochs by shard, each above its last; without those in which a write is under way just now.
+        Returns: epochs by shard, each higher than before. Shards with a write under way are left out.
         """
         async with connection.transaction():
             free = await connection.fetch(
@@ -121,7 +121,7 @@ class ShardStore:
         return {row[0]: row[1] for row in taken}
 
     async def release(self, connection: Any, instance: Instance, shards: Iterable[int]) -> None:
-        """Give shards back, after the writes under way in them."""
+        """Release shards, after the writes under way in them."""
         async with connection.transaction():
             await self._lock(connection, instance)
             await connection.execute(
@@ -133,7 +133,7 @@ class ShardStore:
             )
 
     async def leave(self, connection: Any, instance: Instance) -> None:
-        """This instance is no more."""
+        """Delete this instance."""
         await connection.execute(
             f"DELETE FROM {self._schema}.instances WHERE node_id = $1 AND incarnation = $2",
             instance.node_id,
@@ -141,7 +141,7 @@ class ShardStore:
         )
 
     async def raise_epochs(self, connection: Any, instance: Instance) -> dict[int, int]:
-        """Raise the epoch of all that the instance owns: what it sent before is waited for or refused.
+        """Raise the epochs of all shards of the instance. Its earlier writes have ended by then, or are refused.
 
         Returns: epochs by shard.
         """
@@ -163,10 +163,10 @@ class ShardStore:
         )
 
     async def held(self, connection: Any, epochs: Mapping[int, int]) -> bool:
-        """Whether all these shards are owned under these epochs, and stay so until the caller's transaction ends."""
+        """Whether all these shards have these epochs. They keep them until the caller's transaction ends."""
         count: int = await connection.fetchval(self._held, list(epochs), list(epochs.values()))
         return count == len(epochs)
 
-    async def tell(self, connection: Any) -> None:
+    async def wake(self, connection: Any) -> None:
         """Make the other instances look at once."""
         await connection.execute("SELECT pg_notify($1, '')", self.channel)

@@ -1,6 +1,6 @@
 """Which shard a key belongs to, and which instance should own which shard. Pure.
 
-Kafka places keys by a hash modulo the partitions of its internal topics; here a shard takes the place of such a partition.
+Kafka places keys by a hash modulo the partitions of an internal topic. A shard takes the place of such a partition.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -10,7 +10,7 @@ from zlib import crc32
 from sharequeue.protocol.types import SharePartitionKey
 
 CLUSTER_SHARD: Final = -1
-"""The group coordinators' shard of what belongs to no group: topics, gateways and their generation."""
+"""The shard of the group coordinators for everything without a group: topics, gateways and their generation."""
 CLUSTER: Final = "/"
 """The key of that shard; no group id holds a `/`."""
 
@@ -26,11 +26,11 @@ def share_key(key: SharePartitionKey) -> str:
 
 
 def balance(shards: Iterable[int], nodes: Collection[str], owners: Mapping[int, str]) -> dict[int, str]:
-    """Who should own what: counts differ by at most one, and no more shards move than that needs.
+    """Assign shards to nodes: counts differ by at most one, and as few shards as possible move.
 
     Args:
-        nodes: the instances that live. owners: who owns what now, where anybody does.
-    Returns: a node for every shard, the same wherever it is computed; empty without nodes.
+        nodes: the live instances. owners: the current owners; shards without one are left out.
+    Returns: a node for every shard, the same on each instance; empty without nodes.
     """
     if not nodes:
         return {}

@@ -130,7 +130,9 @@ def test_an_upgrade_that_fails_changes_nothing(data_dir: Path, monkeypatch: pyte
         return run(program, *arguments, *extra, **options)
 
     monkeypatch.setattr(server, "_run", fail)
-    with pytest.raises(EmbeddedError, match=rf"(?s)is as it was, of PostgreSQL {EARLIER}: .*pg_upgrade failed"):
+    with pytest.raises(
+        EmbeddedError, match=rf"(?s)could not be upgraded from PostgreSQL {EARLIER} to .*unchanged.*pg_upgrade failed"
+    ):
         server.start()
     earlier = at(EARLIER, data_dir)
     try:
@@ -143,7 +145,7 @@ def test_an_upgrade_that_fails_changes_nothing(data_dir: Path, monkeypatch: pyte
     ("version", "reason"),
     [
         ("12", r"PostgreSQL 12 is needed for .*, and the package .* has 16 and 18"),
-        ("99", "is of PostgreSQL 99, and this"),
+        ("99", "PostgreSQL 99 made the data in .*, and this"),
     ],
 )
 def test_data_that_cannot_be_upgraded_is_named(data_dir: Path, version: str, reason: str) -> None:
