@@ -97,7 +97,7 @@ def test_data_of_an_earlier_version_is_upgraded_and_kept(data_dir: Path) -> None
     check_upgraded(server)
     assert told == [
         f"upgrading the data in {server.home} from PostgreSQL {EARLIER} to {Postgres.major}",
-        f"upgraded; the data of PostgreSQL {EARLIER} is kept in {server.home}.{EARLIER}: remove it when all is well",
+        f"upgraded; the data of PostgreSQL {EARLIER} is kept in {server.home}.{EARLIER}: remove it when the new one works",
     ]
     upgraded, kept = server.home.with_name("postgresql.upgraded"), server.home.with_name(f"postgresql.{EARLIER}")
     for both in (True, False):  # killed before the first of the two last renames, and before the second
