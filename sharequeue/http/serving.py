@@ -4,6 +4,7 @@ Decodes with msgspec, maps every exception to a problem document (RFC 9457), ech
 """
 
 import asyncio
+import codecs
 import contextlib
 import hmac
 import itertools
@@ -195,7 +196,7 @@ class Endpoint:
                     taken = len(raw)
             request = self._decode(exchange.query, raw)
             call = Call(exchange, path, raw, request, request_id)
-            raw = b""  # the handler lets go of it as soon as it can
+            raw, request = b"", None  # the handler lets go of both as soon as it can
             result = await self._handler(call)
             if isinstance(result, Answer | Stream):
                 return result
@@ -244,8 +245,11 @@ class Endpoint:
         if self._decoder is None:
             return None
         try:
-            if not raw.isascii():
-                raw.decode()  # values are kept byte for byte and must be UTF-8 too
+            if not raw.isascii():  # values are kept byte for byte and must be UTF-8 too
+                if len(raw) > _UTF8_SLICE:
+                    _check_utf8(raw)
+                else:
+                    raw.decode()
             if self._check_body is not None:
                 self._check_body(raw)
             return self._decoder.decode(raw)
@@ -256,7 +260,7 @@ class Endpoint:
         except msgspec.DecodeError as fault:
             raise InvalidRequest(f"the body is not JSON: {fault}", status=422) from None
         except UnicodeDecodeError as fault:
-            raise InvalidRequest(f"the body is not UTF-8 at byte {fault.start}", status=422) from None
+            raise _not_utf8(fault.start) from None
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply", status=422) from None
 
@@ -276,6 +280,25 @@ def _decode_query(request_type: Any, query_string: bytes) -> Any:
             detail = f"{value!r} is no value of the query parameter {name!r}; leave it out"
             raise InvalidRequest(detail, status=422, pointers=[(f"/{name}", detail)])
     return request
+
+
+_UTF8_SLICE: Final = 1 << 16
+
+
+def _check_utf8(raw: bytes) -> None:
+    """Check a large body in slices: as text all of it could take four times its size. Raises: InvalidRequest."""
+    start = 0
+    while start < len(raw):
+        part = raw[start : start + _UTF8_SLICE]
+        try:
+            _, used = codecs.utf_8_decode(part, "strict", start + len(part) == len(raw))
+        except UnicodeDecodeError as fault:
+            raise _not_utf8(start + fault.start) from None
+        start += used
+
+
+def _not_utf8(position: int) -> InvalidRequest:
+    return InvalidRequest(f"the body is not UTF-8 at byte {position}", status=422)
 
 
 _TOO_LONG: Final = re.compile(r"Expected `(array|object)` of length <= (\d+)")

@@ -64,6 +64,15 @@ def test_a_body_that_is_no_json_is_422(gateway: Gateway, topic: str, body: bytes
     assert problem(response, 422, *INVALID_REQUEST)["definite"]
 
 
+@pytest.mark.parametrize("size", [100, 65_535, 65_536, 200_000])
+def test_a_byte_that_is_not_utf8_is_named_by_its_position(gateway: Gateway, topic: str, size: int) -> None:
+    """Behind characters of three bytes, which stand across the slices that a large body is looked at in."""
+    body = record_of(b'"%b\xff"' % ("€" * (size // 3)).encode())
+    response = gateway.http.post(f"/v1/topics/{topic}/records", content=body, headers=JSON)
+    detail = f"the body is not UTF-8 at byte {len(body) - 5}"
+    assert problem(response, 422, *INVALID_REQUEST)["detail"] == detail
+
+
 @pytest.mark.parametrize("call", ["fetch", "acknowledge"])
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"member_id":"\xff"}', b'{"member_id":"\\ud800"}', b'{"x":NaN}'])
 def test_group_calls_refuse_them_too(gateway: Gateway, name: str, call: str, body: bytes) -> None:
