@@ -17,7 +17,7 @@ def batch(base: int, count: int = 10, size: int = 100) -> RecordBatch:
 
 
 def cost(of: RecordBatch) -> int:
-    return of.size + 4 * of.record_count + OVERHEAD
+    return len(of.stored) + 4 * of.record_count + OVERHEAD
 
 
 def filled(*bases: int, max_bytes: int = 1 << 20, count: int = 10) -> BatchCache:

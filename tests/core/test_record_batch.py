@@ -28,7 +28,7 @@ def decoded(batch: RecordBatch, first: int, last: int) -> list[object]:
 
 
 def reread(batch: RecordBatch) -> RecordBatch:
-    return RecordBatch.decode(batch.base_offset, batch.last_offset, batch.max_timestamp_ms, batch.stored())
+    return RecordBatch.decode(batch.base_offset, batch.last_offset, batch.max_timestamp_ms, batch.stored)
 
 
 @given(st.integers(0, 2**62), st.lists(values, min_size=1, max_size=12), st.data())
@@ -38,6 +38,7 @@ def test_a_dense_batch_comes_back_in_any_slice(base: int, sent: list[object], da
     first = data.draw(st.integers(base - 2, base + len(sent) + 1))
     last = data.draw(st.integers(first - 1, base + len(sent) + 1))
     for batch in (written, reread(written)):
+        assert batch.tails() == [tail(value) for value in sent]
         assert (batch.base_offset, batch.last_offset) == (base, base + len(sent) - 1)
         assert (batch.record_count, batch.max_timestamp_ms) == (len(sent), 7)
         assert decoded(batch, base, batch.last_offset) == expected
@@ -91,9 +92,9 @@ def test_the_stored_form_does_not_change() -> None:
     """Rows of earlier versions must stay readable."""
     dense = RecordBatch.encode(7, [b',"value":1}', b',"value":22}'], 3)
     payload = b'{"offset":7,"value":1},{"offset":8,"value":22}'
-    assert dense.stored() == b"\x00\x02\x00\x00\x00" + b"\x17\x00\x00\x00" + b"\x2f\x00\x00\x00" + payload
+    assert dense.stored == b"\x00\x02\x00\x00\x00" + b"\x17\x00\x00\x00" + b"\x2f\x00\x00\x00" + payload
     sparse = dense.sparse([8])
-    assert sparse.stored() == (
+    assert sparse.stored == (
         b"\x01\x01\x00\x00\x00" + b"\x18\x00\x00\x00" + b"\x08" + b"\x00" * 7 + b'{"offset":8,"value":22}'
     )
 
@@ -132,7 +133,7 @@ def test_a_batch_without_records_is_still_one() -> None:
 
 @pytest.mark.parametrize("length", [0, 4, 8, 30, -1])
 def test_bytes_that_are_no_batch_are_refused(length: int) -> None:
-    stored = RecordBatch.encode(5, [tail(number) for number in range(3)], 7).stored()
+    stored = RecordBatch.encode(5, [tail(number) for number in range(3)], 7).stored
     assert RecordBatch.decode(5, 7, 7, stored).record_count == 3
     for broken in (stored[:length], stored[:length] + b"," * 200):
         with pytest.raises(CorruptBatch, match="batch 5"):

@@ -42,7 +42,7 @@ def append_behind(
         batch.max_timestamp_ms,
         batch.record_count,
         uuid4(),
-        batch.stored(),
+        batch.stored,
     )
 
 

@@ -150,6 +150,15 @@ class TrimmingSuite:
             assert await append(stale, topic, ["late"]) == 60
             assert await read_all(other, topic) == ["late"]
 
+    async def test_a_stale_writer_appends_a_large_record_whole(self, record_log: RecordLogs) -> None:
+        """Its record was encoded for another offset before, and is kept in that form alone."""
+        topic, large = new_topic(), "x" * 200_000
+        async with record_log.open() as stale, record_log.open() as other:
+            await append(stale, topic, range(10))
+            await append(other, topic, range(90))
+            assert await append(stale, topic, [large, large]) == 100
+            assert (await read_all(other, topic))[100:] == [large, large]
+
     # Watching
 
     async def test_another_gateways_append_is_noticed(self, record_log: RecordLogs) -> None:

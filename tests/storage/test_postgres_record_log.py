@@ -173,7 +173,7 @@ async def test_batches_with_gaps_are_read_as_they_are(module_database: str) -> N
         await append(log, topic, "abcde")
         sparse = RecordBatch.encode(0, [tail(value) for value in "abcde"], 0).sparse([1, 3])
         await admin.execute(
-            "UPDATE log.record_batches SET records = $2, record_count = 2 WHERE topic_id = $1", topic, sparse.stored()
+            "UPDATE log.record_batches SET records = $2, record_count = 2 WHERE topic_id = $1", topic, sparse.stored
         )
     async with PostgresRecordLogs(module_database).open() as fresh:
         (batch,) = (await fresh.read(topic, 0, 2, 1 << 20, 10)).batches

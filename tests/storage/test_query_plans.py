@@ -54,7 +54,7 @@ def literal(value: bytes) -> str:
 def filled(module_database: str) -> str:
     async def fill() -> None:
         connection = await asyncpg.connect(module_database)
-        await connection.execute(FILL.replace("$1", literal(some_batch(0).stored())))
+        await connection.execute(FILL.replace("$1", literal(some_batch(0).stored)))
         await connection.execute(FILL_OTHERS.replace("$2", literal(state_store.encode_row(Row(kind=SNAPSHOT)))))
         await connection.close()
 
@@ -181,7 +181,7 @@ async def test_reading_goes_by_the_index_without_statistics(database_url: str) -
     connection = await asyncpg.connect(database_url, server_settings={"jit": "off"})
     try:
         await connection.execute("ALTER TABLE log.record_batches SET (autovacuum_enabled = false)")
-        stored = literal(some_batch(0).stored())
+        stored = literal(some_batch(0).stored)
         await connection.execute(FILL.replace("$1", stored).replace(f"{BATCHES - 1}", "1999"))
         check(await explained(connection, lambda c: log_store.read(c, *PLACE, 10_003, 1 << 20, 256)), 600)
     finally:

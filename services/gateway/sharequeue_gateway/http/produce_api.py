@@ -21,7 +21,7 @@ class ProduceApi:
 
     async def produce_records(self, call: Call) -> Answer:
         request: ProduceRequest = call.request
-        return await self._producer.produce(
+        producing = self._producer.produce(
             call.path["topic"],
             request.records,
             call.raw,
@@ -29,6 +29,9 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
         )
+        call.raw, call.request = b"", None  # large ones are not kept until they are durable
+        del request
+        return await producing
 
     async def produce_raw_record(self, call: Call) -> Answer:
         headers = {}

@@ -90,7 +90,7 @@ def _record_tail(record: ProduceRecord, timestamp: bytes, index: int) -> bytes:
     headers = _headers(record, index)
     if headers:
         return b"".join((timestamp, key, member, b',"headers":', _encode(headers), b"}"))
-    return timestamp + key + member + b"}"
+    return b"".join((timestamp, key, member, b"}"))
 
 
 def _headers(record: ProduceRecord, index: int) -> dict[str, str]:
@@ -186,6 +186,7 @@ class Producer:
                 limit=MOST_PARTITIONS,
             )
         self._check_timestamps(topic, appends, records)
+        records, body, tails = (), b"", []  # large ones are not kept until they are durable
         key = None
         if idempotency_key is not None:
             if not 1 <= len(idempotency_key) <= MAX_IDEMPOTENCY_KEY_LENGTH:

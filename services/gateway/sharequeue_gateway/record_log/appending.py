@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 512
 AT_ONCE_BYTES: Final = 8 << 20
 """What a commit of several appends holds at most; a single one may be larger."""
+LARGE_RECORD_BYTES: Final = 64 * 1024
+"""Records that are larger on average are kept once: as their batch, of which their tails become views."""
 LARGE_PARTITIONS: Final = 100
 """An append to more partitions, or of more than AT_ONCE_BYTES, is large."""
 
@@ -135,6 +137,8 @@ class Appender:
                 self._learn_end(place, waiting, deadline)
                 continue
             batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms, append.for_group)
+            if batch.size > LARGE_RECORD_BYTES * batch.record_count:
+                append.tails[:] = batch.tails()
             ends[place] = batch.last_offset + 1
             batches.append((append.topic_id, append.partition, batch, waiting.append_id))
             by_id[waiting.append_id] = (waiting, batch)
@@ -378,6 +382,9 @@ class Appender:
             RecordBatch.encode(bounds[place].log_end_offset, append.tails, append.max_timestamp_ms, append.for_group)
             for place, append in zip(places, appends, strict=True)
         ]
+        for append, batch in zip(appends, batches, strict=True):
+            if batch.size > LARGE_RECORD_BYTES * batch.record_count:
+                append.tails[:] = batch.tails()
         if not tried_at:
             tried_at += [batch.base_offset for batch in batches]
         await store.insert(

@@ -99,7 +99,7 @@ class BatchCache:
             return
         known.bases.insert(index, batch.base_offset)
         known.batches.insert(index, batch)
-        cost = batch.size + 4 * batch.record_count + OVERHEAD
+        cost = len(batch.stored) + 4 * batch.record_count + OVERHEAD
         self._order[(*place, batch.base_offset)] = cost
         self.bytes += cost
         while self.bytes > self._max_bytes and len(self._order) > 1:

@@ -120,7 +120,7 @@ async def replace(
         [batch.base_offset for _, batch in batches],
         [generation for generation, _ in batches],
         [batch.record_count for _, batch in batches],
-        [batch.stored() for _, batch in batches],
+        [batch.stored for _, batch in batches],
     )
     return {row[0] for row in rows}
 

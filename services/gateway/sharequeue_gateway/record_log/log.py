@@ -28,13 +28,13 @@ class OffsetOutOfRange(ApiError):
 class PartitionAppend(NamedTuple):
     """What one produce request puts in one partition: it becomes one record batch.
 
-    `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`. `for_group`: the share
-    group that alone is to get them.
+    `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`. Those of large records
+    become memoryviews of their batch once there is one. `for_group`: the share group that alone is to get them.
     """
 
     topic_id: str
     partition: int
-    tails: Sequence[bytes]
+    tails: list[bytes]
     max_timestamp_ms: int
     for_group: str | None = None
 

@@ -10,8 +10,9 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, count
 from operator import attrgetter
+from typing import Any
 
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")
@@ -30,19 +31,21 @@ class CorruptBatch(ValueError):
 class RecordBatch:
     """Records of one produce request. Offsets need not be dense: compaction makes gaps.
 
+    `stored`: the stored form; the records are kept in it alone.
     `for_group`: redriven for this share group alone; for others there is nothing here.
     """
 
     __slots__ = (
         "_ends",
         "_offsets",
-        "_payload",
+        "_start",
         "base_offset",
         "for_group",
         "last_offset",
         "max_timestamp_ms",
         "record_count",
         "size",
+        "stored",
     )
 
     def __init__(
@@ -52,7 +55,7 @@ class RecordBatch:
         max_timestamp_ms: int,
         ends: "array[int]",
         offsets: "array[int] | None",
-        payload: bytes,
+        stored: bytes,
         for_group: str | None = None,
     ) -> None:
         self.base_offset = base_offset
@@ -60,10 +63,11 @@ class RecordBatch:
         self.for_group = for_group
         self.max_timestamp_ms = max_timestamp_ms
         self.record_count = len(ends)
-        self.size = len(payload)
+        self.size = ends[-1] - 1 if ends else 0
+        self.stored = stored
         self._ends = ends
         self._offsets = offsets
-        self._payload = payload
+        self._start = len(stored) - self.size
 
     @classmethod
     def encode(
@@ -74,7 +78,8 @@ class RecordBatch:
         ends = array("I", accumulate(map(len, records)))
         records[-1] = records[-1][:-1]  # no comma behind the last one
         last_offset = base_offset + len(records) - 1
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, b"".join(records), for_group)
+        stored = b"".join((*_before_records(ends, None, for_group), *records))
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, stored, for_group)
 
     @classmethod
     def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
@@ -96,21 +101,19 @@ class RecordBatch:
             (size,) = _GROUP_SIZE.unpack_from(stored, position)
             position += _GROUP_SIZE.size + size
             for_group = stored[position - size : position].decode()
-        payload = stored[position:]
-        if count and ends[-1] != len(payload) + 1:
-            raise CorruptBatch(f"batch {base_offset}: the records end at {ends[-1] - 1}, not at {len(payload)}")
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, payload, for_group)
+        size = len(stored) - position
+        if count and ends[-1] != size + 1:
+            raise CorruptBatch(f"batch {base_offset}: the records end at {ends[-1] - 1}, not at {size}")
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored, for_group)
 
-    def stored(self) -> bytes:
-        """The stored form."""
-        flags = 0 if self._offsets is None else _SPARSE
-        offsets = b"" if self._offsets is None else self._offsets.tobytes()
-        group = b""
-        if self.for_group is not None:
-            flags |= _FOR_GROUP
-            name = self.for_group.encode()
-            group = _GROUP_SIZE.pack(len(name)) + name
-        return b"".join((_HEADER.pack(flags, self.record_count), self._ends.tobytes(), offsets, group, self._payload))
+    def tails(self) -> list[Any]:
+        """What `encode` made this batch of, as memoryviews of its bytes: nothing is copied."""
+        records = memoryview(self.stored)[self._start :]
+        starts = (0, *self._ends[:-1])
+        return [
+            records[start + len(b'{"offset":%d' % offset) : end - 1]
+            for offset, start, end in zip(count(self.base_offset), starts, self._ends, strict=False)
+        ]
 
     def _indexes(self, first_offset: int, last_offset: int) -> tuple[int, int]:
         """Indexes of the records in first..last: [begin, end)."""
@@ -124,9 +127,8 @@ class RecordBatch:
         begin, end = self._indexes(first_offset, last_offset)
         if begin >= end:
             return b""
-        if begin == 0 and end == self.record_count:
-            return self._payload
-        return self._payload[self._ends[begin - 1] if begin else 0 : self._ends[end - 1] - 1]
+        start = self._start
+        return self.stored[start + self._ends[begin - 1] if begin else start : start + self._ends[end - 1] - 1]
 
     def size_of(self, first_offset: int, last_offset: int) -> int:
         """Bytes of the records of first..last, with a comma behind each."""
@@ -163,32 +165,36 @@ class RecordBatch:
                     if self._offsets is None
                     else self._offsets[position:begin]
                 )
-                parts.append(self._payload[start : self._ends[begin - 1] - 1])
+                parts.append(self.stored[self._start + start : self._start + self._ends[begin - 1] - 1])
                 size = ends[-1]
             position = end
-        return RecordBatch(
-            self.base_offset,
-            self.last_offset,
-            self.max_timestamp_ms,
-            ends,
-            offsets,
-            b",".join(parts),
-            self.for_group,
-        )
+        return self._with(ends, offsets, parts)
 
     def sparse(self, offsets: Sequence[int]) -> "RecordBatch":
         """The same batch with only these of its records, ascending; its extent stays."""
         kept = [self.slice(offset, offset) for offset in offsets]
         ends = array("I", accumulate([len(record) + 1 for record in kept]))
+        return self._with(ends, array("Q", offsets), kept)
+
+    def _with(self, ends: "array[int]", offsets: "array[int]", parts: list[bytes]) -> "RecordBatch":
+        """The same batch with other records: `parts` of them, which commas join."""
+        stored = b"".join((*_before_records(ends, offsets, self.for_group), b",".join(parts)))
         return RecordBatch(
-            self.base_offset,
-            self.last_offset,
-            self.max_timestamp_ms,
-            ends,
-            array("Q", offsets),
-            b",".join(kept),
-            self.for_group,
+            self.base_offset, self.last_offset, self.max_timestamp_ms, ends, offsets, stored, self.for_group
         )
+
+
+def _before_records(
+    ends: "array[int]", offsets: "array[int] | None", for_group: str | None
+) -> tuple[bytes, bytes, bytes, bytes]:
+    """The stored form up to the records."""
+    flags = 0 if offsets is None else _SPARSE
+    group = b""
+    if for_group is not None:
+        flags |= _FOR_GROUP
+        name = for_group.encode()
+        group = _GROUP_SIZE.pack(len(name)) + name
+    return _HEADER.pack(flags, len(ends)), ends.tobytes(), b"" if offsets is None else offsets.tobytes(), group
 
 
 def holding(batches: Sequence[RecordBatch], first_offset: int, last_offset: int) -> Sequence[RecordBatch]:

@@ -91,7 +91,7 @@ def columns(batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> list[list[
         [batch.max_timestamp_ms for _, _, batch, _ in batches],
         [batch.record_count for _, _, batch, _ in batches],
         [append_id for _, _, _, append_id in batches],
-        [batch.stored() for _, _, batch, _ in batches],
+        [batch.stored for _, _, batch, _ in batches],
     ]
 
 
@@ -113,7 +113,7 @@ async def append(
             batch.max_timestamp_ms,
             batch.record_count,
             append_id,
-            batch.stored(),
+            batch.stored,
             lock_key(topic_id, partition),
             timeout=timeout_s,
         )
