@@ -27,6 +27,7 @@ from sharequeue.http.serving import Answer, App, Call, serve
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Empty, Readiness
+from sharequeue.service.allocator import release_large_blocks
 from sharequeue.slices import Slices
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits:
         limits: the limits of a connection.
     Returns: the exit code: 0 after a signal, 1 when a loop died or the address cannot be bound; the log says which.
     """
+    release_large_blocks()
     try:
         uvloop.run(_run(prepare, host, port, limits))
     except OSError as fault:
