@@ -1,0 +1,147 @@
+"""Limits of requests at the HTTP edge, exceeded 100 times: the refusal comes, and the gateway never held what was sent.
+
+A limit that is checked when the bytes are there already passes every test of statuses. So the peak of the process's
+memory is what counts here.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
+from sharequeue.stack import Stack, temporary_stack
+from tests.hostile.raw import Raw, head
+from tests.http.calls import Gateway, wait_until
+
+KIB = 1 << 10
+MIB = 1 << 20
+TIMES = 100
+AROUND = 8 * MIB
+"""What a process may grow by for other reasons: a first use of code, a first refusal, a thread."""
+LINE, HEAD, HEADERS, BODY = 8 * KIB, 64 * KIB, 100, 256 * KIB
+CONNECTIONS = 16
+SETTINGS = {
+    "SHAREQUEUE_GATEWAY_MAX_REQUEST_LINE_BYTES": str(LINE),
+    "SHAREQUEUE_GATEWAY_MAX_HEAD_BYTES": str(HEAD),
+    "SHAREQUEUE_GATEWAY_MAX_HEADERS": str(HEADERS),
+    "SHAREQUEUE_GATEWAY_MAX_REQUEST_BYTES": str(BODY),
+}
+CHUNKED = head("POST /v1/topics/t/records/raw", "Transfer-Encoding: chunked")
+PIECE = 16 * KIB
+
+
+@pytest.fixture(scope="module")
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> Iterator[Stack]:
+    data = tmp_path_factory.mktemp("stack")
+    with temporary_stack(data, postgres_url=new_database(), redis_url=new_redis(), settings=SETTINGS) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def crowded(
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> Iterator[Stack]:
+    settings = {"SHAREQUEUE_GATEWAY_MAX_CONNECTIONS": str(CONNECTIONS)}
+    data = tmp_path_factory.mktemp("crowded")
+    with temporary_stack(data, postgres_url=new_database(), redis_url=new_redis(), settings=settings) as stack:
+        yield stack
+
+
+def port_of(stack: Stack) -> int:
+    return int(stack.url.rpartition(":")[2])
+
+
+def connections_of(stack: Stack) -> int:
+    """How many the gateway has open with clients."""
+    connections = psutil.Process(stack.service("gateway").pid).net_connections("tcp")
+    return sum(
+        connection.laddr.port == port_of(stack) and connection.status == psutil.CONN_ESTABLISHED
+        for connection in connections
+    )
+
+
+class Growth:
+    """How much the gateway of a stack grows from now on, at its peak."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._pid = stack.service("gateway").pid
+        reset_peak(self._pid)
+        self._before = resident_bytes(self._pid)
+
+    def check(self, limit: int) -> None:
+        grown = peak_resident_bytes(self._pid) - self._before
+        assert grown <= 10 * limit + AROUND, f"{grown / MIB:.1f} MiB for a limit of {limit / MIB:.2f} MiB"
+
+
+SENT = {
+    "request line": (b"GET /", b"a" * PIECE, LINE, 414),
+    "header": (head("GET /livez")[:-2] + b"A: ", b"a" * PIECE, HEAD, 431),
+    "body in chunks": (CHUNKED, b"4000\r\n%b\r\n" % (b"a" * PIECE), BODY, 413),
+    "body in small chunks": (CHUNKED, b"4\r\nabcd\r\n" * 1000, BODY, 400),
+    "body beyond its length": (head("POST /v1/topics/t/records/raw", "Content-Length: 1"), b"a" * PIECE, BODY, 200),
+    "chunk extension": (CHUNKED + b"1;", b"a" * PIECE, HEAD, 400),
+    "trailer": (CHUNKED + b"1\r\nx\r\n0\r\nA: ", b"a" * PIECE, HEAD, 400),
+    "trailers": (CHUNKED + b"1\r\nx\r\n0\r\n", b"a: b\r\n" * 1000, HEAD, 400),
+    "declared length": (
+        head("POST /v1/topics/t/records/raw", f"Content-Length: {TIMES * BODY}"),
+        b"a" * PIECE,
+        BODY,
+        413,
+    ),
+    "body of a call without one": (head("GET /livez", f"Content-Length: {TIMES * BODY}"), b"a" * PIECE, BODY, 200),
+}
+
+
+@pytest.mark.parametrize(("begin", "piece", "limit", "status"), SENT.values(), ids=SENT)
+def test_what_exceeds_a_limit_is_refused_and_not_held(
+    stack: Stack, begin: bytes, piece: bytes, limit: int, status: int
+) -> None:
+    grown = Growth(stack)
+    with Raw(port_of(stack)) as raw:
+        raw.send(begin)
+        raw.send_until_refused(itertools.repeat(piece, TIMES * limit // len(piece)))
+        assert raw.answer().status == status
+    grown.check(limit)
+
+
+def test_more_headers_than_allowed_are_refused_and_not_held(stack: Stack) -> None:
+    """So short that all of them are within `max_head_bytes`."""
+    grown = Growth(stack)
+    with Raw(port_of(stack)) as raw:
+        raw.send(head("GET /livez")[:-2] + b"a:b\r\n" * HEADERS * TIMES + b"\r\n")
+        assert raw.answer().status == 431
+    grown.check(HEAD)
+
+
+def test_requests_sent_ahead_are_not_held(stack: Stack, own_gateway: Gateway, name: str) -> None:
+    """A first one waits for its answer. Reading pauses behind it, and the others stay in the client's socket."""
+    own_gateway.create_topic(name)
+    body = b'{"topics":["%b"],"max_wait_ms":30000}' % name.encode()
+    fetch = head(
+        f"POST /v1/share-groups/{name}/fetch", "Content-Type: application/json", f"Content-Length: {len(body)}"
+    )
+    ahead = head("POST /v1/topics/t/records/raw", f"Content-Length: {PIECE}") + b"a" * PIECE
+    grown = Growth(stack)
+    with Raw(port_of(stack), timeout_s=0.5) as raw:
+        raw.send(fetch + body)
+        taken = raw.send_until_refused(itertools.repeat(ahead, TIMES * 9 * 16))
+        assert taken < TIMES * 9 * len(ahead)
+    grown.check(9 * PIECE)
+
+
+def test_more_connections_than_allowed_are_refused_and_not_held(crowded: Stack) -> None:
+    """Each is in the middle of a head, so none of them is idle."""
+    grown = Growth(crowded)
+    lines = [Raw(port_of(crowded)) for _ in range(TIMES * CONNECTIONS)]
+    try:
+        for line in lines:
+            line.send_until_refused([b"GET /"])
+        wait_until(lambda: connections_of(crowded) <= CONNECTIONS)
+    finally:
+        for line in lines:
+            line.__exit__()
+    grown.check(CONNECTIONS * PIECE)
