@@ -18,9 +18,11 @@ from msgspec import NODEFAULT, Struct, structs
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
 from sharequeue_gateway.leader import led_metrics
+from sharequeue_gateway.share_partition.runs import TRANSITIONS
 
 import sharequeue.http.serving
 import sharequeue.ownership.leases
+from docs.pictures import draw
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
@@ -179,3 +181,12 @@ def test_every_file_that_a_document_names_is_there(document: Path) -> None:
             assert any(PurePosixPath(there).match(path) for there in PATHS), path
         else:
             assert any(f"/{there}".endswith(f"/{path}") for there in PATHS), path
+
+
+def test_the_picture_is_what_its_program_draws() -> None:
+    assert draw.TARGET.read_text() == draw.picture(), "run python docs/pictures/draw.py"
+
+
+def test_the_picture_has_every_change_of_state() -> None:
+    assert draw.LIFE.keys() == {(before.name, after.name) for before, after in TRANSITIONS}
+    assert all(name in draw.STATES for change in draw.LIFE for name in change)

@@ -1,0 +1,144 @@
+"""Draws docs/pictures/sharequeue.svg, the picture of README.md: `python docs/pictures/draw.py`.
+
+The upper half shows the three services and the two stores, the lower half the life of a record in one group. A test
+compares the file with what this program draws, and the arrows of a record's life with the state machine's own table.
+"""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+from xml.sax.saxutils import escape
+
+TARGET: Final = Path(__file__).with_name("sharequeue.svg")
+WIDTH: Final = 920
+HEIGHT: Final = 545
+
+STYLE: Final = """
+  .page { fill: #ffffff; stroke: #d0d7de }
+  .service { fill: #ddf4ff; stroke: #0969da }
+  .store { fill: #f6f8fa; stroke: #57606a }
+  .state { fill: #ffffff; stroke: #57606a }
+  .good { fill: #dafbe1; stroke: #1a7f37 }
+  .bad { fill: #fff1e5; stroke: #bc4c00 }
+  .held { fill: #ddf4ff; stroke: #0969da }
+  rect { stroke-width: 1.5 }
+  text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328; text-anchor: middle }
+  .title { font-size: 15px; font-weight: 600; text-anchor: start }
+  .name { font-size: 14px; font-weight: 600 }
+  .small { font-size: 12px; fill: #57606a }
+  path { fill: none; stroke: #57606a; stroke-width: 1.5 }
+  .head { fill: #57606a; stroke: none }
+  @media (prefers-color-scheme: dark) {
+    .page { fill: #0d1117; stroke: #3d444d }
+    .service, .held { fill: #0c2d6b; stroke: #58a6ff }
+    .store { fill: #21262d; stroke: #9198a1 }
+    .state { fill: #0d1117; stroke: #9198a1 }
+    .good { fill: #033a16; stroke: #3fb950 }
+    .bad { fill: #3d1300; stroke: #f0883e }
+    text { fill: #f0f6fc }
+    .small { fill: #b1bac4 }
+    path { stroke: #9198a1 }
+    .head { fill: #9198a1 }
+  }
+"""
+
+
+class Box(NamedTuple):
+    """A rectangle with a name and, below it, a line that says more."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    kind: str
+    name: str
+    says: str = ""
+
+
+class Arrow(NamedTuple):
+    """A path in SVG's words with a head at its end; the label's middle is at x, y."""
+
+    path: str
+    label: str = ""
+    x: int = 0
+    y: int = 0
+
+
+SERVICES: Final = (
+    Box(20, 70, 150, 56, "store", "any HTTP client", "curl, SDKs, Python"),
+    Box(240, 70, 170, 56, "service", "gateway", "grants the locks"),
+    Box(480, 70, 180, 56, "service", "group coordinator", "topics, groups, gateways"),
+    Box(720, 70, 180, 56, "service", "share coordinator", "outcomes of records"),
+    Box(20, 176, 150, 46, "store", "Redis", "a copy of the locks"),
+    Box(240, 176, 660, 46, "store", "PostgreSQL", "the log of records, topics and groups, outcomes"),
+)
+CALLS: Final = (
+    Arrow("M170 98 H232", "HTTP", 200, 90),
+    Arrow("M410 98 H472"),
+    Arrow("M660 98 H712"),
+    Arrow("M325 70 C325 36 810 36 810 62"),
+    Arrow("M325 126 V168"),
+    Arrow("M570 126 V168"),
+    Arrow("M810 126 V168"),
+    Arrow("M262 126 L177 177"),
+)
+
+STATES: Final = {
+    "AVAILABLE": Box(20, 370, 150, 56, "state", "AVAILABLE", "any worker may get it"),
+    "ACQUIRED": Box(330, 370, 150, 56, "held", "ACQUIRED", "one worker holds it"),
+    "ACKNOWLEDGED": Box(720, 300, 180, 56, "good", "ACKNOWLEDGED", "done"),
+    "ARCHIVING": Box(560, 436, 130, 56, "bad", "ARCHIVING", "dead letter due"),
+    "ARCHIVED": Box(770, 436, 130, 56, "bad", "ARCHIVED", "given up"),
+}
+LIFE: Final = {
+    ("AVAILABLE", "ACQUIRED"): Arrow("M170 386 H322", "fetch", 246, 378),
+    ("ACQUIRED", "AVAILABLE"): Arrow("M330 412 H178", "release, lock ends", 254, 430),
+    ("ACQUIRED", "ACKNOWLEDGED"): Arrow("M480 384 C560 384 600 328 712 328", "accept", 560, 346),
+    ("ACQUIRED", "ARCHIVING"): Arrow("M430 426 C430 464 480 464 552 464", "reject, or delivery limit", 462, 486),
+    ("ARCHIVING", "ARCHIVED"): Arrow("M690 464 H762", "written", 726, 456),
+    ("ACQUIRED", "ARCHIVED"): Arrow("M480 404 H700 C800 404 835 404 835 428", "gap, or no dead-letter topic", 640, 396),
+    ("AVAILABLE", "ARCHIVED"): Arrow("M95 426 C95 524 835 530 835 500", "removed from the log", 300, 522),
+}
+"""Each change of state of a record, as the gateway's table has it (share_partition/runs.py, TRANSITIONS)."""
+
+
+def text(x: int, y: int, kind: str, words: str) -> str:
+    return f'<text class="{kind}" x="{x}" y="{y}">{escape(words)}</text>'
+
+
+def box(drawn: Box) -> list[str]:
+    middle = drawn.left + drawn.width // 2
+    upper = drawn.top + drawn.height // 2 - 3
+    return [
+        f'<rect class="{drawn.kind}" x="{drawn.left}" y="{drawn.top}" width="{drawn.width}" height="{drawn.height}" rx="7"/>',
+        text(middle, upper, "name", drawn.name),
+        text(middle, upper + 17, "small", drawn.says),
+    ]
+
+
+def arrow(drawn: Arrow) -> list[str]:
+    line = f'<path d="{drawn.path}" marker-end="url(#head)"/>'
+    return [line, text(drawn.x, drawn.y, "small", drawn.label)] if drawn.label else [line]
+
+
+def picture() -> str:
+    """The whole picture as SVG. It brings its own background, so it is legible on any page, light or dark."""
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title">',
+        '<title id="title">The services of sharequeue, and the life of a record in one group</title>',
+        f"<style>{STYLE}</style>",
+        '<defs><marker id="head" viewBox="0 0 10 10" refX="2" refY="5" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path class="head" d="M0 0 L10 5 L0 10 z"/></marker></defs>',
+        f'<rect class="page" x="1" y="1" width="{WIDTH - 2}" height="{HEIGHT - 2}" rx="10"/>',
+        text(20, 34, "title", "Three services, two stores"),
+        *(line for drawn in CALLS for line in arrow(drawn)),
+        *(line for drawn in SERVICES for line in box(drawn)),
+        text(20, 274, "title", "The life of a record in one group"),
+        *(line for drawn in LIFE.values() for line in arrow(drawn)),
+        *(line for drawn in STATES.values() for line in box(drawn)),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(picture())
