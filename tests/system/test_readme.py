@@ -41,13 +41,14 @@ def blocks(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def tour() -> tuple[list[str], list[str]]:
-    """The tour's shell blocks, and the answer that is shown below each; the first one answers nothing."""
-    found = blocks(section("A tour with curl"))
+def calls(title: str) -> list[tuple[str, str]]:
+    """The shell blocks of a section with the answer that is shown below each; "" where none is."""
+    found = blocks(section(title))
     commands = [content for language, content in found if language == "sh"]
     answers = [content for language, content in found if language == "json"]
-    assert [language for language, _ in found] == ["sh"] + ["sh", "json"] * len(answers)
-    return commands, answers
+    silent = len(commands) - len(answers)
+    assert [language for language, _ in found] == ["sh"] * silent + ["sh", "json"] * len(answers)
+    return list(zip(commands, [""] * silent + answers, strict=True))
 
 
 def matches(shown: str, printed: str) -> bool:
@@ -66,8 +67,23 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
 
+def test_the_first_two_calls_answer_what_they_show(stack: Stack) -> None:
+    assert shutil.which("curl"), "the first calls need curl: install it to run this test"
+    shown = calls("Start")
+    assert len(shown) == 2
+    for command, answer in shown:
+        done = subprocess.run(
+            ["bash", "-c", command.replace(PRINTED_URL, stack.url)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert matches(answer, done.stdout), f"{command}answered\n{done.stdout}\nand not\n{answer}"
+
+
 def wait_for_dead_letter(url: str) -> None:
-    """It is written behind the answer to the reject; who reads the tour has not seen so much by then."""
+    """The gateway writes it after it has answered the reject; a script is faster than a reader of the tour."""
     deadline = time.monotonic() + 20
     while httpx.get(f"{url}/v1/topics/{DEAD_LETTERS}/partitions/0/records").json().get("log_end_offset", 0) < 1:
         assert time.monotonic() < deadline, "the dead letter was not written"
@@ -77,8 +93,9 @@ def wait_for_dead_letter(url: str) -> None:
 @pytest.mark.usefixtures("path")
 def test_the_tour_answers_what_it_shows(stack: Stack) -> None:
     assert shutil.which("curl"), "the tour needs curl: install it to run this test"
-    commands, answers = tour()
-    assert len(answers) > 8
+    tour = calls("A tour with curl")
+    assert len(tour) > 8
+    commands, (_, *answers) = zip(*tour, strict=True)
     script = f"printf '{SEPARATOR}'\n".join(commands).replace(PRINTED_URL, stack.url)
     shell = subprocess.Popen(["bash", "-e"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert shell.stdin is not None
