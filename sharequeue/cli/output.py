@@ -36,6 +36,7 @@ GATEWAY: Final = "http://127.0.0.1:8080"
 """Where `sharequeue up` has it."""
 NOTHING: Final = "-"
 """An empty cell of a table that no terminal shows."""
+MAKE_TOPIC: Final = "; make it with `sharequeue topics create`"
 HTTP_HINT: Final = re.compile(r"; [^;]*\b(?:GET|POST|PATCH|PUT|DELETE) /v1/[^;]*")
 
 P = ParamSpec("P")
@@ -123,8 +124,8 @@ def explain(error: ApiError, *, as_json: bool = False) -> int:
 
 
 def without_http(detail: str) -> str:
-    """What was wrong, without a hint at an HTTP call: the command line has commands."""
-    return HTTP_HINT.sub("", detail)
+    """What was wrong; a hint at an HTTP call becomes one at a command, or goes where there is none."""
+    return HTTP_HINT.sub(lambda hint: MAKE_TOPIC if "POST /v1/topics" in hint[0] else "", detail)
 
 
 def problem_of(error: ApiError) -> dict[str, Any]:

@@ -252,6 +252,23 @@ def test_unknown_topics_and_partitions_are_404(gateway: Gateway, setting: Settin
     problem(gateway.http.post(filled(path, setting), json=filled(body, setting)), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
+def test_only_calls_that_a_new_topic_helps_say_how_to_make_one(gateway: Gateway, setting: Setting) -> None:
+    said = "there is no topic 'no-such-topic'"
+    topic, group = "/v1/topics/no-such-topic", f"/v1/share-groups/{setting.group}"
+    reads = ("", "/partitions/0/records", "/partitions/0/batches")
+    for response in (
+        gateway.http.delete(topic),
+        *(gateway.http.get(topic + path) for path in reads),
+        gateway.http.get(f"{group}/in-flight", params={"topic": "no-such-topic"}),
+        gateway.http.post(f"{topic}/delete-records", json={"partitions": [{"partition": 0, "before_offset": 0}]}),
+        gateway.try_acknowledge(setting.group, [acknowledge_range("no-such-topic", 0, 0, "accept")]),
+    ):
+        assert problem(response, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)["detail"] == said
+    fetched = gateway.http.post(f"{group}/fetch", json=fetch(topics=["no-such-topic"]))
+    detail = problem(fetched, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)["detail"]
+    assert detail == f"{said}; make it with POST /v1/topics or produce to it"
+
+
 WRONG_STATE = {
     "a foreign holder": {**acknowledge(), "member_id": "m2"},
     "a stale delivery count": acknowledge(delivery_count=2),

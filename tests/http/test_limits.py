@@ -153,7 +153,8 @@ def test_topics_are_not_made_when_that_is_off(own_gateway: Gateway, name: str) -
     body = {"records": [{"value": 1}]}
     for path in ("records", "records/raw"):
         response = own_gateway.http.post(f"/v1/topics/{name}/{path}", json=body)
-        problem(response, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+        detail = problem(response, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)["detail"]
+        assert detail == f"there is no topic '{name}'; make it with POST /v1/topics"
     problem(own_gateway.http.get(f"/v1/topics/{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 

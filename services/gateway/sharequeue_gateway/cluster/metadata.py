@@ -82,6 +82,8 @@ class Metadata:
         self._coordinator = coordinator
         self._kafka_defaults = kafka_defaults
         self._auto_create_topics = auto_create_topics
+        self.how_to_make_topics = f"; make it with POST /v1/topics{' or produce to it' if auto_create_topics else ''}"
+        """A hint for callers that produce or fetch: other calls are not helped by a topic without records."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[str, Topic] = {}
         self._configs: dict[str, ShareGroupConfig] = {}
@@ -136,15 +138,15 @@ class Metadata:
             raise self.missing(name, partition)
         return topic
 
-    def missing(self, name: str, partition: int) -> ApiError:
-        """The error of whoever names a partition that is not known here."""
+    def missing(self, name: str, partition: int, hint: str = "") -> ApiError:
+        """The error of a call that names a partition which is not known here. `hint`: how to get the topic."""
         topic = self._by_name.get(name)
         if topic is not None:
             return UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}; it has {topic.partitions}")
         fault = topic_name_fault(name)
         if fault:
             return InvalidTopic(fault)
-        return UnknownTopicOrPartition(f"there is no topic {name!r}; make it with POST /v1/topics or produce to it")
+        return UnknownTopicOrPartition(f"there is no topic {name!r}{hint}")
 
     async def topic_to_produce(self, name: str) -> Topic:
         """As `topic`, but a missing topic is made when topics are made on first produce."""
@@ -152,7 +154,7 @@ class Metadata:
             return await self.topic(name)
         except UnknownTopicOrPartition:
             if not self._auto_create_topics:
-                raise
+                raise self.missing(name, 0, self.how_to_make_topics) from None
         return await self.create(name, {})
 
     async def create(self, name: str, config: Mapping[str, str]) -> Topic:

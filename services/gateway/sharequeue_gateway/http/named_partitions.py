@@ -25,9 +25,10 @@ class Named(NamedTuple):
 
 
 class _Faults:
-    def __init__(self, metadata: Metadata, away: ApiError | None) -> None:
+    def __init__(self, metadata: Metadata, away: ApiError | None, hint: str) -> None:
         self._metadata = metadata
         self._away = away
+        self._hint = hint
         self.first: list[PartitionFault] = []
         self.more = 0
 
@@ -36,7 +37,7 @@ class _Faults:
             if len(self.first) >= MAX_ERRORS:
                 self.more += 1
                 continue
-            fault = self._metadata.missing(name, index)
+            fault = self._metadata.missing(name, index, self._hint)
             if self._away is not None and isinstance(fault, UnknownTopicOrPartition):
                 fault = self._away  # it may exist
             self.first.append(PartitionFault(name, index, fault))
@@ -47,11 +48,13 @@ async def named_partitions(
     topics: Sequence[str],
     topic_partitions: Sequence[TopicPartitions],
     forgotten: Sequence[TopicPartitions],
+    hint: str = "",
 ) -> Named:
     """Look up what a request names.
 
     Args:
-        topics: of which all partitions are meant. forgotten: counted alone, for the bound.
+        topics: of which all partitions are meant. forgotten: counted alone, for the bound. hint: how to
+            get a topic that is not there.
     Raises: InvalidRequest (422): more than MAX_PARTITIONS_NAMED, each mention counted.
     """
     listed = sum(len(entry.partitions) for entries in (topic_partitions, forgotten) for entry in entries)
@@ -67,7 +70,7 @@ async def named_partitions(
     known = {name: topic for name in wanted if (topic := metadata.known_topic(name)) is not None}
     _check(listed + sum(known[name].partitions for name in known if WHOLE in wanted[name]))
     partitions: dict[tuple[str, int], tuple[Topic, int]] = {}
-    faults = _Faults(metadata, away)
+    faults = _Faults(metadata, away, hint)
     for name, indexes in wanted.items():
         topic = known.get(name)
         if topic is None:
@@ -86,6 +89,5 @@ def _check(count: int) -> None:
         raise InvalidRequest(
             f"the request names {count} partitions, those of whole topics counted; name at most "
             f"{MAX_PARTITIONS_NAMED}, and the others in further requests",
-            status=422,
             limit=MAX_PARTITIONS_NAMED,
         )

@@ -103,7 +103,11 @@ class RecordsApi:
                 limit=self._max_waiting_fetches,
             )
         named = await named_partitions(
-            self._metadata, request.topics or (), request.topic_partitions or (), request.forgotten_topics
+            self._metadata,
+            request.topics or (),
+            request.topic_partitions or (),
+            request.forgotten_topics,
+            self._metadata.how_to_make_topics,
         )
         faults = list(named.faults)
         session = await self._session(group_id, member_id, request, named.partitions)
