@@ -24,6 +24,7 @@ from sharequeue.protocol.messages import (
     DescribeTopicResponse,
     FetchRequest,
     FetchResponse,
+    IsolationLevel,
     ReadRecordsQuery,
 )
 from sharequeue_pipeline.errors import PipelineError, refused
@@ -178,7 +179,7 @@ class Gateway:
             results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
         return results
 
-    def read(self, entry: Range, isolation: str) -> Iterator[bytes]:
+    def read(self, entry: Range, isolation: IsolationLevel) -> Iterator[bytes]:
         """The records of a range, as Arrow streams. What retention or delete-records took meanwhile is left out."""
         offset = entry.first_offset
         while offset <= entry.last_offset:

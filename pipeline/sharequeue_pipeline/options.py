@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from sharequeue.protocol.messages import IsolationLevel
 from sharequeue.protocol.types import MAX_RECORDS, AcquireMode, group_id_fault
 from sharequeue_pipeline.errors import PipelineError
 
@@ -41,7 +42,7 @@ class SourceOptions:
     max_records_per_trigger: int | None = None
     parallelism: int = 1
     acquire_mode: str = AcquireMode.RECORD_LIMIT.value
-    isolation: str = "read_uncommitted"
+    isolation: IsolationLevel = "read_uncommitted"
     lock_renew: bool = True
     on_error: str = "release"
     key_format: str = "binary"

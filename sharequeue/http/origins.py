@@ -61,6 +61,7 @@ class Origin(NamedTuple):
 class _Refusal(NamedTuple):
     kind: type[ApiError]
     detail: str
+    status: int | None = None
 
 
 def parse_authority(text: str) -> Authority | None:
@@ -146,10 +147,12 @@ class Callers:
         if len(headers) != len(sent):
             for name in (b"host", b"origin"):
                 if sum(other == name for other, _ in sent) > 1:
-                    return InvalidRequest(f"the request has more than one header {name.decode().title()}; send one")
+                    detail = f"the request has more than one header {name.decode().title()}; send one"
+                    return InvalidRequest(detail, status=400)
         host = headers.get(b"host")
         if host is None:
-            return InvalidRequest("the request has no header Host; send Host: <host> or Host: <host>:<port>")
+            detail = "the request has no header Host; send Host: <host> or Host: <host>:<port>"
+            return InvalidRequest(detail, status=400)
         known = len(host) <= _LONGEST_KNOWN
         refused = self._host_known(host) if known else self._host_fault(host)
         if refused is None and (method not in SAFE_METHODS or _is_preflight(method, headers)):
@@ -159,7 +162,7 @@ class Callers:
                 refused = self._origin_known(origin, host) if known else self._origin_fault(origin, host)
             elif headers.get(b"sec-fetch-site", b"none") not in _OWN_SITE and not self._any_origin:
                 refused = _FROM_ELSEWHERE
-        return None if refused is None else refused.kind(refused.detail)
+        return None if refused is None else refused.kind(refused.detail, status=refused.status)
 
     def answer_headers(self, origin: bytes | None) -> Pairs:
         """What an answer to a page of this origin has besides, so that the page may read it."""
@@ -184,7 +187,7 @@ class Callers:
     def _host_fault(self, sent: bytes) -> _Refusal | None:
         authority = parse_authority(sent.decode("latin-1"))
         if authority is None:
-            return _Refusal(InvalidRequest, f"the header Host is {_shown(sent)}; send <host> or <host>:<port>")
+            return _Refusal(InvalidRequest, f"the header Host is {_shown(sent)}; send <host> or <host>:<port>", 400)
         host = authority.host
         if authority.is_address() or host == "localhost" or host.endswith(".localhost") or host in self._hosts:
             return None

@@ -255,7 +255,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _refuse_malformed(self, fault: HttpParserError) -> None:
         refusal, self._refusal = self._refusal, None
-        self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}"))
+        self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}", status=400))
 
     def _head_without_offer(self) -> bytes:
         """The head that was parsed last, less its offer to upgrade."""
@@ -287,7 +287,8 @@ class HttpProtocol(asyncio.Protocol):
             return
         received = self._incoming.received
         if self._fed - received > received // 4 + 2 * limits.max_head_bytes:  # chunks of some 30 bytes on average
-            self._refuse(InvalidRequest("the framing of the body, its chunks and trailers, is larger than the body"))
+            detail = "the framing of the body, its chunks and trailers, is larger than the body"
+            self._refuse(InvalidRequest(detail, status=400))
 
     def _received(self) -> None:
         """The body that came in is whole, or nobody waits for it any more."""
@@ -389,7 +390,8 @@ class HttpProtocol(asyncio.Protocol):
         if not self._url.startswith(b"/"):
             self._take_host_from_target()
         elif not self._url.isascii():
-            raise self._refused(InvalidRequest("the target of the request has bytes that are not ASCII; encode them"))
+            detail = "the target of the request has bytes that are not ASCII; encode them"
+            raise self._refused(InvalidRequest(detail, status=400))
         paths = self.edge.paths
         found = None if paths is None else paths.find(self._method, self._url)
         exchange = HttpExchange(self, self._method, self._url, version, self._headers, found)
@@ -426,7 +428,8 @@ class HttpProtocol(asyncio.Protocol):
         """`GET http://host/path`: the host of the target is the one that counts (RFC 9112 3.2.2)."""
         found = ABSOLUTE_TARGET.fullmatch(self._url)
         if found is None:
-            raise self._refused(InvalidRequest("the target of the request is neither a path nor an http URL"))
+            detail = "the target of the request is neither a path nor an http URL"
+            raise self._refused(InvalidRequest(detail, status=400))
         host, path = found.groups()
         self._url = path if path.startswith(b"/") else b"/" + path
         self._headers = [(name, host if name == b"host" else value) for name, value in self._headers]

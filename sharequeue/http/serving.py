@@ -10,7 +10,6 @@ import hmac
 import itertools
 import logging
 import os
-import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from sharequeue.http.exchange import AsgiExchange, ClientGone, Exchange, Headers
 from sharequeue.http.origins import Callers, Pairs
 from sharequeue.http.texts import convert_texts
 from sharequeue.log import REQUEST, RequestContext, fields
+from sharequeue.protocol import mistakes
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.bounds import TooMany
 from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, UnknownPath
@@ -228,6 +228,8 @@ class Endpoint:
         if self._decoder is not None:
             media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if media_type != b"application/json" and not media_type.endswith(b"+json"):
+                if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
+                    raise mistakes.no_body(self.api.request)
                 given = media_type.decode("latin-1")
                 raise InvalidRequest(
                     f"send JSON with the header Content-Type: application/json, not {given!r}", status=415
@@ -254,31 +256,30 @@ class Endpoint:
                 self._check_body(raw)
             return self._decoder.decode(raw)
         except TooMany as fault:
-            raise too_many(fault.pointer, fault.what, fault.limit) from None
+            raise mistakes.too_many(fault.pointer, fault.what, fault.limit) from None
         except msgspec.ValidationError as fault:
-            raise does_not_fit(str(fault)) from None
+            raise mistakes.unfit_body(fault, raw, self.api.request) from None
         except msgspec.DecodeError as fault:
-            raise InvalidRequest(f"the body is not JSON: {fault}", status=422) from None
+            raise mistakes.unreadable(fault, raw, self.api.request) from None
         except UnicodeDecodeError as fault:
             raise _not_utf8(fault.start) from None
         except RecursionError:
-            raise InvalidRequest("the body is nested too deeply", status=422) from None
+            raise InvalidRequest("the body is nested too deeply") from None
 
 
 def _decode_query(request_type: Any, query_string: bytes) -> Any:
     values: dict[str, str] = {}
     for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
         if name in values:
-            raise InvalidRequest(f"the query parameter {name!r} is given twice", status=422)
+            raise mistakes.wrong(f"/{mistakes.escaped(name)}", "is given twice; send the query parameter once")
         values[name] = value
     try:
         request = convert_texts(values, request_type)
     except msgspec.ValidationError as fault:
-        raise does_not_fit(str(fault)) from None
+        raise mistakes.unfit_query(fault, values, request_type) from None
     for name, value in values.items():
         if getattr(request, name) is None:  # msgspec takes the word `null` for None
-            detail = f"{value!r} is no value of the query parameter {name!r}; leave it out"
-            raise InvalidRequest(detail, status=422, pointers=[(f"/{name}", detail)])
+            raise mistakes.wrong(f"/{name}", f"must not be {value}; leave the query parameter out")
     return request
 
 
@@ -298,39 +299,7 @@ def _check_utf8(raw: bytes) -> None:
 
 
 def _not_utf8(position: int) -> InvalidRequest:
-    return InvalidRequest(f"the body is not UTF-8 at byte {position}", status=422)
-
-
-_TOO_LONG: Final = re.compile(r"Expected `(array|object)` of length <= (\d+)")
-_MOST_QUOTED: Final = 500
-"""Characters of a fault that are answered: a caller's own text stands in it."""
-
-
-def does_not_fit(fault: str, within: str = "") -> InvalidRequest:
-    """msgspec's "Expected `int`, got `str` - at `$.records[0].key`" as a problem with a JSON pointer.
-
-    Args:
-        within: the pointer of what was decoded, if that was a part of the body.
-    """
-    detail, _, place = fault.partition(" - at `")
-    steps = place.rstrip("`").removeprefix("$").replace("[...]", "").replace("[", ".").replace("]", "")
-    pointer = within + "".join("/" + step.replace("~", "~0") for step in steps.split(".") if step)
-    too_long = _TOO_LONG.match(detail)
-    if too_long:
-        return too_many(pointer, "entries", int(too_long[2]))
-    if len(fault) > _MOST_QUOTED:
-        fault, detail, pointer = f"{fault[:_MOST_QUOTED]}…", f"{detail[:_MOST_QUOTED]}…", pointer[:_MOST_QUOTED]
-    return InvalidRequest(f"the request does not fit the schema: {fault}", status=422, pointers=[(pointer, detail)])
-
-
-def too_many(pointer: str, what: str, limit: int) -> InvalidRequest:
-    """A list is longer than it may be."""
-    return InvalidRequest(
-        f"{pointer or 'the body'} has more than {limit} {what}; send them in several requests",
-        status=422,
-        limit=limit,
-        pointers=[(pointer, f"more than {limit} {what}")],
-    )
+    return InvalidRequest(f"the body is not UTF-8 at byte {position}", status=400)
 
 
 _request_prefix: Final = f"{os.getpid():x}-{time.time_ns():x}"

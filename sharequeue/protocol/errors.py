@@ -1,5 +1,8 @@
 """Every error of the protocol: Kafka's name and number, the HTTP status, and what the caller may conclude.
 
+Of two statuses for requests that the caller must change 400 says that the request cannot be read (its HTTP, its JSON,
+its UTF-8), 422 that something it says is refused.
+
 Pure code raises the small exceptions below; one handler (`sharequeue.http.serving`) turns them into problem documents.
 """
 
@@ -27,7 +30,7 @@ class Error(NamedTuple):
 ERRORS: Final = (
     Error("UNKNOWN_SERVER_ERROR", -1, 500, "Unexpected server error", definite=False),
     Error("NONE", 0, 200, "No error"),
-    Error("OFFSET_OUT_OF_RANGE", 1, 400, "Offset out of range"),
+    Error("OFFSET_OUT_OF_RANGE", 1, 422, "Offset out of range"),
     Error("CORRUPT_MESSAGE", 2, 500, "Stored record is corrupt"),
     Error("UNKNOWN_TOPIC_OR_PARTITION", 3, 404, "Unknown topic or partition"),
     Error("NOT_LEADER_OR_FOLLOWER", 6, 421, "Not the leader", retriable=True),
@@ -36,17 +39,17 @@ ERRORS: Final = (
     Error("COORDINATOR_LOAD_IN_PROGRESS", 14, 503, "Coordinator is loading", retriable=True),
     Error("COORDINATOR_NOT_AVAILABLE", 15, 503, "Coordinator not available", retriable=True),
     Error("NOT_COORDINATOR", 16, 421, "Not the coordinator", retriable=True),
-    Error("INVALID_TOPIC_EXCEPTION", 17, 400, "Invalid topic name"),
-    Error("INVALID_GROUP_ID", 24, 400, "Invalid group id"),
+    Error("INVALID_TOPIC_EXCEPTION", 17, 422, "Invalid topic name"),
+    Error("INVALID_GROUP_ID", 24, 422, "Invalid group id"),
     Error("UNKNOWN_MEMBER_ID", 25, 404, "Unknown member"),
     Error("TOPIC_AUTHORIZATION_FAILED", 29, 403, "Not authorised for the topic"),
     Error("GROUP_AUTHORIZATION_FAILED", 30, 403, "Not authorised for the group"),
     Error("CLUSTER_AUTHORIZATION_FAILED", 31, 403, "Not authorised for the cluster"),
-    Error("UNSUPPORTED_VERSION", 35, 400, "Unsupported"),
+    Error("UNSUPPORTED_VERSION", 35, 422, "Unsupported"),
     Error("TOPIC_ALREADY_EXISTS", 36, 409, "Topic already exists"),
-    Error("INVALID_PARTITIONS", 37, 400, "Invalid number of partitions"),
-    Error("INVALID_CONFIG", 40, 400, "Invalid configuration"),
-    Error("INVALID_REQUEST", 42, 400, "Invalid request"),
+    Error("INVALID_PARTITIONS", 37, 422, "Invalid number of partitions"),
+    Error("INVALID_CONFIG", 40, 422, "Invalid configuration"),
+    Error("INVALID_REQUEST", 42, 422, "Invalid request"),
     Error("UNKNOWN_PATH", 42, 404, "Unknown path"),
     Error("HOST_NOT_ALLOWED", 42, 421, "Host is not this gateway's"),
     Error("ORIGIN_NOT_ALLOWED", 42, 403, "Pages of this origin may not call"),
@@ -74,7 +77,7 @@ class ApiError(Exception):
     """A request, a partition or an acknowledgement that failed, and why.
 
     `detail` is for people: what was wrong and what to do. `pointers` name the places of the body at fault as
-    (JSON pointer, detail). `status` replaces the table's status where one code has several (42: 400, 413, 415, 422).
+    (JSON pointer, detail). `status` replaces the table's status where one code has several (42: 400, 415, …).
     """
 
     error: ClassVar[Error] = BY_NUMBER[-1]

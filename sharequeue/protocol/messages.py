@@ -4,7 +4,7 @@ Requests refuse unknown fields. Optional response fields are absent, not null. O
 inclusive, `log_end_offset` exclusive.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -34,7 +34,7 @@ Count = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
 AnyInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
 """An int64 that is checked with the rest of an acknowledgement, or that may be −1."""
 PlainText = Annotated[str, Meta(pattern=PLAIN_TEXT)]
-PageSize = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 1, "maximum": MAX_PAGE_SIZE})]
+PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE, extra_json_schema={"format": "int32"})]
 MemberId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
 FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
 ConfigValue = str | int | float | bool
@@ -51,6 +51,7 @@ RecordHeaders = Annotated[
 """Names to strings, as JSON: they are decoded one record at a time, for they take ten times the room then."""
 TopicNames = Annotated[list[str], Meta(max_length=MAX_TOPICS_NAMED)]
 PartitionIndexes = Annotated[list[PartitionIndex], Meta(max_length=MAX_PARTITIONS_NAMED)]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 
 class Request(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -164,7 +165,7 @@ class ReadRecordsQuery(Request):
     offset: Offset = 0
     max_records: Annotated[int, Meta(ge=1, le=100_000)] = 500
     max_bytes: Annotated[int, Meta(ge=1, le=MAX_INT32)] = 52_428_800
-    isolation_level: str = "read_uncommitted"
+    isolation_level: IsolationLevel = "read_uncommitted"
 
 
 # Produce

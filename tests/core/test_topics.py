@@ -34,7 +34,8 @@ def test_ids_that_no_group_may_have(group_id: str) -> None:
 def test_a_topic_has_at_least_one_partition_and_at_most_the_limit(partitions: int) -> None:
     with pytest.raises(InvalidPartitions) as raised:
         check_new("t", partitions, {}, 100)
-    assert raised.value.limit == 100
+    assert "1 to 100 partitions" in raised.value.detail
+    assert raised.value.limit == (100 if partitions > 100 else None)
     check_new("t", 100, {}, 100)
 
 

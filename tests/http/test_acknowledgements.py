@@ -60,7 +60,7 @@ def test_ak_007_atomic_refuses_an_overlap_and_changes_nothing(gateway: Gateway, 
     given = (0, 4, "release"), (5, 9, "accept"), (9, 9, "accept")
     acknowledgements = [acknowledge_range(held, *entry) for entry in given]
     response = gateway.try_acknowledge(held, acknowledgements, atomic=True)
-    assert (response.status_code, outcomes(response)) == (400, [42, 42, 42])
+    assert (response.status_code, outcomes(response)) == (422, [42, 42, 42])
     assert gateway.window(held, held) == (0, ["0-9 ACQUIRED×1"])
     assert lag(gateway, held) == 10
 
@@ -224,7 +224,7 @@ def test_the_first_failure_gives_the_status_when_all_failed(gateway: Gateway, he
     document = problem(response, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     assert (outcomes(response), document["failed_count"]) == ([3, 42, 42], 3)
     response = gateway.try_acknowledge(held, acknowledgements[1:])
-    problem(response, 400, "INVALID_REQUEST", 42)
+    problem(response, 422, "INVALID_REQUEST", 42)
 
 
 def test_other_fields_of_an_acknowledgement_are_ignored(gateway: Gateway, held: str) -> None:

@@ -133,7 +133,7 @@ def test_hours_groups_and_pages(gateway: Gateway, name: str) -> None:
     ],
 )
 def test_a_page_token_of_somebody_else_is_refused(gateway: Gateway, token: str) -> None:
-    problem(gateway.http.get("/v1/reports/activity", params={"page_token": token}), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.get("/v1/reports/activity", params={"page_token": token}), 422, "INVALID_REQUEST", 42)
 
 
 @pytest.mark.parametrize(

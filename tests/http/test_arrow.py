@@ -75,7 +75,7 @@ def test_ranges_and_offsets_are_those_of_the_json_answer(gateway: Gateway, name:
 
 def test_problems_stay_problems(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
-    problem(read(gateway, name, offset=1), 400, "OFFSET_OUT_OF_RANGE", 1)
+    problem(read(gateway, name, offset=1), 422, "OFFSET_OUT_OF_RANGE", 1)
     problem(read(gateway, f"{name}-no"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 

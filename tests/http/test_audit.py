@@ -85,4 +85,4 @@ def test_the_log_as_it_is_stored(gateway: Gateway, operator: dict[str, str], nam
     assert stored(offset=4, page_size=1) == [(3, 6, 4)]
     assert stored(offset=99) == [(7, 11, 5)]
     for wrong in ("/v1/audit/log/x/0", path.removesuffix("0") + "1" * 5000):
-        problem(gateway.http.get(wrong, headers=operator), 400, "INVALID_REQUEST", 42)
+        problem(gateway.http.get(wrong, headers=operator), 422, "INVALID_REQUEST", 42)

@@ -1,6 +1,6 @@
 """Bad input: each fault has its status and code, its problem document, and changes nothing.
 
-Source: the HTTP contract's problem table. 422: the body does not fit the schema; 400: it fits and is refused.
+Source: the HTTP contract's problem table. 422: the body is JSON and something it says is refused.
 """
 
 import time
@@ -154,6 +154,60 @@ def test_the_place_of_the_fault_is_told_as_a_json_pointer(gateway: Gateway, sett
     assert problem(response, 422, *INVALID_REQUEST)["errors"][0]["pointer"] == "/topic_partitions/0/partitions/1"
 
 
+PLACES = {
+    "a typo": (FETCH, fetch(max_record=1), {"/max_record": "is an unknown field; did you mean `max_records`?"}),
+    "a typo in a record": (
+        RECORDS,
+        {"records": [{"value": 1}, {"valeu": 1}]},
+        {"/records/1/valeu": "is an unknown field; did you mean `value`?"},
+    ),
+    "a record without its request": (
+        RECORDS,
+        {"value": 1},
+        {"/records": "is missing", "/value": "is an unknown field"},
+    ),
+    "a topic in the place of topics": (FETCH, fetch(topics="x"), {"/topics": "must be an array, not a string"}),
+    "a header that is not text": (
+        RECORDS,
+        record(value=1, headers={"good": "x", "a/b~c": 5}),
+        {"/records/0/headers/a~1b~0c": "must be a string, not a number"},
+    ),
+    "a setting that is an array": (
+        "/v1/topics",
+        {"name": "n", "config": {"retention.ms": []}},
+        {"/config/retention.ms": "must be a string, a number or a boolean, not an array"},
+    ),
+    "a member id that is null": (
+        ACKNOWLEDGE,
+        {"member_id": None, "acknowledgements": []},
+        {"/member_id": "must be a string, not null"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "body", "faults"), PLACES.values(), ids=PLACES.keys())
+def test_a_mistake_is_told_in_the_words_of_json(
+    gateway: Gateway, setting: Setting, path: str, body: Any, faults: dict[str, str]
+) -> None:
+    response = gateway.http.post(filled(path, setting), json=filled(body, setting))
+    document = problem(response, 422, *INVALID_REQUEST)
+    assert {fault["pointer"]: fault["detail"] for fault in document["errors"]} == faults
+    assert all(detail in document["detail"] for detail in faults.values())
+
+
+def test_a_query_parameter_is_explained(gateway: Gateway, setting: Setting) -> None:
+    for path in ("/v1/topics", "/v1/share-groups", filled("/v1/share-groups/{group}/in-flight", setting)):
+        document = problem(gateway.http.get(path, params={"page_size": 0}), 422, *INVALID_REQUEST)
+        assert document["detail"] == "`page_size` must be from 1 to 10000"
+        assert document["errors"] == [{"pointer": "/page_size", "detail": "must be from 1 to 10000"}]
+        assert "limit" not in document
+        document = problem(gateway.http.get(path, params={"page_sise": 1}), 422, *INVALID_REQUEST)
+        detail = "is an unknown query parameter; did you mean `page_size`?"
+        assert document["errors"] == [{"pointer": "/page_sise", "detail": detail}]
+        twice = problem(gateway.http.get(f"{path}?page_size=1&page_size=2"), 422, *INVALID_REQUEST)
+        assert twice["errors"][0]["pointer"] == "/page_size"
+
+
 LONG = "n" * 250
 REFUSED = {
     "topics: bad character": ("/v1/topics", {"name": "a b"}, "INVALID_TOPIC_EXCEPTION", 17),
@@ -221,11 +275,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("path", "body", "code", "number"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_fits_and_is_refused_is_400(
+def test_what_fits_the_schema_and_breaks_a_rule_is_422(
     gateway: Gateway, setting: Setting, path: str, body: Any, code: str, number: int
 ) -> None:
     response = gateway.http.post(filled(path, setting), json=filled(body, setting))
-    document = problem(response, 400, code, number)
+    document = problem(response, 422, code, number)
     assert (document["retriable"], document["definite"]) == (False, True)
 
 
@@ -291,12 +345,12 @@ ATOMIC = {
 
 
 @pytest.mark.parametrize("given", ATOMIC.values(), ids=ATOMIC.keys())
-def test_unsorted_or_overlapping_under_atomic_is_400(
+def test_unsorted_or_overlapping_under_atomic_is_422(
     gateway: Gateway, setting: Setting, given: list[tuple[str, int, int]]
 ) -> None:
     acknowledgements = [acknowledge_range(setting.topic, first, last, type) for type, first, last in given]
     response = gateway.try_acknowledge(setting.group, acknowledgements, atomic=True)
-    problem(response, 400, *INVALID_REQUEST)
+    problem(response, 422, *INVALID_REQUEST)
     assert outcomes(response) == [42, 42]
 
 
@@ -304,9 +358,9 @@ def test_av_017_the_group_id_is_checked_in_every_group_call(gateway: Gateway, se
     for call, path in (("POST", "fetch"), ("POST", "acknowledge"), ("GET", "in-flight"), ("GET", "offsets")):
         body = filled(fetch() if path == "fetch" else acknowledge(), setting) if call == "POST" else None
         response = gateway.http.request(call, f"/v1/share-groups/a%1fb/{path}", json=body)
-        problem(response, 400, "INVALID_GROUP_ID", 24)
+        problem(response, 422, "INVALID_GROUP_ID", 24)
     for call, body in (("GET", None), ("PATCH", {"share.delivery.count.limit": 3})):
-        problem(gateway.http.request(call, "/v1/share-groups/a%00b/config", json=body), 400, "INVALID_GROUP_ID", 24)
+        problem(gateway.http.request(call, "/v1/share-groups/a%00b/config", json=body), 422, "INVALID_GROUP_ID", 24)
 
 
 def test_a_wait_over_the_cap_is_no_fault(gateway: Gateway, setting: Setting) -> None:

@@ -56,17 +56,17 @@ def test_what_is_refused(gateway: Gateway, name: str) -> None:
     compacted(gateway, name, 5, 3, 1)
     good(try_replace(gateway, name, (0, 0, [(0, 0)])))
     problem(try_replace(gateway, name, (0, 0, [(1, 1)])), 409, "INVALID_UPDATE_VERSION", 95)
-    problem(try_replace(gateway, name, (8, 0, [(8, 8)])), 400, "INVALID_REQUEST", 42)
-    problem(try_replace(gateway, name, (5, 0, [(5, 5)]), (0, 1, [(1, 1)])), 400, "INVALID_REQUEST", 42)
-    problem(try_replace(gateway, name, (5, 0, [(4, 5)])), 400, "INVALID_REQUEST", 42)
+    problem(try_replace(gateway, name, (8, 0, [(8, 8)])), 422, "INVALID_REQUEST", 42)
+    problem(try_replace(gateway, name, (5, 0, [(5, 5)]), (0, 1, [(1, 1)])), 422, "INVALID_REQUEST", 42)
+    problem(try_replace(gateway, name, (5, 0, [(4, 5)])), 422, "INVALID_REQUEST", 42)
     problem(try_replace(gateway, name, (5, 0, [])), 422, "INVALID_REQUEST", 42)
     problem(try_replace(gateway, f"{name}-no", (0, 0, [(0, 0)])), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     gateway.create_topic(f"{name}-delete")
     gateway.produce_batches(f"{name}-delete", 2, 2)
-    refused = problem(try_replace(gateway, f"{name}-delete", (0, 0, [(0, 0)])), 400, "INVALID_REQUEST", 42)
+    refused = problem(try_replace(gateway, f"{name}-delete", (0, 0, [(0, 0)])), 422, "INVALID_REQUEST", 42)
     assert "cleanup.policy is not compact" in refused["detail"]
     outside = gateway.http.get(f"/v1/topics/{name}/partitions/0/batches", params={"offset": 10})
-    problem(outside, 400, "OFFSET_OUT_OF_RANGE", 1)
+    problem(outside, 422, "OFFSET_OUT_OF_RANGE", 1)
     problem(gateway.http.get(f"/v1/topics/{name}/partitions/7/batches"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 

@@ -42,7 +42,7 @@ def test_unknown_methods_are_405_problems_with_allow(
 def test_a_group_id_that_is_not_utf8_is_refused(gateway: Gateway) -> None:
     """Otherwise all ids with a bad byte in one place would be one group."""
     for group in ("a%ffb", "a%c3"):
-        problem(gateway.http.get(f"/v1/share-groups/{group}/config"), 400, "INVALID_GROUP_ID", 24)
+        problem(gateway.http.get(f"/v1/share-groups/{group}/config"), 422, "INVALID_GROUP_ID", 24)
 
 
 def test_an_encoded_slash_is_part_of_a_name(gateway: Gateway, name: str) -> None:
@@ -51,11 +51,11 @@ def test_an_encoded_slash_is_part_of_a_name(gateway: Gateway, name: str) -> None
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 0, 0, "accept") == "applied"
     for path in (f"{name}%2Foffsets%2F{name}", f"{name}%2fx/offsets/{name}", f"{name}%2Fmembers%2Fm1"):
-        problem(gateway.http.delete(f"/v1/share-groups/{path}"), 400, "INVALID_GROUP_ID", 24)
+        problem(gateway.http.delete(f"/v1/share-groups/{path}"), 422, "INVALID_GROUP_ID", 24)
     assert gateway.offsets(name) == {(name, 0): (1, 0)}
-    problem(gateway.http.get("/v1/share-groups/a%2Fb/config"), 400, "INVALID_GROUP_ID", 24)
+    problem(gateway.http.get("/v1/share-groups/a%2Fb/config"), 422, "INVALID_GROUP_ID", 24)
     for method, path in (("GET", "%2Fpartitions%2F0%2Frecords"), ("POST", "%2Frecords/records/raw")):
-        problem(gateway.http.request(method, f"/v1/topics/{name}{path}"), 400, "INVALID_TOPIC_EXCEPTION", 17)
+        problem(gateway.http.request(method, f"/v1/topics/{name}{path}"), 422, "INVALID_TOPIC_EXCEPTION", 17)
     problem(
         gateway.http.post(f"/v1/topics/{name}%2Frecords", json={"records": [{"value": 2}]}), 405, "INVALID_REQUEST", 42
     )

@@ -104,7 +104,7 @@ def find(at: ServiceProcess, key_type: str, key: str) -> httpx.Response:
 )
 def test_a_key_that_is_none_is_refused(stack: Stack, key_type: str, key: str) -> None:
     refused = find(stack.service("group coordinator 2"), key_type, key)
-    assert (refused.status_code, refused.json()["kafka_code"]) == (400, 42)
+    assert (refused.status_code, refused.json()["kafka_code"]) == (422, 42)
 
 
 def test_only_services_are_told(stack: Stack) -> None:

@@ -59,7 +59,7 @@ def test_members_come_in_pages(gateway: Gateway, name: str) -> None:
         query["page_token"] = page["next_page_token"]
     assert pages == [["m0", "m1"], ["m2", "m3"], ["m4"]]
     for size in (0, 10_001):
-        problem(gateway.http.get(f"/v1/share-groups/{name}?page_size={size}"), 400, "INVALID_REQUEST", 42)
+        problem(gateway.http.get(f"/v1/share-groups/{name}?page_size={size}"), 422, "INVALID_REQUEST", 42)
 
 
 def test_gi_037_cl_001_groups_are_listed_by_state(gateway: Gateway, name: str) -> None:
@@ -88,7 +88,7 @@ def test_gi_037_cl_001_groups_are_listed_by_state(gateway: Gateway, name: str) -
     assert listed(state="Empty") == {empty: "Empty", fetched: "Empty"}
     assert listed(state="Stable") == {stable: "Stable"}
     assert listed(state="Dead") == {}
-    problem(gateway.http.get("/v1/share-groups?state=Bogus"), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.get("/v1/share-groups?state=Bogus"), 422, "INVALID_REQUEST", 42)
 
 
 def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any, name: str) -> None:

@@ -129,7 +129,7 @@ def test_read_records_takes_no_lock(gateway: Gateway, name: str) -> None:
     at_the_end = gateway.read(name, offset=7)
     assert at_the_end == {"records": [], "next_offset": 7, "log_start_offset": 0, "log_end_offset": 7}
     beyond = gateway.http.get(f"/v1/topics/{name}/partitions/0/records", params={"offset": 8})
-    problem(beyond, 400, "OFFSET_OUT_OF_RANGE", 1)
+    problem(beyond, 422, "OFFSET_OUT_OF_RANGE", 1)
     assert gateway.acquire(name, name) == ["0-6×1"]
 
 
@@ -138,10 +138,10 @@ def test_read_records_refuses_what_it_does_not_know(gateway: Gateway, name: str)
     path = f"/v1/topics/{name}/partitions/0/records"
     for query in ({"offset": -1}, {"offset": "x"}, {"max_records": 0}, {"limit": 5}, {"offset": 2**63}):
         problem(gateway.http.get(path, params=query), 422, "INVALID_REQUEST", 42)
-    problem(gateway.http.get(path, params={"isolation_level": "committed"}), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.get(path, params={"isolation_level": "committed"}), 422, "INVALID_REQUEST", 42)
     for level in ("read_committed", "read_uncommitted"):
         assert len(good(gateway.http.get(path, params={"isolation_level": level}))["records"]) == 1
     for partition in ("x", "1" * 5000):
-        problem(gateway.http.get(f"/v1/topics/{name}/partitions/{partition}/records"), 400, "INVALID_REQUEST", 42)
+        problem(gateway.http.get(f"/v1/topics/{name}/partitions/{partition}/records"), 422, "INVALID_REQUEST", 42)
     problem(gateway.http.get(f"/v1/topics/{name}/partitions/1/records"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     problem(gateway.http.get("/v1/topics/nothing/partitions/0/records"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)

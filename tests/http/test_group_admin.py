@@ -149,7 +149,7 @@ def test_a_reset_of_all_that_a_group_has_needs_the_group(gateway: Gateway, name:
     ],
 )
 def test_a_reset_that_contradicts_itself(gateway: Gateway, name: str, fields: dict[str, Any]) -> None:
-    problem(gateway.http.post(f"/v1/share-groups/{name}/offsets/reset", json=fields), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.post(f"/v1/share-groups/{name}/offsets/reset", json=fields), 422, "INVALID_REQUEST", 42)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_reset_that_does_not_fit_the_schema(gateway: Gateway, name: str, field
 
 def test_a_partition_cannot_be_reset_twice_at_once(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
-    problem(gateway.try_reset(name, "earliest", name, name), 400, "INVALID_REQUEST", 42)
+    problem(gateway.try_reset(name, "earliest", name, name), 422, "INVALID_REQUEST", 42)
 
 
 # In use
@@ -256,7 +256,7 @@ def test_gi_035_group_ids_are_checked(gateway: Gateway, name: str) -> None:
         gateway.try_reset("%01", "earliest"),
         gateway.try_delete_offsets("%01", "t"),
     ):
-        problem(response, 400, "INVALID_GROUP_ID", 24)
+        problem(response, 422, "INVALID_GROUP_ID", 24)
 
 
 def test_a_flag_that_is_none(gateway: Gateway, name: str) -> None:

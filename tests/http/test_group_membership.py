@@ -148,7 +148,7 @@ def test_a_wrong_epoch_is_fenced_and_the_one_before_is_a_lost_answer(gateway: Ga
     ],
 )
 def test_heartbeats_that_are_refused(gateway: Gateway, name: str, fields: Json) -> None:
-    problem(Member(gateway, name, "m1", name).try_beat(**fields), 400, "INVALID_REQUEST", 42)
+    problem(Member(gateway, name, "m1", name).try_beat(**fields), 422, "INVALID_REQUEST", 42)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_who_only_fetched_can_be_taken_out_too(gateway: Gateway, name: str) -> N
     assert gateway.http.delete(f"/v1/share-groups/{name}/members/m7").status_code == 204
     assert gateway.acquire(name, name, member="m8") == ["0-1×2"]
     problem(gateway.http.delete(f"/v1/share-groups/{name}-no/members/m7"), 404, "GROUP_ID_NOT_FOUND", 69)
-    problem(gateway.http.delete(f"/v1/share-groups/{name}/members/{'x' * 37}"), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.delete(f"/v1/share-groups/{name}/members/{'x' * 37}"), 422, "INVALID_REQUEST", 42)
 
 
 def test_gi_027_members_keep_a_group_from_being_set_anew(gateway: Gateway, name: str) -> None:

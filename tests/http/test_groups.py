@@ -70,7 +70,7 @@ def test_settings_have_bounds(gateway: Gateway, name: str, setting: str) -> None
     for value in (low, high):
         assert good(gateway.http.patch(config_path(name), json={setting: value}))[setting] == str(value)
     for value in (below, high + 1):
-        problem(gateway.http.patch(config_path(name), json={setting: value}), 400, "INVALID_CONFIG", 40)
+        problem(gateway.http.patch(config_path(name), json={setting: value}), 422, "INVALID_CONFIG", 40)
     assert good(gateway.http.get(config_path(name)))[setting] == str(high)
 
 
@@ -97,7 +97,7 @@ def test_settings_have_bounds(gateway: Gateway, name: str, setting: str) -> None
 )
 def test_settings_that_cannot_be_change_none(gateway: Gateway, name: str, changes: dict[str, Any]) -> None:
     body = {"share.record.lock.duration.ms": 5000, **changes}
-    problem(gateway.http.patch(config_path(name), json=body), 400, "INVALID_CONFIG", 40)
+    problem(gateway.http.patch(config_path(name), json=body), 422, "INVALID_CONFIG", 40)
     assert good(gateway.http.get(config_path(name)))["share.record.lock.duration.ms"] == "30000"
 
 
@@ -286,7 +286,7 @@ def test_in_flight_can_be_narrowed(gateway: Gateway, name: str) -> None:
     assert listed(topic=topics[1]) == everything[2:]
     assert listed(topic=topics[0], partition=1) == [everything[1]]
     path = f"/v1/share-groups/{name}/in-flight"
-    problem(gateway.http.get(path, params={"partition": 1}), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.get(path, params={"partition": 1}), 422, "INVALID_REQUEST", 42)
     problem(gateway.http.get(path, params={"topic": "no-such"}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     problem(gateway.http.get(path, params={"topic": topics[0], "partition": 2}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     problem(gateway.http.get(path, params={"topic": topics[0], "partition": -1}), 422, "INVALID_REQUEST", 42)

@@ -68,4 +68,4 @@ def test_pages_of_one_topic(gateway: Gateway, held: str) -> None:
 
 @pytest.mark.parametrize("query", [{"page_size": 0}, {"page_size": 10_001}, {"page_token": "x"}])
 def test_what_is_no_page_is_refused(gateway: Gateway, held: str, query: Json) -> None:
-    problem(gateway.http.get(f"/v1/share-groups/{held}/in-flight", params=query), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.get(f"/v1/share-groups/{held}/in-flight", params=query), 422, "INVALID_REQUEST", 42)

@@ -41,7 +41,7 @@ def test_settings_have_kafkas_bounds(own_gateway: Gateway, name: str, setting: s
     for value in (low, high):
         assert good(own_gateway.http.patch(path, json={setting: value}))[setting] == str(value)
     for value in (low - 1, high + 1):
-        problem(own_gateway.http.patch(path, json={setting: value}), 400, "INVALID_CONFIG", 40)
+        problem(own_gateway.http.patch(path, json={setting: value}), 422, "INVALID_CONFIG", 40)
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def test_topics_are_not_made_when_that_is_off(own_gateway: Gateway, name: str) -
 
 def test_the_limit_of_partitions_is_a_setting(own_gateway: Gateway, name: str) -> None:
     response = own_gateway.http.post("/v1/topics", json={"name": name, "partitions": 4})
-    assert problem(response, 400, "INVALID_PARTITIONS", 37)["limit"] == 3
+    assert problem(response, 422, "INVALID_PARTITIONS", 37)["limit"] == 3
 
 
 def test_dq_009_without_a_topic_and_not_making_one_dead_letters_are_parked(own_gateway: Gateway, name: str) -> None:

@@ -199,7 +199,7 @@ def test_a_key_that_is_none_is_refused(gateway: Gateway, name: str, key: str) ->
     gateway.create_topic(name)
     path = f"/v1/topics/{name}/records"
     response = gateway.http.post(path, json={"records": [{"value": 1}]}, headers={"Idempotency-Key": key})
-    problem(response, 400, "INVALID_REQUEST", 42)
+    problem(response, 422, "INVALID_REQUEST", 42)
     assert gateway.log_ends(name) == [0]
 
 
@@ -217,9 +217,9 @@ def test_a_key_can_be_kept_for_a_week(gateway: Gateway, name: str) -> None:
 def test_a_retention_that_is_none_is_refused(gateway: Gateway, name: str, retention: str) -> None:
     gateway.create_topic(name)
     path, headers = f"/v1/topics/{name}/records", {"Idempotency-Key": "k", "Idempotency-Retention-Ms": retention}
-    problem(gateway.http.post(path, json={"records": [{"value": 1}]}, headers=headers), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.post(path, json={"records": [{"value": 1}]}, headers=headers), 422, "INVALID_REQUEST", 42)
     del headers["Idempotency-Key"]
-    problem(gateway.http.post(path, json={"records": [{"value": 1}]}, headers=headers), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.post(path, json={"records": [{"value": 1}]}, headers=headers), 422, "INVALID_REQUEST", 42)
     assert gateway.log_ends(name) == [0]
 
 
@@ -261,7 +261,7 @@ def test_a_raw_record_goes_where_it_is_sent(gateway: Gateway, name: str) -> None
     assert by_key[0]["partition"] == 479470107 % 3
     for partition in ("-1", "x", "99999999999999999999", "1" * 5000):
         response = gateway.http.post(path, content=b"x", headers={"Record-Partition": partition})
-        problem(response, 400, "INVALID_REQUEST", 42)
+        problem(response, 422, "INVALID_REQUEST", 42)
     problem(
         gateway.http.post(path, content=b"x", headers={"Record-Partition": "3"}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3
     )

@@ -168,7 +168,7 @@ def test_a_page_of_a_dead_letter_topic_that_was_made_anew(gateway: Gateway, name
 
 def test_a_page_token_of_something_else(gateway: Gateway, name: str) -> None:
     path = f"/v1/share-groups/{name}/dead-letters/redrive"
-    problem(gateway.http.post(path, json={"page_token": "x"}), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.post(path, json={"page_token": "x"}), 422, "INVALID_REQUEST", 42)
     gateway.produce(name, 1)
     dead(gateway, name, name, 1)
     letters = gateway.describe_topic(f"dlq.{name}")["topic_id"]
@@ -176,7 +176,7 @@ def test_a_page_token_of_something_else(gateway: Gateway, name: str) -> None:
     def token(partition: int, offset: int) -> str:
         return base64.urlsafe_b64encode(json.dumps([False, letters, partition, offset, 0]).encode()).decode()
 
-    problem(gateway.http.post(path, json={"page_token": token(0, 2**63 - 1)}), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.post(path, json={"page_token": token(0, 2**63 - 1)}), 422, "INVALID_REQUEST", 42)
     for beyond in (token(0, 2**63 - 2), token(2**31 - 1, 0)):
         assert redrive(gateway, name, page_token=beyond) == {"matched": 0, "redriven": 0}
 

@@ -268,7 +268,7 @@ def test_rn_011_is_renew_ack_fetches_nothing(gateway: Gateway, name: str) -> Non
     gateway.produce_batches(name, 1)
     renew = {"acknowledgements": [acknowledge_range(name, 0, 0, "renew")], "is_renew_ack": True}
     misuse = gateway.try_fetch(name, share_session_epoch=1, **renew, max_bytes=1)
-    assert "max_bytes" in problem(misuse, 400, "INVALID_REQUEST", 42)["detail"]
+    assert "max_bytes" in problem(misuse, 422, "INVALID_REQUEST", 42)["detail"]
     answer = gateway.fetch(name, share_session_epoch=1, **renew, **NO_LIMITS)
     assert answer["acknowledgement_results"] == [{"status": "applied"}]
     assert (answer["batches"], answer["acquisition_lock_timeout_ms"]) == ([], 30_000)

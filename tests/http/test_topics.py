@@ -63,7 +63,7 @@ def test_topics_are_listed_by_name_a_page_at_a_time(gateway: Gateway, name: str)
 
 @pytest.mark.parametrize("page_size", [0, 10_001])
 def test_a_page_has_bounds(gateway: Gateway, page_size: int) -> None:
-    problem(gateway.http.get("/v1/topics", params={"page_size": page_size}), 400, "INVALID_REQUEST", 42)
+    problem(gateway.http.get("/v1/topics", params={"page_size": page_size}), 422, "INVALID_REQUEST", 42)
 
 
 def test_settings_change_and_go_back_to_the_default(gateway: Gateway, name: str) -> None:
@@ -78,7 +78,7 @@ def test_settings_change_and_go_back_to_the_default(gateway: Gateway, name: str)
     )
     refused = ({"config": {"retention.ms": 5, "no.such": 1}}, {"reset": ["no.such"]}, {"config": {"no.such": None}})
     for body in refused:
-        problem(gateway.http.patch(path, json=body), 400, "INVALID_CONFIG", 40)
+        problem(gateway.http.patch(path, json=body), 422, "INVALID_CONFIG", 40)
     assert gateway.describe_topic(name)["config"] == changed
 
 
@@ -87,7 +87,7 @@ def test_partitions_only_grow(gateway: Gateway, name: str) -> None:
     path = f"/v1/topics/{name}"
     assert good(gateway.http.patch(path, json={"partitions": 3}))["partitions"] == 3
     for wrong in (2, 0, 10_001):
-        problem(gateway.http.patch(path, json={"partitions": wrong}), 400, "INVALID_PARTITIONS", 37)
+        problem(gateway.http.patch(path, json={"partitions": wrong}), 422, "INVALID_PARTITIONS", 37)
     problem(gateway.http.patch("/v1/topics/no-such", json={"partitions": 3}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     gateway.produce_batches(name, 1, partition=2)
     assert gateway.acquire(name, name) == ["2:0-0×1"]
@@ -148,7 +148,7 @@ def test_delete_records_moves_the_log_start(gateway: Gateway, name: str) -> None
     starts = [partition["log_start_offset"] for partition in gateway.describe_topic(name)["partitions"]]
     assert (starts, gateway.log_ends(name)) == ([7, 2], [10, 2])
     below = gateway.http.get(f"/v1/topics/{name}/partitions/0/records", params={"offset": 6})
-    problem(below, 400, "OFFSET_OUT_OF_RANGE", 1)
+    problem(below, 422, "OFFSET_OUT_OF_RANGE", 1)
     assert [record["offset"] for record in gateway.read(name, offset=7)["records"]] == [7, 8, 9]
     assert gateway.produce(name, "next", partition=1) == [2]
     assert sorted(gateway.acquire(name, name)) == ["1:2-2×1", "7-9×1"]

@@ -253,7 +253,7 @@ def test_find_coordinator(state_calls: httpx.Client, stack: Stack, topic_id: str
     assert (found["key"], found["url"], found["error_code"]) == (key, stack.service("share coordinator").url, 0)
     for bad in ("a", "a:b", f":{topic_id}:0", f"a:{topic_id}:x", "a:nope:0", f"a:{topic_id}:-1"):
         refused = state_calls.get("/v1/coordinators", params={"key_type": "share", "key": bad})
-        assert (refused.status_code, refused.json()["kafka_code"]) == (400, 42), bad
+        assert (refused.status_code, refused.json()["kafka_code"]) == (422, 42), bad
 
 
 def test_sc_041_a_deleted_topic_is_forgotten(client: httpx.Client, calls: Calls, topic_id: str, name: str) -> None:

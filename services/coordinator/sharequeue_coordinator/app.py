@@ -30,7 +30,7 @@ from sharequeue.service.readiness import CHECK_S, Check, faults
 from sharequeue.service.service import serve_operations
 from sharequeue_coordinator import store
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.groups_api import GroupsApi, check_page_size, group_of
+from sharequeue_coordinator.groups_api import GroupsApi, group_of
 
 TOPICS = Gauge("sharequeue_coordinator_topics", "Topics.")
 METADATA_VERSION = Gauge("sharequeue_coordinator_metadata_version", "Version of the metadata change feed.")
@@ -50,7 +50,6 @@ def create_group_coordinator_app(
 
     async def list_topics(call: Call) -> messages.ListTopicsResponse:
         query: apis.ListTopicsQuery = call.request
-        check_page_size(query.page_size)
         page, following = coordinator.page(query.page_size, query.page_token)
         listed = [
             messages.TopicListing(name=topic.name, topic_id=topic.topic_id, partitions=topic.partitions)

@@ -16,7 +16,7 @@ from sharequeue.protocol.internal import (
     TopicIdPartitions,
 )
 from sharequeue.protocol.messages import Empty
-from sharequeue.protocol.types import MAX_PAGE_SIZE, group_id_fault
+from sharequeue.protocol.types import group_id_fault
 from sharequeue_coordinator import groups_store
 from sharequeue_coordinator.assignor import Assignment
 from sharequeue_coordinator.coordinator import GroupCoordinator
@@ -99,7 +99,6 @@ class GroupsApi:
 
     async def list_groups(self, call: Call) -> group_messages.ListShareGroupsResponse:
         query: group_messages.ListShareGroupsQuery = call.request
-        check_page_size(query.page_size)
         states = _states(query.state)
         listed = await self._coordinator.query(
             groups_store.page,
@@ -122,7 +121,6 @@ class GroupsApi:
 
     async def describe(self, call: Call) -> group_messages.DescribeShareGroupResponse:
         query: group_messages.DescribeShareGroupQuery = call.request
-        check_page_size(query.page_size)
         group_id = group_of(call)
         machine = (await self._groups.find(group_id)).machine
         if not machine.exists:
@@ -174,12 +172,6 @@ class GroupsApi:
     async def alter_offsets(self, call: Call) -> AlterShareGroupOffsetsResponse:
         request: AlterShareGroupOffsetsRequest = call.request
         return AlterShareGroupOffsetsResponse(topics=await self._admin.alter_offsets(group_of(call), request))
-
-
-def check_page_size(page_size: int) -> None:
-    """Raises: InvalidRequest."""
-    if not 1 <= page_size <= MAX_PAGE_SIZE:
-        raise InvalidRequest(f"page_size must be in the range 1 to {MAX_PAGE_SIZE}", limit=MAX_PAGE_SIZE)
 
 
 def _states(text: str | None) -> list[GroupState]:

@@ -321,7 +321,6 @@ class ShareGroupMembership:
             raise InvalidRequest(
                 f"the topics of this heartbeat have {own} partitions; a member subscribes to {MAX_PARTITIONS_NAMED} "
                 "at most: spread the topics over several groups",
-                status=422,
                 limit=MAX_PARTITIONS_NAMED,
             )
         names = self._subscribed.total() - len(member.subscribed_topic_names) + len(updated.subscribed_topic_names)

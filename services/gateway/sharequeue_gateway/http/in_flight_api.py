@@ -23,7 +23,7 @@ from sharequeue.protocol.messages import (
     PartitionError,
     PlainText,
 )
-from sharequeue.protocol.types import MAX_INT32, MAX_PAGE_SIZE, DeliveryState, TopicIdPartition
+from sharequeue.protocol.types import MAX_INT32, DeliveryState, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic
 from sharequeue_gateway.delivery.dead_letters import DeadLetterQueue
 from sharequeue_gateway.delivery.fetcher import PartitionFault
@@ -79,8 +79,6 @@ class InFlightApi:
 
     async def _wanted(self, group_id: str, query: InFlightQuery) -> tuple[list[tuple[Topic, int]], bool]:
         """The group's initialised share-partitions that may be on the page, in order; and whether there are more."""
-        if not 1 <= query.page_size <= MAX_PAGE_SIZE:
-            raise InvalidRequest(f"page_size must be in the range 1 to {MAX_PAGE_SIZE}", limit=MAX_PAGE_SIZE)
         if query.topic is not None:
             await self._metadata.topic_with(query.topic, query.partition or 0)
         elif query.partition is not None:

@@ -67,4 +67,4 @@ def _utf8(name: str, value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise InvalidRequest(f"the header {name} must be UTF-8") from None
+        raise InvalidRequest(f"the header {name} must be UTF-8", status=400) from None

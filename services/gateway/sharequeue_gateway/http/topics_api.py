@@ -21,7 +21,6 @@ from sharequeue_gateway.http.arrow_answer import CONTENT_TYPE, arrow_stream, arr
 from sharequeue_gateway.http.records_api import group_of
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 
-ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 
 
@@ -90,8 +89,6 @@ class TopicsApi:
     async def read_records(self, call: Call) -> Answer:
         query: messages.ReadRecordsQuery = call.request
         topic, partition = await partition_of(call, self._metadata)
-        if query.isolation_level not in ISOLATION_LEVELS:
-            raise InvalidRequest(f"isolation_level must be one of {', '.join(ISOLATION_LEVELS)}")
         as_arrow = arrow_wanted(call.header("accept"))
         read = await self._record_log.read(topic.topic_id, partition, query.offset, query.max_bytes, query.max_records)
         if query.offset > read.log_end_offset:

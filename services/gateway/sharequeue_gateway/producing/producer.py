@@ -12,8 +12,8 @@ from typing import Annotated, Final, ParamSpec, TypeVar
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.http.serving import Answer, does_not_fit, too_many
-from sharequeue.protocol import nesting
+from sharequeue.http.serving import Answer
+from sharequeue.protocol import mistakes, nesting
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages import ProduceRecord
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES, whole_number
@@ -30,7 +30,8 @@ LARGE_BYTES: Final = 256 * 1024
 """A request with more is prepared in a thread: keys are hashed at 7 MB/s, and the depth of values is counted."""
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode_headers: Final = msgspec.json.Decoder(Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]).decode
+_Headers = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]
+_decode_headers: Final = msgspec.json.Decoder(_Headers).decode
 _NO_KEY: Final = b',"key":null'
 _VALUE: Final = b',"value":'
 _AROUND_VALUE: Final = len(b',"timestamp_ms":0,"key":null,"value":}')
@@ -98,11 +99,11 @@ def _headers(record: ProduceRecord, index: int) -> dict[str, str]:
         return {}
     pointer = f"/records/{index}/headers"
     if len(memoryview(record.headers)) > MAX_HEADERS_BYTES:
-        raise too_many(pointer, "bytes", MAX_HEADERS_BYTES)
+        raise mistakes.too_many(pointer, "bytes", MAX_HEADERS_BYTES)
     try:
         headers: dict[str, str] = _decode_headers(record.headers)
     except msgspec.ValidationError as fault:
-        raise does_not_fit(str(fault), pointer) from None
+        raise mistakes.unfit_body(fault, record.headers, _Headers, pointer) from None
     return headers
 
 
@@ -114,7 +115,7 @@ def _from_base64(text: str, pointer: str) -> bytes:
 
 
 def _unfit(pointer: str, detail: str) -> InvalidRequest:
-    return InvalidRequest(f"{pointer}: {detail}", status=422, pointers=[(pointer, detail)])
+    return InvalidRequest(f"{pointer}: {detail}", pointers=[(pointer, detail)])
 
 
 def raw_record(key: str | None, partition: int | None, headers: dict[str, str]) -> ProduceRecord:
@@ -233,7 +234,6 @@ class Producer:
             detail = f"nested deeper than {most} levels (max_value_depth)"
             raise InvalidRequest(
                 f"the value of record {index} is {detail}; make it flatter, or send it as bytes in value_base64",
-                status=422,
                 limit=most,
                 pointers=[(f"/records/{index}/value", detail)],
             )

@@ -339,9 +339,7 @@ class Appender:
                 if used is not None:
                     fingerprint, answer, base_offsets = used
                     if fingerprint != key.fingerprint:
-                        raise InvalidRequest(
-                            f"Idempotency-Key {key.key!r} was used for another request; use a new key", status=422
-                        )
+                        raise InvalidRequest(f"Idempotency-Key {key.key!r} was used for another request; use a new key")
                     return AppendResult(base_offsets, answer)
             if tried_at and key is None:  # a key tells by itself
                 happened = await self._look_up(connection, appends, append_id, tried_at)

@@ -94,7 +94,6 @@ class ShareSessionCache:
             raise InvalidRequest(
                 f"the share session would have {count} partitions; it has at most {MAX_PARTITIONS_NAMED}: "
                 "have it forget some first, or fetch the others as another member",
-                status=422,
                 limit=MAX_PARTITIONS_NAMED,
             )
 

@@ -1,0 +1,289 @@
+"""What is wrong with a request, in the caller's words: JSON's types, names of fields, JSON pointers. Pure.
+
+msgspec stops at the first fault and describes it in one line, in Python's types. This module reads that line, looks at
+the type that was wanted, and decodes a small body once more for what the line leaves out. Only refused requests pay.
+"""
+
+import difflib
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import inspect
+
+from sharequeue.protocol.errors import ApiError, InvalidRequest
+from sharequeue.protocol.types import GROUP_ID, PLAIN_TEXT, TOPIC_NAME
+
+MOST_DECODED_AGAIN: Final = 64 * 1024
+"""Bytes of a body that is decoded once more to explain its fault."""
+MOST_COMPARED: Final = 64
+"""Characters of an unknown name that is compared with the known ones."""
+MOST_QUOTED: Final = 100
+"""Characters of a caller's own text in an answer."""
+
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
+_PLACE: Final = re.compile(r"(?:\.\w+|\[\d+\]|\[\.\.\.\])*`")
+_MEMBER: Final = "[...]"
+"""msgspec's step to some member of an object with free names."""
+
+_WRONG_TYPE: Final = re.compile(r"Expected `([a-z |]+)`, got (?:`(\w+)`|')")
+_TOO_LONG: Final = re.compile(r"Expected `(?:array|object)` of length <= (\d+)")
+_UNKNOWN: Final = "Object contains unknown field `"
+_MISSING: Final = "Object missing required field `"
+_TYPES: Final = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "a boolean",
+    "array": "an array",
+    "object": "an object",
+}
+_PATTERNS: Final[Mapping[str | None, str]] = {
+    PLAIN_TEXT: "must not hold control characters",
+    GROUP_ID: "must not hold `/` or control characters",
+    TOPIC_NAME: "must have 1 to 249 characters of a-z, A-Z, 0-9, `.`, `_` and `-`",
+}
+_NAMES: Final = {str: "str", int: "int", float: "float", bool: "bool", list: "array", dict: "object"}
+
+
+class _Place(NamedTuple):
+    """A part of a request: its pointer, its value (UNSET where the body was not decoded again), the type it should have."""
+
+    pointer: str
+    value: Any
+    kind: inspect.Type | None
+
+
+def no_body(kind: Any) -> InvalidRequest:
+    """The request has no body, and its call needs one of the type `kind`."""
+    fields = _fields(_plain(_type_info(kind), inspect.StructType))
+    needed = [f"`{field.encode_name}`" for field in fields if field.required]
+    wanted = f"a JSON object with {' and '.join(needed)}" if needed else "a JSON object; the empty one is `{}`"
+    return InvalidRequest(f"there is no body; send {wanted}", status=400)
+
+
+def unreadable(fault: msgspec.DecodeError, body: bytes, kind: Any) -> InvalidRequest:
+    """The body is not JSON."""
+    if not body.strip(b" \t\r\n"):
+        return no_body(kind)
+    cause = "it ends too early" if str(fault) == "Input data was truncated" else str(fault)
+    cause = cause.removeprefix("JSON is malformed: ")
+    return InvalidRequest(f"the body is not JSON: {cause}", status=400)
+
+
+def unfit_body(fault: msgspec.ValidationError, body: bytes | msgspec.Raw, kind: Any, within: str = "") -> ApiError:
+    """The body is JSON that its type does not take.
+
+    Args:
+        kind: the type. within: the pointer of `body`, if that is a part of the request's body.
+    """
+    value: Any = msgspec.UNSET
+    if within or len(memoryview(body)) <= MOST_DECODED_AGAIN:
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.ValidationError, RecursionError):  # a number beyond all ranges, a value that nests too deeply
+            pass
+        except msgspec.DecodeError as broken:  # behind the fault
+            return unreadable(broken, bytes(body), kind)
+    return _unfit(str(fault), _Place(within, value, _type_info(kind)), "field")
+
+
+def unfit_query(fault: msgspec.ValidationError, values: dict[str, str], kind: Any) -> ApiError:
+    """The query parameters are not those that their type takes."""
+    return _unfit(str(fault), _Place("", values, _type_info(kind)), "query parameter")
+
+
+def too_many(pointer: str, what: str, limit: int) -> InvalidRequest:
+    """A list is longer than it may be."""
+    return InvalidRequest(
+        f"{shown(pointer)} has more than {limit} {what}; send them in several requests",
+        limit=limit,
+        pointers=[(pointer, f"has more than {limit} {what}")],
+    )
+
+
+def wrong(pointer: str, detail: str) -> InvalidRequest:
+    """One place of the request is at fault. `detail` goes on a sentence that begins with the place: `must be …`."""
+    return InvalidRequest(f"{shown(pointer)} {detail}", pointers=[(pointer, detail)])
+
+
+def shown(pointer: str) -> str:
+    """A place in a sentence: the name of a field of the request itself, the pointer of anything deeper."""
+    if not pointer:
+        return "the body"
+    return f"`{pointer}`" if "/" in pointer[1:] else f"`{unescaped(pointer[1:])}`"
+
+
+def escaped(name: str) -> str:
+    """A name as a step of a JSON pointer (RFC 6901)."""
+    return quoted(name).replace("~", "~0").replace("/", "~1")
+
+
+def unescaped(step: str) -> str:
+    return step.replace("~1", "/").replace("~0", "~")
+
+
+def quoted(text: str) -> str:
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """`; did you mean …?` where one known name is near, else nothing."""
+    if len(name) > MOST_COMPARED:
+        return ""
+    by_lower_case = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.7)
+    return f"; did you mean `{by_lower_case[near[0]]}`?" if near else ""
+
+
+_type_info: Final = functools.lru_cache(256)(inspect.type_info)
+"""Of the calls' own types, which are few."""
+
+
+def _unfit(fault: str, whole: _Place, noun: str) -> ApiError:
+    said, steps = _split(fault)
+    place = _located(whole, steps, _got(said))
+    too_long = _TOO_LONG.match(said)
+    if too_long:
+        return too_many(place.pointer, "entries", int(too_long[1]))
+    if said.startswith(_UNKNOWN):
+        faults = [*_missing(place), _unknown(place, said[len(_UNKNOWN) : -1], noun)]
+    elif said.startswith(_MISSING):
+        name = said[len(_MISSING) : -1]
+        faults = _missing(place) or [(f"{place.pointer}/{escaped(name)}", "is missing")]
+    else:
+        faults = [(place.pointer, _words(said, place.kind, noun))]
+    return InvalidRequest("; ".join(f"{shown(pointer)} {words}" for pointer, words in faults), pointers=faults)
+
+
+def _split(fault: str) -> tuple[str, list[str]]:
+    """msgspec's line as what it says and the steps to the place it says it of."""
+    said, found, place = fault.rpartition(" - at `$")
+    if not found or not _PLACE.fullmatch(place):
+        return fault, []
+    return said, [name or index or member for name, index, member in _STEP.findall(place)]
+
+
+def _got(said: str) -> str | None:
+    """The JSON type that was found, in msgspec's words, where the fault is a wrong type."""
+    found = _WRONG_TYPE.match(said)
+    return found[2] if found else None
+
+
+def _located(whole: _Place, steps: Sequence[str], got: str | None) -> _Place:
+    """The place that steps lead to. Among members with free names: the first whose value has the type that was found."""
+    found = list(_reached(whole, steps))
+    return next((place for place in found if got is not None and _type_name(place.value) == got), found[0])
+
+
+def _reached(place: _Place, steps: Sequence[str]) -> Iterator[_Place]:
+    if not steps:
+        yield place
+        return
+    step, *rest = steps
+    pointer, value, kind = place
+    if step != _MEMBER:
+        yield from _reached(_Place(f"{pointer}/{step}", _inside(value, step), _kind_inside(kind, step)), rest)
+    elif isinstance(value, dict) and value:
+        kind = _kind_inside(kind, step)
+        for name, member in value.items():
+            yield from _reached(_Place(f"{pointer}/{escaped(name)}", member, kind), rest)
+    else:
+        yield place
+
+
+def _inside(value: Any, step: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(step, msgspec.UNSET)
+    if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+        return value[int(step)]
+    return msgspec.UNSET
+
+
+def _kind_inside(kind: inspect.Type | None, step: str) -> inspect.Type | None:
+    if step == _MEMBER:
+        members = _plain(kind, inspect.DictType)
+        return members.value_type if isinstance(members, inspect.DictType) else None
+    if step.isdecimal():
+        entries = _plain(kind, inspect.ListType)
+        return entries.item_type if isinstance(entries, inspect.ListType) else None
+    fields = _fields(_plain(kind, inspect.StructType))
+    return next((field.type for field in fields if field.encode_name == step), None)
+
+
+def _plain(kind: inspect.Type | None, wanted: type[inspect.Type] | None = None) -> inspect.Type | None:
+    """A type without its annotations for the schema; of a union the member of the type `wanted`, or the first."""
+    if isinstance(kind, inspect.Metadata):
+        return _plain(kind.type, wanted)
+    if isinstance(kind, inspect.UnionType):
+        plain = [member for member in map(_plain, kind.types) if not isinstance(member, inspect.NoneType)]
+        return next((member for member in plain if wanted is not None and isinstance(member, wanted)), plain[0])
+    return kind
+
+
+def _fields(kind: inspect.Type | None) -> Sequence[inspect.Field]:
+    return kind.fields if isinstance(kind, inspect.StructType) else ()
+
+
+def _type_name(value: Any) -> str:
+    return "null" if value is None else _NAMES.get(type(value), "")
+
+
+def _missing(place: _Place) -> list[tuple[str, str]]:
+    if not isinstance(place.value, dict):
+        return []
+    names = [field.encode_name for field in _fields(_plain(place.kind, inspect.StructType)) if field.required]
+    return [(f"{place.pointer}/{escaped(name)}", "is missing") for name in names if name not in place.value]
+
+
+def _unknown(place: _Place, name: str, noun: str) -> tuple[str, str]:
+    known = [field.encode_name for field in _fields(_plain(place.kind, inspect.StructType))]
+    return f"{place.pointer}/{escaped(name)}", f"is an unknown {noun}{did_you_mean(name, known)}"
+
+
+def _words(said: str, kind: inspect.Type | None, noun: str) -> str:
+    wrong_type = _WRONG_TYPE.match(said)
+    if wrong_type:
+        return _wrong_type(wrong_type[1].split(" | "), wrong_type[2] if noun == "field" else None)
+    plain = _plain(kind)
+    if said.startswith("Invalid enum value "):
+        known = _choices(plain)
+        given = said.removeprefix("Invalid enum value ")
+        return f"must be one of {', '.join(f'`{name}`' for name in known)}{did_you_mean(given.strip(chr(39)), known)}"
+    if "matching regex" in said:
+        pattern = plain.pattern if isinstance(plain, inspect.StrType) else None
+        return _PATTERNS.get(pattern, f"must match the pattern {pattern}")
+    if isinstance(plain, inspect.IntType | inspect.FloatType):
+        return f"must be {'' if None in (plain.ge, plain.le) else 'from '}{_range(plain.ge, plain.le)}"
+    if isinstance(plain, inspect.StrType):
+        return f"must have {_range(plain.min_length, plain.max_length)} characters"
+    if isinstance(plain, inspect.ListType | inspect.DictType):
+        return f"must have {_range(plain.min_length, plain.max_length)} entries"
+    return quoted(said)
+
+
+def _wrong_type(expected: Sequence[str], got: str | None) -> str:
+    """`null` is not named: it stands for an absent field, which is not what the caller meant to send."""
+    if got == "float" and "int" in expected and "float" not in expected:
+        return "must be an integer, without a fraction or an exponent"
+    names = [words for name, words in _TYPES.items() if name in expected] or list(expected)
+    if "float" in expected and "int" in expected:
+        names.remove(_TYPES["int"])
+    wanted = " or ".join((", ".join(names[:-1]), names[-1])) if names[1:] else names[0]
+    found = "" if got is None else f", not {'a number' if got == 'int' else _TYPES.get(got, got)}"
+    return f"must be {wanted}{found}"
+
+
+def _choices(kind: inspect.Type | None) -> list[str]:
+    if isinstance(kind, inspect.EnumType):
+        return [str(member.value) for member in kind.cls if isinstance(member, Enum)]
+    return [str(value) for value in kind.values] if isinstance(kind, inspect.LiteralType) else []
+
+
+def _range(least: float | None, most: float | None) -> str:
+    if least is None:
+        return f"at most {most}"
+    return f"at least {least}" if most is None else f"{least} to {most}"
