@@ -1,12 +1,13 @@
 """OpenAPI of a service, made of its calls: 3.1 at `/openapi.json`, and a 3.0 down-conversion at `/openapi-3.0.json`.
 
 Made for code generators: explicit operation ids, one tag and one named success schema per operation, the shared Problem
-schema for every error, and no `null` beside optional fields: they are absent.
+schema for every error. Optional fields of answers are absent, never `null`. A field of a request may be `null` where the
+service takes that as absent.
 """
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,16 @@ from sharequeue.http.serving import Answer, App, Call, Endpoint, serve
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages import Problem
-from sharequeue.protocol.types import GROUP_ID, MAX_MEMBER_ID_LENGTH, MAX_NAME_LENGTH, PLAIN_TEXT, TOPIC_NAME
+from sharequeue.protocol.types import (
+    GROUP_ID,
+    MAX_IDEMPOTENCY_KEY_LENGTH,
+    MAX_IDEMPOTENCY_RETENTION_MS,
+    MAX_INT32,
+    MAX_MEMBER_ID_LENGTH,
+    MAX_NAME_LENGTH,
+    PLAIN_TEXT,
+    TOPIC_NAME,
+)
 
 OPENAPI: Final = Api("openapi", "GET", "/openapi.json", "This document.", tag="Operations")
 OPENAPI_3_0: Final = Api("openapi30", "GET", "/openapi-3.0.json", "The document as OpenAPI 3.0.", tag="Operations")
@@ -26,12 +36,24 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _PATH_PARAMETERS: Final[Mapping[str, dict[str, Any]]] = {
     "group": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": GROUP_ID},
     "member_id": {"type": "string", "minLength": 1, "maxLength": MAX_MEMBER_ID_LENGTH, "pattern": PLAIN_TEXT},
-    "partition": {"type": "integer", "format": "int32", "minimum": 0},
-    "topic": {"type": "string", "pattern": TOPIC_NAME},
+    "partition": {"type": "integer", "format": "int32", "minimum": 0, "maximum": MAX_INT32},
+    "topic": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": TOPIC_NAME},
     "topic_id": {"type": "string", "format": "uuid"},
 }
+_HEADERS: Final[Mapping[str, dict[str, Any]]] = {
+    "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY_LENGTH},
+    "Idempotency-Retention-Ms": {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 1,
+        "maximum": MAX_IDEMPOTENCY_RETENTION_MS,
+    },
+    "Record-Partition": _PATH_PARAMETERS["partition"],
+}
+"""Of other headers any text is taken."""
+_NULL: Final = {"type": "null"}
 _NULLABLE: Final = frozenset({("Record", "key")})
-"""The one optional field that is null rather than absent; `value` is any JSON anyway."""
+"""The one optional field of answers that is null rather than absent; `value` is any JSON anyway."""
 
 
 def serve_openapi(app: App, description: str) -> None:
@@ -55,6 +77,7 @@ def serve_openapi(app: App, description: str) -> None:
 def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the calls."""
     bodies = [api.request for api in calls if not api.query_parameters]
+    requests = msgspec.json.schema_components([part for part in bodies if part is not None])[1].keys()
     types = [part for part in (*bodies, *(api.response for api in calls)) if part is not None]
     types = list({repr(part): part for part in (*types, Problem)}.values())
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
@@ -75,21 +98,25 @@ def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, An
         "servers": [{"url": "/"}],
         "tags": [{"name": tag} for tag in dict.fromkeys(api.tag for api in calls)],
         "paths": paths,
-        "components": {"schemas": {name: _readable(schema) for name, schema in sorted(named.items())}},
+        "components": {"schemas": {name: _readable(schema, requests) for name, schema in sorted(named.items())}},
     }
     return {name: _portable(part) for name, part in current.items()}
 
 
 def _portable(part: Any) -> Any:
-    """Patterns as all dialects know them: only Python ends them with `\\Z`, for its `$` lets a newline follow."""
+    """Patterns as all dialects know them: only Python ends them with `\\Z`, for its `$` lets a newline follow.
+
+    Enumerated words get their type: msgspec leaves it out.
+    """
     if isinstance(part, list):
         return [_portable(item) for item in part]
     if not isinstance(part, dict):
         return part
-    return {
+    portable = {
         name: re.sub(r"\\Z$", "$", value) if name == "pattern" and isinstance(value, str) else _portable(value)
         for name, value in part.items()
     }
+    return {"type": "string", **portable} if isinstance(part.get("enum"), list) else portable
 
 
 def _operation(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -115,7 +142,13 @@ def _operation(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, 
             for name in api.query_parameters
         ]
     operation["parameters"] += [
-        {"name": name, "in": "header", "required": False, "description": meaning, "schema": {"type": "string"}}
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": meaning,
+            "schema": _HEADERS.get(name, {"type": "string"}),
+        }
         for name, meaning in api.headers
     ]
     if api.raw_body:
@@ -151,30 +184,39 @@ def _responses(api: Api, references: Mapping[str, dict[str, Any]]) -> dict[str, 
     }
 
 
-def _readable(schema: dict[str, Any]) -> dict[str, Any]:
-    """A component as code generators like it: no null beside optional fields, no empty lists, types beside enums."""
+def _readable(schema: dict[str, Any], requests: Collection[str]) -> dict[str, Any]:
+    """A component as code generators like it: no null beside optional fields of answers, no empty lists.
+
+    Args:
+        requests: the names of the components that requests hold: what the service takes as absent is null there.
+    """
     readable = dict(schema)
     if "description" in readable:
         readable["description"] = inspect.cleandoc(readable["description"])
-    if "enum" in readable:
-        readable["type"] = "string"
     if not readable.get("required", True):
         del readable["required"]
     if "properties" in readable:
         readable["properties"] = {
-            name: {"anyOf": field["anyOf"]} if (schema["title"], name) in _NULLABLE else _optional(field)
+            name: _nullable(field)
+            if schema["title"] in requests or (schema["title"], name) in _NULLABLE
+            else _optional(field)
             for name, field in readable["properties"].items()
         }
     return readable
 
 
+def _nullable(field: dict[str, Any]) -> dict[str, Any]:
+    """A field as it is; where null stands for absent, that is no default."""
+    return {name: value for name, value in field.items() if name != "default" or value is not None}
+
+
 def _optional(field: dict[str, Any]) -> dict[str, Any]:
     """Optional fields are absent, not null: `anyOf: [X, null]` becomes X."""
-    rest = {name: value for name, value in field.items() if name != "default" or value is not None}
+    rest = _nullable(field)
     choices = rest.pop("anyOf", None)
     if choices is None:
         return rest
-    kept = [choice for choice in choices if choice != {"type": "null"}]
+    kept = [choice for choice in choices if choice != _NULL]
     return {**kept[0], **rest} if len(kept) == 1 else {"anyOf": kept, **rest}
 
 
@@ -192,10 +234,12 @@ def _to_3_0(value: Any) -> Any:
         return value
     converted = {name: _to_3_0(item) for name, item in value.items()}
     choices = converted.get("anyOf")
-    if isinstance(choices, list) and {"type": "null"} in choices:
-        kept = [choice for choice in choices if choice != {"type": "null"}]
+    if isinstance(choices, list) and _NULL in choices:
+        kept = [choice for choice in choices if choice != _NULL]
         del converted["anyOf"]
         converted.update({"nullable": True}, **(kept[0] if len(kept) == 1 else {"anyOf": kept}))
+        if "$ref" in converted:
+            converted["type"] = "object"  # `nullable` needs a type beside it
     if "const" in converted:
         converted["enum"] = [converted.pop("const")]
     if "$ref" in converted and len(converted) > 1:

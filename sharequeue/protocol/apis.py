@@ -63,7 +63,7 @@ class Api:
 
 class ListTopicsQuery(Request):
     page_size: messages.PageSize = 1000
-    page_token: messages.PlainText | None = None
+    page_token: messages.PageToken | None = None
 
 
 _TOPIC_ERRORS = ("INVALID_TOPIC_EXCEPTION", "UNKNOWN_TOPIC_OR_PARTITION")

@@ -7,12 +7,11 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from sharequeue.protocol.messages import Offset, PartitionIndex, PlainText, Request, Response
-from sharequeue.protocol.types import MAX_INT64, StateAnnotation, StateBatch
+from sharequeue.protocol.messages import GroupId, Offset, PageSize, PartitionIndex, PlainText, Request, Response
+from sharequeue.protocol.types import MAX_INT64, Int32, Int64, StateAnnotation, StateBatch
 
-Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
-KeysPerPage = Annotated[int, Meta(ge=1, le=1000)]
-BatchesPerPage = Annotated[int, Meta(ge=1, le=10_000)]
+KeysPerPage = Annotated[int, Meta(ge=1, le=1000, extra_json_schema={"format": "int32"})]
+TopicId = Annotated[PlainText, Meta(min_length=1, max_length=36)]
 
 
 class StateRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,11 +22,11 @@ class StateRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     seq: Int64
     kind: str
-    snapshot_epoch: int = 0
-    state_epoch: int = 0
-    leader_epoch: int = -1
+    snapshot_epoch: Int32 = 0
+    state_epoch: Int32 = 0
+    leader_epoch: Int32 = -1
     start_offset: Int64 = -1
-    delivery_complete_count: int = -1
+    delivery_complete_count: Int32 = -1
     state_batches: list[StateBatch] = []
     annotations: list[StateAnnotation] = []
     fault: str | UnsetType = UNSET
@@ -39,19 +38,19 @@ class StoredState(Struct, frozen=True, kw_only=True):
     key_id: Int64
     group_id: str
     topic_id: str
-    partition: int
+    partition: Int32
     rows: list[StateRow]
 
 
 class ExportStateQuery(Request):
     """Share-partitions with `key_id` above `after`, those of one `part` of `parts`; or the one that is named."""
 
-    after: Annotated[int, Meta(ge=0, le=MAX_INT64)] = 0
+    after: Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})] = 0
     page_size: KeysPerPage = 200
-    part: Annotated[int, Meta(ge=0, le=9999)] = 0
-    parts: Annotated[int, Meta(ge=1, le=10_000)] = 1
-    group_id: PlainText | None = None
-    topic_id: PlainText | None = None
+    part: Annotated[int, Meta(ge=0, le=9999, extra_json_schema={"format": "int32"})] = 0
+    parts: Annotated[int, Meta(ge=1, le=10_000, extra_json_schema={"format": "int32"})] = 1
+    group_id: GroupId | None = None
+    topic_id: TopicId | None = None
     partition: PartitionIndex | None = None
 
 
@@ -65,11 +64,11 @@ class ExportStateResponse(Response):
 class StateAnswer(Response):
     """What readShareGroupStateSummary answers of a share-partition now."""
 
-    error_code: int
-    state_epoch: int = 0
-    leader_epoch: int = 0
+    error_code: Int32
+    state_epoch: Int32 = 0
+    leader_epoch: Int32 = 0
     start_offset: Int64 = -1
-    delivery_complete_count: int = -1
+    delivery_complete_count: Int32 = -1
 
 
 class AuditedState(Response):
@@ -80,7 +79,7 @@ class AuditedState(Response):
 
     group_id: str
     topic_id: str
-    partition: int
+    partition: Int32
     rows: list[StateRow]
     answer: StateAnswer
     topic: str | UnsetType = UNSET
@@ -99,7 +98,7 @@ class AuditLogQuery(Request):
     """Batches from the one that holds `offset` on."""
 
     offset: Offset = 0
-    page_size: BatchesPerPage = 1000
+    page_size: PageSize = 1000
 
 
 class LogBatch(Struct, frozen=True, kw_only=True):
@@ -107,8 +106,8 @@ class LogBatch(Struct, frozen=True, kw_only=True):
 
     base_offset: Int64
     last_offset: Int64
-    record_count: int
-    generation: int
+    record_count: Int32
+    generation: Int32
 
 
 class AuditLogResponse(Response):

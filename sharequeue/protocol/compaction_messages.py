@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sharequeue.protocol.messages import Count, NonNegative, Offset, Request, Response, TimestampMs
-from sharequeue.protocol.types import MAX_INT64
+from sharequeue.protocol.messages import Count, NonNegative, Offset, PageSize, Request, Response, TimestampMs
+from sharequeue.protocol.types import MAX_INT64, MAX_RECORDS
 
 MAX_BATCHES = 1000
 """In one replaceRecordBatches."""
@@ -13,7 +13,7 @@ MAX_BATCHES = 1000
 
 class ListRecordBatchesQuery(Request):
     offset: Offset = 0
-    max_batches: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    max_batches: PageSize = 1000
 
 
 class RecordBatchListing(Response):
@@ -47,7 +47,7 @@ class BatchReplacement(Request):
 
     base_offset: Offset
     generation: NonNegative
-    remove: Annotated[list[RemovedRange], Meta(min_length=1)]
+    remove: Annotated[list[RemovedRange], Meta(min_length=1, max_length=MAX_RECORDS)]
 
 
 class ReplaceRecordBatchesRequest(Request):

@@ -1,16 +1,18 @@
 """The messages of share groups: membership, description, offsets, redriven dead letters. As `messages` has the others."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
 from sharequeue.protocol.messages import (
     AnyInt64,
     Count,
+    EnforcedTopicName,
     MemberId,
     NonNegative,
     Offset,
     PageSize,
+    PageToken,
     PartitionError,
     PartitionIndex,
     PartitionIndexes,
@@ -19,8 +21,17 @@ from sharequeue.protocol.messages import (
     Request,
     Response,
     TimestampMs,
+    TopicName,
 )
-from sharequeue.protocol.types import MAX_INT64, MAX_TOPICS_NAMED
+from sharequeue.protocol.types import (
+    MAX_INT32,
+    MAX_INT64,
+    MAX_NAME_LENGTH,
+    MAX_REASON_LENGTH,
+    MAX_TOPICS_NAMED,
+)
+
+MAX_DATETIME_LENGTH: Final = 64
 
 # Membership
 
@@ -32,9 +43,9 @@ class ShareGroupHeartbeatRequest(Request):
     """
 
     member_id: MemberId
-    member_epoch: Count = 0
-    rack_id: PlainText | None = None
-    subscribed_topic_names: Annotated[list[PlainText], Meta(max_length=MAX_TOPICS_NAMED)] | None = None
+    member_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] = 0
+    rack_id: Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
+    subscribed_topic_names: Annotated[list[EnforcedTopicName], Meta(max_length=MAX_TOPICS_NAMED)] | None = None
 
 
 class AssignedPartitions(Response):
@@ -62,18 +73,23 @@ class ShareGroupHeartbeatResponse(Response):
 # Listing and describing
 
 
-class ListShareGroupsQuery(Request):
-    """`state`: Empty, Stable or Dead, or several divided by commas."""
+STATES: Final = r"^(Empty|Stable|Dead)(,(Empty|Stable|Dead))*\Z"
+"""The service takes them in any case, and spaces beside the commas."""
+GroupStateName = Annotated[str, Meta(extra_json_schema={"enum": ["Empty", "Stable", "Dead"]})]
 
-    state: str | None = None
+
+class ListShareGroupsQuery(Request):
+    """`state`: Empty, Stable or Dead, in any case, or several divided by commas."""
+
+    state: Annotated[str, Meta(max_length=100, extra_json_schema={"pattern": STATES})] | None = None
     page_size: PageSize = 1000
-    page_token: PlainText | None = None
+    page_token: PageToken | None = None
 
 
 class ShareGroupListing(Response):
     group_id: str
     type: Literal["share"]
-    state: str
+    state: GroupStateName
 
 
 class ListShareGroupsResponse(Response):
@@ -83,7 +99,7 @@ class ListShareGroupsResponse(Response):
 
 class DescribeShareGroupQuery(Request):
     page_size: PageSize = 1000
-    page_token: PlainText | None = None
+    page_token: PageToken | None = None
 
 
 class ShareGroupMember(Response):
@@ -100,7 +116,7 @@ class DescribeShareGroupResponse(Response):
     """`members` come a page at a time, by member id; `member_count` counts all."""
 
     group_id: str
-    state: str
+    state: GroupStateName
     group_epoch: Count
     assignment_epoch: Count
     assignor_name: str
@@ -121,7 +137,7 @@ class InUseQuery(Request):
 class ResetTopic(Request):
     """All partitions of a topic, or some. `offset` is for `to: offset`, in place of the request's."""
 
-    topic: str
+    topic: TopicName
     partitions: PartitionIndexes | None = None
     offset: Offset | None = None
 
@@ -136,7 +152,7 @@ class ResetShareGroupOffsetsRequest(Request):
     to: Literal["earliest", "latest", "current", "offset", "datetime"]
     topics: Annotated[list[ResetTopic], Meta(min_length=1, max_length=MAX_TOPICS_NAMED)] | None = None
     offset: Offset | None = None
-    datetime: str | None = None
+    datetime: Annotated[str, Meta(max_length=MAX_DATETIME_LENGTH)] | None = None
     dry_run: bool = False
     force: bool = False
 
@@ -166,7 +182,7 @@ class ResetShareGroupOffsetsResponse(Response):
 class RedriveFilter(Request):
     """`message`: a part of the cause or of the client's reason. `before_ms`: dead before that time."""
 
-    message: str | None = None
+    message: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
     min_delivery_count: NonNegative | None = None
     before_ms: TimestampMs | None = None
 
@@ -178,10 +194,10 @@ class RedriveDeadLettersRequest(Request):
     `page_token`: go on where the answer with this `next_page_token` ended.
     """
 
-    topic: str | None = None
+    topic: TopicName | None = None
     filter: RedriveFilter | None = None
-    max_records: Annotated[int, Meta(ge=1, le=MAX_INT64)] | None = None
-    page_token: PlainText | None = None
+    max_records: Annotated[int, Meta(ge=1, le=MAX_INT64, extra_json_schema={"format": "int64"})] | None = None
+    page_token: PageToken | None = None
     to: Literal["retry", "source"] = "retry"
     dry_run: bool = False
 

@@ -8,7 +8,10 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from sharequeue.protocol.bounds import MAX_VALUES
 from sharequeue.protocol.types import (
+    ACKNOWLEDGE_TYPES,
+    GROUP_ID,
     MAX_ACKNOWLEDGEMENTS,
     MAX_CONFIGS,
     MAX_DELAY_MS,
@@ -17,27 +20,52 @@ from sharequeue.protocol.types import (
     MAX_INT32,
     MAX_INT64,
     MAX_MEMBER_ID_LENGTH,
+    MAX_NAME_LENGTH,
     MAX_PAGE_SIZE,
+    MAX_PARTITIONS,
     MAX_PARTITIONS_NAMED,
     MAX_REASON_LENGTH,
     MAX_RECORDS,
     MAX_TOPICS_NAMED,
     PLAIN_TEXT,
+    TOPIC_NAME,
     AcquireMode,
+    DeliveryState,
+    Int32,
 )
 
 Offset = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
 PartitionIndex = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format": "int32"})]
 TimestampMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
 NonNegative = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format": "int32"})]
-Count = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
+Count = Int32
 AnyInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
-"""An int64 that is checked with the rest of an acknowledgement, or that may be −1."""
+"""An int64 of an answer that may be −1."""
+AtLeastOne = Annotated[int, Meta(ge=1, le=MAX_INT32, extra_json_schema={"format": "int32"})]
+CheckedInt32 = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 0, "maximum": MAX_INT32})]
+CheckedInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimum": 0, "maximum": MAX_INT64})]
+"""Whose bounds are checked with the rest of an acknowledgement, so that a wrong one fails alone."""
 PlainText = Annotated[str, Meta(pattern=PLAIN_TEXT)]
+TopicName = Annotated[
+    str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": TOPIC_NAME})
+]
+"""Checked where topics are looked up: INVALID_TOPIC_EXCEPTION."""
+EnforcedTopicName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=TOPIC_NAME)]
+"""Of calls that look no topic up."""
+GroupId = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=GROUP_ID)]
+TypeName = Annotated[str, Meta(extra_json_schema={"enum": list(ACKNOWLEDGE_TYPES)})]
+"""Checked with the rest of an acknowledgement."""
+ConfigName = Annotated[str, Meta(extra_json_schema={"maxLength": 100, "pattern": r"^[a-z][a-z0-9.]*\Z"})]
+"""Checked where settings are looked up: INVALID_CONFIG."""
+Partitions = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 1, "maximum": MAX_PARTITIONS})]
+"""Checked against the service's own limit: INVALID_PARTITIONS."""
 PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE, extra_json_schema={"format": "int32"})]
+PageToken = Annotated[PlainText, Meta(max_length=2048)]
 MemberId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
 FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
-ConfigValue = str | int | float | bool
+ConfigNumber = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimum": -(2**63), "maximum": MAX_INT64})]
+"""Checked against the bounds of its setting: INVALID_CONFIG."""
+ConfigValue = str | ConfigNumber | float | bool
 RecordHeaders = Annotated[
     Raw,
     Meta(
@@ -49,7 +77,7 @@ RecordHeaders = Annotated[
     ),
 ]
 """Names to strings, as JSON: they are decoded one record at a time, for they take ten times the room then."""
-TopicNames = Annotated[list[str], Meta(max_length=MAX_TOPICS_NAMED)]
+TopicNames = Annotated[list[TopicName], Meta(max_length=MAX_TOPICS_NAMED)]
 PartitionIndexes = Annotated[list[PartitionIndex], Meta(max_length=MAX_PARTITIONS_NAMED)]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
@@ -63,7 +91,7 @@ class Response(Struct, omit_defaults=True, kw_only=True):
 
 
 class PointedDetail(Response):
-    """One place of the request body that is at fault, as an RFC 6901 pointer."""
+    """One place of the request that is at fault: an RFC 6901 pointer into the body, or `/` and a query parameter."""
 
     pointer: str
     detail: str
@@ -74,20 +102,20 @@ class Problem(Response):
 
     type: str
     title: str
-    status: int
+    status: Int32
     detail: str
     code: str
-    kafka_code: int
+    kafka_code: Int32
     retriable: bool
     definite: bool
     """True: what was asked surely did not happen. False: it may have; ask again only if twice does no harm."""
     request_id: str
     errors: list[PointedDetail] = []
-    limit: int | None = None
+    limit: AnyInt64 | None = None
     current_leader: str | None = None
     results: list["AcknowledgementResult"] = []
     """Of acknowledgements that all failed: what became of each."""
-    failed_count: int = 0
+    failed_count: Int32 = 0
 
 
 class Empty(Response):
@@ -98,22 +126,22 @@ class Empty(Response):
 
 
 class CreateTopicRequest(Request):
-    name: str
-    partitions: int = 1
+    name: TopicName
+    partitions: Partitions = 1
     config: Annotated[dict[str, ConfigValue], Meta(max_length=MAX_CONFIGS)] = {}
 
 
 class Topic(Response):
     name: str
     topic_id: str
-    partitions: int
+    partitions: Int32
     config: dict[str, str]
 
 
 class TopicListing(Response):
     name: str
     topic_id: str
-    partitions: int
+    partitions: Int32
 
 
 class ListTopicsResponse(Response):
@@ -138,9 +166,9 @@ class DescribeTopicResponse(Response):
 class UpdateTopicRequest(Request):
     """`null` for a setting, or its name in `reset`, goes back to the default."""
 
-    partitions: int | None = None
+    partitions: Partitions | None = None
     config: Annotated[dict[str, ConfigValue | None], Meta(max_length=MAX_CONFIGS)] = {}
-    reset: Annotated[list[str], Meta(max_length=MAX_CONFIGS)] = []
+    reset: Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)] = []
 
 
 class DeleteRecordsPartition(Request):
@@ -163,8 +191,8 @@ class DeleteRecordsResponse(Response):
 
 class ReadRecordsQuery(Request):
     offset: Offset = 0
-    max_records: Annotated[int, Meta(ge=1, le=100_000)] = 500
-    max_bytes: Annotated[int, Meta(ge=1, le=MAX_INT32)] = 52_428_800
+    max_records: Annotated[int, Meta(ge=1, le=100_000, extra_json_schema={"format": "int32"})] = 500
+    max_bytes: AtLeastOne = 52_428_800
     isolation_level: IsolationLevel = "read_uncommitted"
 
 
@@ -206,7 +234,7 @@ class ProduceResponse(Response):
 
 
 class TopicPartitions(Request):
-    topic: str
+    topic: TopicName
     partitions: PartitionIndexes
 
 
@@ -221,15 +249,15 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     ignored.
     """
 
-    topic: str
-    partition: Count
-    first_offset: AnyInt64
-    last_offset: AnyInt64
-    type: str | None = None
-    types: list[str] | None = None
-    delivery_count: Count | None = None
+    topic: TopicName
+    partition: CheckedInt32
+    first_offset: CheckedInt64
+    last_offset: CheckedInt64
+    type: TypeName | None = None
+    types: Annotated[list[TypeName], Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_VALUES})] | None = None
+    delivery_count: CheckedInt32 | None = None
     reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
-    delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)] = 0
+    delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] = 0
 
 
 Acknowledgements = Annotated[list[Acknowledgement], Meta(max_length=MAX_ACKNOWLEDGEMENTS)]
@@ -245,7 +273,7 @@ class FetchRequest(Request):
     max_wait_ms: NonNegative | None = None
     batch_size: NonNegative | None = None
     acquire_mode: AcquireMode = AcquireMode.RECORD_LIMIT
-    share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32)] | None = None
+    share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] | None = None
     forgotten_topics: SomePartitions = []
     acknowledgements: Acknowledgements = []
     atomic: bool = False
@@ -284,7 +312,7 @@ class AcknowledgementResult(Response):
 
     status: str
     code: str | None = None
-    kafka_code: int | None = None
+    kafka_code: Int32 | None = None
     detail: str | None = None
     retriable: bool | None = None
 
@@ -293,9 +321,9 @@ class PartitionError(Response):
     """A partition that failed; −1 stands for the whole topic."""
 
     topic: str
-    partition: int
+    partition: Int32
     code: str
-    kafka_code: int
+    kafka_code: Int32
     detail: str
 
 
@@ -303,7 +331,7 @@ class PartitionLeader(Response):
     """The gateway that leads a share-partition, and where other gateways reach it: asked there, a call saves a hop."""
 
     topic: str
-    partition: int
+    partition: Int32
     node_id: str
     url: str
 
@@ -313,10 +341,10 @@ class FetchResponse(Response):
     `more_errors`: how many partitions failed besides those in `errors`, which are 50 at most."""
 
     member_id: str
-    acquisition_lock_timeout_ms: int
+    acquisition_lock_timeout_ms: Int32
     batches: list[FetchedBatch]
     acknowledgement_results: list[AcknowledgementResult]
-    failed_count: int
+    failed_count: Int32
     errors: list[PartitionError]
     leaders: list[PartitionLeader] = []
     more_errors: Count = 0
@@ -326,13 +354,13 @@ class AcknowledgeRequest(Request):
     member_id: MemberId
     acknowledgements: Acknowledgements
     atomic: bool = False
-    share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32)] | None = None
+    share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] | None = None
 
 
 class AcknowledgeResponse(Response):
     results: list[AcknowledgementResult]
-    failed_count: int
-    acquisition_lock_timeout_ms: int
+    failed_count: Int32
+    acquisition_lock_timeout_ms: Int32
 
 
 class ReadRecordsResponse(Response):
@@ -349,7 +377,7 @@ ShareGroupConfigResponse = Annotated[dict[str, str], Meta(title="ShareGroupConfi
 """The settings in force by name; values are text."""
 
 UpdateShareGroupConfigRequest = Annotated[
-    dict[str, ConfigValue | list[str] | None],
+    dict[str, ConfigValue | Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)] | None],
     Meta(
         max_length=MAX_CONFIGS,
         title="UpdateShareGroupConfigRequest",
@@ -381,16 +409,19 @@ class ListShareGroupOffsetsResponse(Response):
 class InFlightQuery(Request):
     """`page_size` counts partitions and batches; a partition is listed whole, so a page may be larger by the last one."""
 
-    topic: str | None = None
+    topic: TopicName | None = None
     partition: PartitionIndex | None = None
     page_size: PageSize = 1000
-    page_token: PlainText | None = None
+    page_token: PageToken | None = None
+
+
+DeliveryStateName = Annotated[str, Meta(extra_json_schema={"enum": [state.name for state in DeliveryState]})]
 
 
 class InFlightBatch(Response):
     first_offset: Offset
     last_offset: Offset
-    delivery_state: str
+    delivery_state: DeliveryStateName
     delivery_count: Count
     member_id: str | None = None
     lock_expires_at_ms: TimestampMs | None = None
@@ -403,7 +434,7 @@ class DeadLetterStatus(Response):
 
     first_offset: Offset
     last_offset: Offset
-    attempts: int
+    attempts: Int32
     last_error: str
     next_attempt_at_ms: TimestampMs
 
@@ -415,7 +446,7 @@ class InFlightPartition(Response):
     end_offset: AnyInt64
     batches: list[InFlightBatch]
     dead_letters: list[DeadLetterStatus] = []
-    parked_dead_letters: int = 0
+    parked_dead_letters: Int32 = 0
     parked_cause: str | None = None
     """Why the last of the parked dead letters was refused."""
 

@@ -4,12 +4,11 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from sharequeue.protocol.messages import PlainText, Request, Response
-from sharequeue.protocol.types import MAX_INT64
+from sharequeue.protocol.messages import EnforcedTopicName, GroupId, PageSize, PageToken, Request, Response
+from sharequeue.protocol.types import MAX_INT64, Int32
 
 TimeMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
 Records = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
-PageSize = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class ListActivityQuery(Request):
@@ -17,16 +16,16 @@ class ListActivityQuery(Request):
 
     from_ms: TimeMs = 0
     to_ms: TimeMs | None = None
-    group_id: PlainText | None = None
-    topic: PlainText | None = None
+    group_id: GroupId | None = None
+    topic: EnforcedTopicName | None = None
     page_size: PageSize = 1000
-    page_token: PlainText | None = None
+    page_token: PageToken | None = None
 
 
 class DeliveryCount(Response):
     """Records delivered for the so-manieth time."""
 
-    delivery_count: int
+    delivery_count: Int32
     records: Records
 
 
@@ -41,7 +40,7 @@ class TimeToAccept(Response):
 class DeadLetterCount(Response):
     """`cause`: rejected or delivery_limit."""
 
-    cause: str
+    cause: Annotated[str, Meta(extra_json_schema={"enum": ["rejected", "delivery_limit"]})]
     records: Records
 
 
@@ -51,7 +50,7 @@ class ActivityEntry(Response):
     hour_ms: Records
     topic: str
     topic_id: str
-    partition: int
+    partition: Int32
     produced: Records
     delivered: Records
     accepted: Records

@@ -6,6 +6,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+Int32 = Annotated[int, msgspec.Meta(extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, msgspec.Meta(extra_json_schema={"format": "int64"})]
 
 
@@ -63,8 +64,8 @@ class StateBatch(msgspec.Struct, frozen=True, order=True):
 
     first_offset: Int64
     last_offset: Int64
-    delivery_state: int
-    delivery_count: int
+    delivery_state: Int32
+    delivery_count: Int32
 
 
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,7 +73,7 @@ class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     first_offset: Int64
     last_offset: Int64
-    delivery_count: int
+    delivery_count: Int32
     available_at_ms: Int64 | None = None
     reason: str | None = None
 
@@ -83,11 +84,16 @@ UNINITIALIZED_DELIVERY_COMPLETE_COUNT: Final = -1
 MAX_MEMBER_ID_LENGTH: Final = 36
 MAX_FETCH_ID_LENGTH: Final = 64
 MAX_REASON_LENGTH: Final = 1024
+MAX_IDEMPOTENCY_KEY_LENGTH: Final = 128
+MAX_IDEMPOTENCY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
+"""The longest time that a client may ask an idempotency key to be known."""
 MAX_DELAY_MS: Final = 12 * 3600 * 1000
 MAX_WAIT_MS: Final = 30_000
 DEFAULT_MAX_WAIT_MS: Final = 10_000
 MAX_NAME_LENGTH: Final = 249
 MAX_PAGE_SIZE: Final = 10_000
+MAX_PARTITIONS: Final = 10_000
+"""Of a topic, unless a service is set otherwise."""
 MAX_TOPICS_NAMED: Final = 1000
 """In one request, and by one member of a group."""
 MAX_PARTITIONS_NAMED: Final = 20_000

@@ -10,7 +10,11 @@ from sharequeue.http.texts import convert_texts
 from sharequeue.protocol import mistakes
 from sharequeue.protocol.apis import ListTopicsQuery
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, ResetShareGroupOffsetsRequest
+from sharequeue.protocol.group_messages import (
+    RedriveDeadLettersRequest,
+    ResetShareGroupOffsetsRequest,
+    ShareGroupHeartbeatRequest,
+)
 from sharequeue.protocol.messages import (
     AcknowledgeRequest,
     CreateTopicRequest,
@@ -95,6 +99,11 @@ MISTAKES = {
         FetchRequest,
         b'{"member_id":"\\u0000"}',
         {"/member_id": "must not hold control characters"},
+    ),
+    "a name that no topic has": (
+        ShareGroupHeartbeatRequest,
+        b'{"member_id":"m","subscribed_topic_names":["t","a b"]}',
+        {"/subscribed_topic_names/1": "must have 1 to 249 characters of a-z, A-Z, 0-9, `.`, `_` and `-`"},
     ),
     "an empty array": (ProduceRequest, b'{"records":[]}', {"/records": "must have 1 to 10000 entries"}),
     "a word that is not known": (

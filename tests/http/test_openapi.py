@@ -3,6 +3,7 @@
 After a change that is meant: `RENEW_OPENAPI=1 .venv/bin/pytest tests/http/test_openapi.py`, and commit openapi.json.
 """
 
+import itertools
 import json
 import os
 import re
@@ -40,6 +41,30 @@ def operations(document: Json) -> Iterator[tuple[str, str, Json]]:
         for method in METHODS:
             if method in methods:
                 yield path, method, methods[method]
+
+
+def requests(document: Json) -> set[str]:
+    """The names of the schemas that bodies of requests hold."""
+    schemas = document["components"]["schemas"]
+    found: set[str] = set()
+    wanted = [operation.get("requestBody", {}) for _, _, operation in operations(document)]
+    while wanted:
+        names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(wanted))) - found
+        found |= names
+        wanted = [schemas[name] for name in names]
+    return found
+
+
+def typed(schema: Any, place: str) -> Iterator[tuple[str, Json]]:
+    """The schemas with a type inside of one, each with its place."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("type"), str):
+            yield place, schema
+        for name, inner in schema.items():
+            yield from typed(inner, place if name == "anyOf" else f"{place}/{name}")
+    if isinstance(schema, list):
+        for inner in schema:
+            yield from typed(inner, place)
 
 
 def test_the_documents_are_valid(document: Json, older: Json) -> None:
@@ -87,7 +112,7 @@ def test_success_has_a_named_schema_and_every_error_is_a_problem(document: Json)
 
 
 def test_schemas_are_used_named_and_without_null(document: Json, older: Json) -> None:
-    """Null stands where it means something: a record's key, and a setting that goes back to its default."""
+    """Of answers only a record's key may be null; other optional fields are absent."""
     schemas = document["components"]["schemas"]
     used = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
     assert used == set(schemas)
@@ -103,10 +128,8 @@ def test_schemas_are_used_named_and_without_null(document: Json, older: Json) ->
             for item in value:
                 yield from with_null(item, place)
 
-    assert set(with_null(schemas, "")) == {
-        "/Record/properties/key",
-        "/UpdateShareGroupConfigRequest/additionalProperties",
-        "/UpdateTopicRequest/properties/config/additionalProperties",
+    assert {place for place in with_null(schemas, "") if place.split("/")[1] not in requests(document)} == {
+        "/Record/properties/key"
     }
     text = json.dumps(older)
     assert '"null"' not in text
@@ -117,7 +140,125 @@ def test_offsets_are_int64(document: Json) -> None:
     for name, schema in document["components"]["schemas"].items():
         for field, kind in schema.get("properties", {}).items():
             if field.endswith(("_offset", "_at_ms")) or field in ("offset", "lag"):
-                assert (kind["type"], kind["format"]) == ("integer", "int64"), f"{name}.{field}"
+                given = [part for part in kind.get("anyOf", [kind]) if part["type"] != "null"]
+                assert [(part["type"], part["format"]) for part in given] == [("integer", "int64")], f"{name}.{field}"
+
+
+def test_every_integer_says_how_large_it_is(document: Json) -> None:
+    for place, schema in typed(document["components"]["schemas"], ""):
+        if schema["type"] == "integer":
+            assert schema["format"] in ("int32", "int64"), place
+
+
+FREE_TEXTS = re.compile(
+    r"/ProduceRecord/properties/(key|key_base64|value_base64|headers/additionalProperties)"
+    r"|/(CreateTopic|UpdateTopic)Request/properties/config/additionalProperties"
+    r"|/UpdateShareGroupConfigRequest/additionalProperties"
+    r"|Record-Key|Client-Id"
+)
+"""Whose only bound is that of the whole request."""
+
+
+def test_requests_and_parameters_have_bounds(document: Json) -> None:
+    """Generated clients learn of a bound when they are written, not by a refusal."""
+    schemas = document["components"]["schemas"]
+    given = [typed(schemas[name], f"/{name}") for name in sorted(requests(document))]
+    for _, _, operation in operations(document):
+        given += [typed(parameter["schema"], parameter["name"]) for parameter in operation["parameters"]]
+    seen = 0
+    for place, schema in itertools.chain.from_iterable(given):
+        kind = schema["type"]
+        if kind == "integer":
+            assert schema.keys() >= {"format", "minimum", "maximum"}, place
+        elif kind == "array":
+            assert "maxItems" in schema, place
+        elif kind == "string" and not FREE_TEXTS.fullmatch(place):
+            assert schema.keys() & {"maxLength", "enum", "format"}, place
+        seen += 1
+    assert seen > 100
+
+
+def test_names_and_words_are_told(document: Json) -> None:
+    schemas = document["components"]["schemas"]
+    name = {"type": "string", "minLength": 1, "maxLength": 249, "pattern": "^[a-zA-Z0-9._-]{1,249}$"}
+    create = schemas["CreateTopicRequest"]["properties"]
+    assert create["name"] == name
+    assert create["partitions"].items() >= {"minimum": 1, "maximum": 10_000}.items()
+    assert schemas["FetchRequest"]["properties"]["topics"]["anyOf"][0]["items"] == name
+    acknowledgement = schemas["Acknowledgement"]["properties"]
+    words = ["gap", "accept", "release", "reject", "renew"]
+    assert acknowledgement["topic"] == name
+    assert acknowledgement["type"]["anyOf"][0] == {"type": "string", "enum": words}
+    assert acknowledgement["types"]["anyOf"][0]["items"] == {"type": "string", "enum": words}
+    to = schemas["ResetShareGroupOffsetsRequest"]["properties"]["to"]
+    assert (to["type"], to["enum"]) == ("string", ["current", "datetime", "earliest", "latest", "offset"])
+    states = ["Empty", "Stable", "Dead"]
+    assert schemas["ShareGroupListing"]["properties"]["state"]["enum"] == states
+    assert schemas["DescribeShareGroupResponse"]["properties"]["state"]["enum"] == states
+
+
+def bodies(document: Json) -> Iterator[tuple[str, str, Json]]:
+    """Each call with a JSON body: method, path, and the schema of the body."""
+    schemas = document["components"]["schemas"]
+    for path, method, operation in operations(document):
+        content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        if content is not None:
+            yield method, path, schemas[content["schema"]["$ref"].rsplit("/", 1)[1]]
+
+
+def resolved(schema: Json, schemas: Json) -> Json:
+    """A schema without what it may be besides: the first of several, the one that is referred to."""
+    while "$ref" in schema or "anyOf" in schema:
+        schema = schemas[schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema["anyOf"][0]
+    return schema
+
+
+def smallest(schema: Json, schemas: Json) -> Any:
+    """A value that fits a schema: what is required, and of everything the least."""
+    schema = resolved(schema, schemas)
+    if "enum" in schema:
+        return schema["enum"][0]
+    kind = schema.get("type")
+    if kind == "object":
+        names = [
+            *schema.get("required", []),
+            *({"value"} & schema.get("properties", {}).keys()),
+        ]  # no record without a value
+        return {name: smallest(schema["properties"][name], schemas) for name in names}
+    if kind == "array":
+        return [smallest(schema["items"], schemas)]
+    return {"string": "x", "integer": max(schema.get("minimum", 0), 0), "boolean": False}.get(kind or "", 1)
+
+
+def with_nulls(schema: Json, schemas: Json) -> Iterator[tuple[str, bool, Any]]:
+    """Values that fit but for one property, which is null: its pointer, whether the schema lets it be null, the value."""
+    schema = resolved(schema, schemas)
+    if schema.get("type") == "array":
+        for pointer, allowed, value in with_nulls(schema["items"], schemas):
+            yield f"/0{pointer}", allowed, [value]
+    whole = smallest(schema, schemas)
+    for name, part in schema.get("properties", {}).items():
+        may_be_null = {"type": "null"} in part.get("anyOf", ()) or not part.keys() & {"type", "enum", "$ref", "anyOf"}
+        yield f"/{name}", may_be_null, {**whole, name: None}
+        for pointer, allowed, value in with_nulls(part, schemas):
+            yield f"/{name}{pointer}", allowed, {**whole, name: value}
+
+
+def test_null_is_taken_where_the_document_says_so_and_nowhere_else(gateway: Gateway, document: Json, name: str) -> None:
+    seen = {True: 0, False: 0}
+    for method, path, schema in bodies(document):
+        url = path.format(topic=name, partition=0, group=name)
+        for pointer, allowed, body in with_nulls(schema, document["components"]["schemas"]):
+            if "max_wait_ms" in schema["properties"] and pointer != "/max_wait_ms":
+                body.setdefault("max_wait_ms", 0)
+            response = gateway.http.request(method, url, json=body)
+            faults = response.json().get("errors", []) if response.status_code == 422 else []
+            refused = any(fault["pointer"] == pointer and "not null" in fault["detail"] for fault in faults)
+            assert refused is not allowed, (method, path, pointer, response.text)
+            assert response.status_code < 500, (method, path, pointer, response.text)
+            seen[allowed] += 1
+    assert seen[True] > 30, seen
+    assert seen[False] > 40, seen
 
 
 def test_patterns_are_of_every_dialect(document: Json) -> None:

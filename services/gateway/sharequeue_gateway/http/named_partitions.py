@@ -6,9 +6,9 @@ Work follows what is named once: a name that stands in a request a million times
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
+from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages import TopicPartitions
-from sharequeue.protocol.types import MAX_ERRORS, MAX_PARTITIONS_NAMED
+from sharequeue.protocol.types import MAX_ERRORS, MAX_PARTITIONS_NAMED, topic_name_fault
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.delivery.fetcher import PartitionFault
 
@@ -55,8 +55,13 @@ async def named_partitions(
     Args:
         topics: of which all partitions are meant. forgotten: counted alone, for the bound. hint: how to
             get a topic that is not there.
-    Raises: InvalidRequest (422): more than MAX_PARTITIONS_NAMED, each mention counted.
+    Raises: InvalidRequest (422): more than MAX_PARTITIONS_NAMED, each mention counted. InvalidTopic: no topic can have
+        the name of a forgotten one.
     """
+    for entry in forgotten:
+        fault = topic_name_fault(entry.topic)
+        if fault:
+            raise InvalidTopic(fault)
     listed = sum(len(entry.partitions) for entries in (topic_partitions, forgotten) for entry in entries)
     _check(listed)
     wanted = {name: {WHOLE: None} for name in topics}
@@ -74,7 +79,7 @@ async def named_partitions(
     for name, indexes in wanted.items():
         topic = known.get(name)
         if topic is None:
-            faults.add(name, indexes)
+            faults.add(name, indexes or (WHOLE,))
             continue
         if WHOLE in indexes:
             partitions.update(((topic.topic_id, index), (topic, index)) for index in range(topic.partitions))

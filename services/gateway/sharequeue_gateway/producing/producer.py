@@ -16,15 +16,18 @@ from sharequeue.http.serving import Answer
 from sharequeue.protocol import mistakes, nesting
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages import ProduceRecord
-from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES, whole_number
+from sharequeue.protocol.types import (
+    MAX_HEADERS,
+    MAX_HEADERS_BYTES,
+    MAX_IDEMPOTENCY_KEY_LENGTH,
+    MAX_IDEMPOTENCY_RETENTION_MS,
+    whole_number,
+)
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend, RecordLog
 
-MAX_IDEMPOTENCY_KEY_LENGTH: Final = 128
 DAY_MS: Final = 86_400_000
-MAX_RETENTION_MS: Final = 7 * DAY_MS
-"""The longest time that a client may ask an idempotency key to be known."""
 
 LARGE_BYTES: Final = 256 * 1024
 """A request with more is prepared in a thread: keys are hashed at 7 MB/s, and the depth of values is counted."""
@@ -293,10 +296,10 @@ def _lasting(retention: str | None) -> bool:
     """Whether a key must be known for more than a day. Raises: InvalidRequest."""
     if retention is None:
         return False
-    retention_ms = whole_number(retention, MAX_RETENTION_MS)
+    retention_ms = whole_number(retention, MAX_IDEMPOTENCY_RETENTION_MS)
     if not retention_ms:
         raise InvalidRequest(
-            f"Idempotency-Retention-Ms must be a whole number from 1 to {MAX_RETENTION_MS}, not {retention!r}"
+            f"Idempotency-Retention-Ms must be a whole number from 1 to {MAX_IDEMPOTENCY_RETENTION_MS}, not {retention!r}"
         )
     return retention_ms > DAY_MS
 
