@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.console import Console
 from rich.table import Table
-from sharequeue_coordinator.assignor import Assignment, assign
+from sharequeue_coordinator.share_group.assignor import Assignment, assign
 
 MEMBERS: Final = 1_000
 PARTITIONS: Final = 10_000

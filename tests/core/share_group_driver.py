@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sharequeue_coordinator.share_group import Initialization
-from sharequeue_coordinator.share_group_data import Changes, GroupSettings, Heartbeat, HeartbeatAnswer
-from sharequeue_coordinator.share_group_membership import ShareGroupMembership
+from sharequeue_coordinator.share_group.changes import Changes, GroupSettings, Heartbeat, HeartbeatAnswer
+from sharequeue_coordinator.share_group.initialization import Initialization
+from sharequeue_coordinator.share_group.machine import ShareGroupMembership
 
 NOW_MS = 1_763_640_000_000
 

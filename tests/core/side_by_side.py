@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from sharequeue_gateway.share_partition.machine import DeadLetter, RestoredLock, SharePartition, StateWrite
-from sharequeue_share_coordinator import shard
+from sharequeue_share_coordinator.share_state import shard
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.internal import PartitionState

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 import pytest
-from sharequeue_coordinator.assignor import Assignment, AssignorError, assign, desired_counts
+from sharequeue_coordinator.share_group.assignor import Assignment, AssignorError, assign, desired_counts
 
 
 def some(*numbers: int) -> frozenset[int]:

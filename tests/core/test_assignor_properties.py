@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sharequeue_coordinator.assignor import Assignment, assign
+from sharequeue_coordinator.share_group.assignor import Assignment, assign
 
 TOPICS = "abcd"
 MEMBERS = [f"m{number}" for number in range(9)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.producing.partitioner import key_hash
-from sharequeue_share_coordinator.state_batches import combine_annotations
+from sharequeue_share_coordinator.share_state.state_batches import combine_annotations
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.types import AcquireMode, StateAnnotation, StateBatch

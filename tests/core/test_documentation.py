@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 
 import pytest
-import sharequeue_coordinator.app
-import sharequeue_coordinator.group_metrics
+import sharequeue_coordinator.http.app
+import sharequeue_coordinator.metrics
 import sharequeue_coordinator.settings
 import sharequeue_gateway.metrics
 import sharequeue_gateway.settings
@@ -40,8 +40,8 @@ SETTINGS = {
 }
 METRIC_MODULES = (
     sharequeue_gateway.metrics,
-    sharequeue_coordinator.app,
-    sharequeue_coordinator.group_metrics,
+    sharequeue_coordinator.http.app,
+    sharequeue_coordinator.metrics,
     sharequeue_share_coordinator.metrics,
     sharequeue.http.serving,
     sharequeue.ownership.leases,

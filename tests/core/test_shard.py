@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
-from sharequeue_share_coordinator import shard
-from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, UPDATE, Decision, KeyState, Row
+from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, TOMBSTONE, UPDATE, Decision, KeyState, Row
 
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import StateAnnotation, StateBatch

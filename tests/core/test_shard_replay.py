@@ -5,9 +5,9 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from msgspec import structs
-from sharequeue_share_coordinator import shard
-from sharequeue_share_coordinator.shard import KeyState, Row
-from sharequeue_share_coordinator.state_batches import combine_state_batches
+from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.shard import KeyState, Row
+from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 from sharequeue.protocol.internal import PartitionState
 from sharequeue.protocol.types import StateAnnotation, StateBatch

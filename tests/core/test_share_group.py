@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_coordinator.share_group import GroupTopic, Initialization, begin, fail, missing, succeed
+from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization, begin, fail, missing, succeed
 
 
 def some(*numbers: int) -> frozenset[int]:

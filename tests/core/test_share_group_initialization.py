@@ -1,8 +1,8 @@
 """What a group's heartbeats initialise, and what they do as topics appear, grow and go: scenarios GI."""
 
 import pytest
-from sharequeue_coordinator.share_group import GroupTopic, Initialization
-from sharequeue_coordinator.share_group_data import Changes
+from sharequeue_coordinator.share_group.changes import Changes
+from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 
 from tests.core.share_group_driver import Asked, Driver
 

@@ -1,9 +1,9 @@
 """Members of a group, heartbeat by heartbeat: scenarios HB, GI-037."""
 
 import pytest
-from sharequeue_coordinator.share_group import GroupTopic
-from sharequeue_coordinator.share_group_data import GroupSettings, GroupState
-from sharequeue_coordinator.share_group_membership import ShareGroupMembership
+from sharequeue_coordinator.share_group.changes import GroupSettings, GroupState
+from sharequeue_coordinator.share_group.initialization import GroupTopic
+from sharequeue_coordinator.share_group.machine import ShareGroupMembership
 
 from sharequeue.protocol.configs import share_group_config
 from sharequeue.protocol.errors import (

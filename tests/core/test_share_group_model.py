@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from sharequeue_coordinator.share_group_data import Epochs
+from sharequeue_coordinator.share_group.changes import Epochs
 
 from sharequeue.protocol.errors import (
     ApiError,

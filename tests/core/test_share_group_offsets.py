@@ -1,9 +1,9 @@
 """Altering and deleting a group's offsets, and deleting the group: scenarios GI."""
 
 import pytest
-from sharequeue_coordinator import share_group_offsets
-from sharequeue_coordinator.share_group import GroupTopic, Initialization
-from sharequeue_coordinator.share_group_data import Changes
+from sharequeue_coordinator.share_group import offsets as share_group_offsets
+from sharequeue_coordinator.share_group.changes import Changes
+from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 
 from sharequeue.protocol.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
 from tests.core.share_group_driver import Asked, Driver

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, structs
 from sharequeue_pipeline.jobs.share_state import Finding, findings, replay
-from sharequeue_share_coordinator import shard
-from sharequeue_share_coordinator.export import KINDS
-from sharequeue_share_coordinator.shard import KeyState, Row
+from sharequeue_share_coordinator.http.export_api import KINDS
+from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.shard import KeyState, Row
 
 from sharequeue.protocol.audit_messages import AuditedState, StateAnswer, StateRow
 from sharequeue.protocol.internal import PartitionState

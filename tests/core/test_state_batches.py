@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_share_coordinator.state_batches import combine_annotations, combine_state_batches
+from sharequeue_share_coordinator.share_state.state_batches import combine_annotations, combine_state_batches
 
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 

@@ -1,7 +1,7 @@
 """What a topic may be: names, partitions, settings and their changes."""
 
 import pytest
-from sharequeue_coordinator.topics import changed_config, check_growth, check_new, config_in_force
+from sharequeue_coordinator.metadata.topic_rules import changed_config, check_growth, check_new, config_in_force
 
 from sharequeue.protocol.errors import InvalidConfig, InvalidPartitions, InvalidTopic
 from sharequeue.protocol.types import group_id_fault, topic_name_fault

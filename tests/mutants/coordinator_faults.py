@@ -4,7 +4,7 @@ from tests.mutants.mutant import coordinator
 
 MUTANTS = [
     *coordinator(
-        "state_batches",
+        "share_state/state_batches",
         (
             "9.5 the higher delivery count wins",
             "heapq.heappush(covering, (-batch.delivery_count, -batch.delivery_state, batch.last_offset))",
@@ -27,7 +27,7 @@ MUTANTS = [
         ),
     ),
     *coordinator(
-        "shard",
+        "share_state/shard",
         (
             "9.4 the start offset never goes back",
             "    start_offset = max(request.start_offset, state.start_offset)\n    count",

@@ -4,7 +4,7 @@ from tests.mutants.mutant import group_coordinator
 
 MUTANTS = [
     *group_coordinator(
-        "assignor",
+        "share_group/assignor",
         (
             "4.3 who has too much gives some back",
             "        if len(some) > count:",
@@ -42,7 +42,7 @@ MUTANTS = [
         ),
     ),
     *group_coordinator(
-        "share_group_membership",
+        "share_group/machine",
         (
             "2.2 a full group says so before a member is unknown",
             "if member is None and len(self.members) >= settings.max_size:",
@@ -135,7 +135,7 @@ MUTANTS = [
         ),
     ),
     *group_coordinator(
-        "subscribed_topics",
+        "share_group/subscribed_topics",
         (
             "3.1 a topic made anew is another topic",
             "{name}\\0{topic.topic_id}\\0{topic.partitions}",
@@ -148,7 +148,7 @@ MUTANTS = [
         ),
     ),
     *group_coordinator(
-        "share_group_offsets",
+        "share_group/offsets",
         (
             "2.7 an alteration fences the gateway that holds the old state",
             "_replace(group_epoch=group.epochs.group_epoch + 1)",

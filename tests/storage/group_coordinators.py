@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.writing import TRY_WRITE, Database
+from sharequeue_coordinator.database import TRY_WRITE, Database
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership

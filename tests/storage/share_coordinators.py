@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sharequeue_share_coordinator import shard
-from sharequeue_share_coordinator.coordinator import Item, ShareCoordinator
-from sharequeue_share_coordinator.shard import Decide, KeyState
+from sharequeue_share_coordinator.coordinator.coordinator import Item, ShareCoordinator
+from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.shard import Decide, KeyState
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership

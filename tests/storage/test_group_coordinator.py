@@ -6,10 +6,10 @@ import time
 from contextlib import AsyncExitStack
 
 import pytest
-from sharequeue_coordinator import share_states
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.gateways import Gateways
-from sharequeue_coordinator.share_group_data import Heartbeat
+from sharequeue_coordinator.groups import share_states
+from sharequeue_coordinator.metadata.gateways import Gateways
+from sharequeue_coordinator.share_group.changes import Heartbeat
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import (

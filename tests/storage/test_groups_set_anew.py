@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from sharequeue_coordinator import share_states
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.share_group import Initialization
-from sharequeue_coordinator.share_group_data import Heartbeat
+from sharequeue_coordinator.groups import share_states
+from sharequeue_coordinator.share_group.changes import Heartbeat
+from sharequeue_coordinator.share_group.initialization import Initialization
 
 from sharequeue.protocol.errors import CoordinatorNotAvailable, UnknownMemberId
 from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, StartOffset, TopicStartOffsets

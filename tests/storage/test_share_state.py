@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 from sharequeue_share_coordinator import store
-from sharequeue_share_coordinator.coordinator import Item
-from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row
+from sharequeue_share_coordinator.coordinator.coordinator import Item
+from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sharequeue_share_coordinator import shard, store
-from sharequeue_share_coordinator.shard import UPDATE, KeyState, Row
+from sharequeue_share_coordinator import store
+from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.shard import UPDATE, KeyState, Row
 from sharequeue_share_coordinator.store import encode_row
 
 from sharequeue.ownership.leases import OwnershipLost

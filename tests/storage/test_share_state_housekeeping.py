@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from sharequeue_share_coordinator import coordinator as rounds
 from sharequeue_share_coordinator import store
-from sharequeue_share_coordinator.shard import SNAPSHOT, UPDATE
+from sharequeue_share_coordinator.coordinator import coordinator as rounds
+from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, UPDATE
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session

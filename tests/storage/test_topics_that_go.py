@@ -3,8 +3,8 @@
 from contextlib import AsyncExitStack
 
 import pytest
-from sharequeue_coordinator import share_states
-from sharequeue_coordinator.share_group_data import Heartbeat
+from sharequeue_coordinator.groups import share_states
+from sharequeue_coordinator.share_group.changes import Heartbeat
 
 from tests.storage.group_coordinators import group_of, two
 

@@ -20,11 +20,11 @@ from sharequeue.service.addresses import check_address, node_name, own_url
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.service import Service, run
 from sharequeue.service.settings import SettingsError, load
-from sharequeue_coordinator.app import create_group_coordinator_app
 from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.database import TRY_WRITE, Database
+from sharequeue_coordinator.http.app import create_group_coordinator_app
+from sharequeue_coordinator.metadata.store import CHANGES_CHANNEL
 from sharequeue_coordinator.settings import PREFIX, Settings
-from sharequeue_coordinator.store import CHANGES_CHANNEL
-from sharequeue_coordinator.writing import TRY_WRITE, Database
 
 
 def main() -> int:

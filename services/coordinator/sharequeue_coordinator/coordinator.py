@@ -29,14 +29,16 @@ from sharequeue.protocol.internal import DeleteTopicRecordsRequest, Gateway
 from sharequeue.protocol.messages import ConfigValue, Topic
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
-from sharequeue_coordinator import group_configs, store, topics
-from sharequeue_coordinator.changes import KEPT, Changes
-from sharequeue_coordinator.gateways import Gateways
-from sharequeue_coordinator.group_admin import GroupAdmin
-from sharequeue_coordinator.groups import Groups
-from sharequeue_coordinator.member_sessions import MemberSessions
-from sharequeue_coordinator.store import Fence, TopicRow
-from sharequeue_coordinator.writing import Database
+from sharequeue_coordinator.database import Database
+from sharequeue_coordinator.groups.admin import GroupAdmin
+from sharequeue_coordinator.groups.member_sessions import MemberSessions
+from sharequeue_coordinator.groups.registry import Groups
+from sharequeue_coordinator.metadata import store
+from sharequeue_coordinator.metadata import topic_rules as topics
+from sharequeue_coordinator.metadata.change_feed import KEPT, Changes
+from sharequeue_coordinator.metadata.gateways import Gateways
+from sharequeue_coordinator.metadata.store import Fence, TopicRow
+from sharequeue_coordinator.share_group import configs as group_configs
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.service.addresses import check_address, node_name, own_url
 from sharequeue.service.service import Service, run
 from sharequeue.service.settings import SettingsError, load
-from sharequeue_share_coordinator.app import Topics, create_share_coordinator_app
-from sharequeue_share_coordinator.coordinator import ShareCoordinator
-from sharequeue_share_coordinator.export import Export
+from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
+from sharequeue_share_coordinator.http.app import Topics, create_share_coordinator_app
+from sharequeue_share_coordinator.http.export_api import Export
 from sharequeue_share_coordinator.settings import PREFIX, Settings
 
 

@@ -12,7 +12,7 @@ import msgspec
 from sharequeue.ownership.shard_store import HELD
 from sharequeue.protocol.audit_messages import ExportStateQuery
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, KeyState, Row, replay
+from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, TOMBSTONE, KeyState, Row, replay
 
 encode_row: Final = msgspec.msgpack.Encoder().encode
 decode_row: Final = msgspec.msgpack.Decoder(Row).decode

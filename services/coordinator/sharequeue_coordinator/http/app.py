@@ -28,9 +28,9 @@ from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
 from sharequeue.service.readiness import CHECK_S, Check, faults
 from sharequeue.service.service import serve_operations
-from sharequeue_coordinator import store
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.groups_api import GroupsApi, group_of
+from sharequeue_coordinator.http.groups_api import GroupsApi, group_of
+from sharequeue_coordinator.metadata import store
 
 TOPICS = Gauge("sharequeue_coordinator_topics", "Topics.")
 METADATA_VERSION = Gauge("sharequeue_coordinator_metadata_version", "Version of the metadata change feed.")

@@ -7,10 +7,11 @@ from typing import Final
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
-from sharequeue_coordinator import group_metrics, groups_store
-from sharequeue_coordinator.groups import Groups
-from sharequeue_coordinator.subscribed_topics import Topics
-from sharequeue_coordinator.writing import Database
+from sharequeue_coordinator import metrics as group_metrics
+from sharequeue_coordinator.database import Database
+from sharequeue_coordinator.groups import store as groups_store
+from sharequeue_coordinator.groups.registry import Groups
+from sharequeue_coordinator.share_group.subscribed_topics import Topics
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from sharequeue_coordinator.store import Change
+from sharequeue_coordinator.metadata.store import Change
 
 KEPT = 10_000
 

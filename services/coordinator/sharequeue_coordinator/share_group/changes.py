@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, Protocol
 
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH
-from sharequeue_coordinator.assignor import Assignment
-from sharequeue_coordinator.share_group import GroupTopic, Initialization
+from sharequeue_coordinator.share_group.assignor import Assignment
+from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1

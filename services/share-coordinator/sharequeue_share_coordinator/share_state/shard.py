@@ -17,7 +17,7 @@ from sharequeue.protocol.types import (
     StateAnnotation,
     StateBatch,
 )
-from sharequeue_share_coordinator.state_batches import combine_annotations, combine_state_batches
+from sharequeue_share_coordinator.share_state.state_batches import combine_annotations, combine_state_batches
 
 SNAPSHOT: Final = 0
 UPDATE: Final = 1

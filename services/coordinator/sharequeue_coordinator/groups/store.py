@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sharequeue_coordinator.assignor import Assignment
-from sharequeue_coordinator.share_group import GroupTopic
-from sharequeue_coordinator.share_group_data import Changes, Epochs, Member
-from sharequeue_coordinator.store import Connection, Fence
+from sharequeue_coordinator.metadata.store import Connection, Fence
+from sharequeue_coordinator.share_group.assignor import Assignment
+from sharequeue_coordinator.share_group.changes import Changes, Epochs, Member
+from sharequeue_coordinator.share_group.initialization import GroupTopic
 
 NO_REVISION: Final = -1
 """Of a group that never was."""

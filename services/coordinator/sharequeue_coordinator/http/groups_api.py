@@ -17,10 +17,10 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.messages import Empty
 from sharequeue.protocol.types import group_id_fault
-from sharequeue_coordinator import groups_store
-from sharequeue_coordinator.assignor import Assignment
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.share_group_data import GroupState, Heartbeat, Member
+from sharequeue_coordinator.groups import store as groups_store
+from sharequeue_coordinator.share_group.assignor import Assignment
+from sharequeue_coordinator.share_group.changes import GroupState, Heartbeat, Member
 
 ASSIGNOR_NAME: Final = "simple"
 MOST_LISTED: Final = 20_000

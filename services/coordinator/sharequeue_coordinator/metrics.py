@@ -2,7 +2,7 @@
 
 from prometheus_client import Counter, Gauge
 
-from sharequeue_coordinator.share_group_data import GroupState
+from sharequeue_coordinator.share_group.changes import GroupState
 
 GROUPS = Gauge("sharequeue_coordinator_group_count", "Share groups, of all group coordinators (group-count).")
 GROUPS_BY_STATE = Gauge(

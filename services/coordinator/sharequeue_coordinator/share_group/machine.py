@@ -32,10 +32,10 @@ from sharequeue.protocol.errors import (
     UnknownMemberId,
 )
 from sharequeue.protocol.types import MAX_GROUP_NAMES, MAX_GROUP_PARTITIONS, MAX_PARTITIONS_NAMED
-from sharequeue_coordinator import share_group, subscribed_topics
-from sharequeue_coordinator.assignor import Assignment, assign
-from sharequeue_coordinator.share_group import GroupTopic, Initialization
-from sharequeue_coordinator.share_group_data import (
+from sharequeue_coordinator.share_group import initialization as share_group
+from sharequeue_coordinator.share_group import subscribed_topics
+from sharequeue_coordinator.share_group.assignor import Assignment, assign
+from sharequeue_coordinator.share_group.changes import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     Changes,
@@ -48,7 +48,8 @@ from sharequeue_coordinator.share_group_data import (
     Member,
     check_heartbeat,
 )
-from sharequeue_coordinator.subscribed_topics import Topics, View
+from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
+from sharequeue_coordinator.share_group.subscribed_topics import Topics, View
 
 
 class ShareGroupMembership:

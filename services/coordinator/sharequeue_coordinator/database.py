@@ -11,7 +11,7 @@ from sharequeue.protocol.errors import NotCoordinator
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.service.postgres_faults import FAULTS, sqlstate_of
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
-from sharequeue_coordinator.store import NOT_HELD, Fence
+from sharequeue_coordinator.metadata.store import NOT_HELD, Fence
 
 TRY_WRITE: Final = f"""
 INSERT INTO groups.share_group_configs (group_id, config)

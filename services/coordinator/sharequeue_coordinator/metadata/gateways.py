@@ -13,8 +13,8 @@ from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.internal import Gateway, GatewayGeneration, RegisterGatewayResponse, RenewGatewayResponse
-from sharequeue_coordinator import store
-from sharequeue_coordinator.store import Fence
+from sharequeue_coordinator.metadata import store
+from sharequeue_coordinator.metadata.store import Fence
 
 log = logging.getLogger(__name__)
 

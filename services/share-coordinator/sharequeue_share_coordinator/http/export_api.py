@@ -14,7 +14,7 @@ from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue_share_coordinator import store
-from sharequeue_share_coordinator.shard import SNAPSHOT, TOMBSTONE, UPDATE
+from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, TOMBSTONE, UPDATE
 
 KINDS: Final = {SNAPSHOT: "snapshot", UPDATE: "update", TOMBSTONE: "tombstone"}
 

@@ -33,10 +33,10 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.readiness import CHECK_S, Check, faults
 from sharequeue.service.service import serve_operations
-from sharequeue_share_coordinator import shard
-from sharequeue_share_coordinator.coordinator import Item, ShareCoordinator
-from sharequeue_share_coordinator.export import Export
-from sharequeue_share_coordinator.shard import Decision, KeyState
+from sharequeue_share_coordinator.coordinator.coordinator import Item, ShareCoordinator
+from sharequeue_share_coordinator.http.export_api import Export
+from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.shard import Decision, KeyState
 
 GROWTH_PAUSE_S = 1.0
 

@@ -31,16 +31,16 @@ from sharequeue.protocol.internal import (
     TopicIdPartitions,
     UnloadGroupRequest,
 )
-from sharequeue_coordinator import share_group_offsets
-from sharequeue_coordinator.group import Group
-from sharequeue_coordinator.groups import Groups
-from sharequeue_coordinator.share_group import Initialization
-from sharequeue_coordinator.share_group_data import Changes
-from sharequeue_coordinator.share_group_membership import ShareGroupMembership
-from sharequeue_coordinator.share_group_offsets import Deletion
-from sharequeue_coordinator.share_states import outcomes
-from sharequeue_coordinator.store import TopicRow
-from sharequeue_coordinator.subscribed_topics import Topics
+from sharequeue_coordinator.groups.owned_group import Group
+from sharequeue_coordinator.groups.registry import Groups
+from sharequeue_coordinator.groups.share_states import outcomes
+from sharequeue_coordinator.metadata.store import TopicRow
+from sharequeue_coordinator.share_group import offsets as share_group_offsets
+from sharequeue_coordinator.share_group.changes import Changes
+from sharequeue_coordinator.share_group.initialization import Initialization
+from sharequeue_coordinator.share_group.machine import ShareGroupMembership
+from sharequeue_coordinator.share_group.offsets import Deletion
+from sharequeue_coordinator.share_group.subscribed_topics import Topics
 
 GATEWAY_DEADLINE_S: Final = 6.0
 """Longer than a gateway's lease: one that does not answer is gone by then, or a reason to give up."""

@@ -24,8 +24,9 @@ from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS, Meaning
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
-from sharequeue_share_coordinator import metrics, shard, store
-from sharequeue_share_coordinator.shard import Decide, Decision, KeyState, Row
+from sharequeue_share_coordinator import metrics, store
+from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.shard import Decide, Decision, KeyState, Row
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from sharequeue.protocol.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
-from sharequeue_coordinator import share_group
-from sharequeue_coordinator.share_group import GroupTopic, Initialization
-from sharequeue_coordinator.share_group_data import Changes
-from sharequeue_coordinator.share_group_membership import ShareGroupMembership
-from sharequeue_coordinator.subscribed_topics import Topics
+from sharequeue_coordinator.share_group import initialization as share_group
+from sharequeue_coordinator.share_group.changes import Changes
+from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
+from sharequeue_coordinator.share_group.machine import ShareGroupMembership
+from sharequeue_coordinator.share_group.subscribed_topics import Topics
 
 
 class Alteration(NamedTuple):

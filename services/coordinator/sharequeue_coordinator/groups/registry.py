@@ -30,14 +30,17 @@ from sharequeue.protocol.internal import (
     GroupTopicSummary,
     InitializedTopic,
 )
-from sharequeue_coordinator import group_metrics, groups_store, share_group, store
-from sharequeue_coordinator.group import Group
-from sharequeue_coordinator.share_group_data import JOIN_EPOCH, Changes, GroupSettings, Heartbeat, HeartbeatAnswer
-from sharequeue_coordinator.share_group_membership import ShareGroupMembership
-from sharequeue_coordinator.share_states import ShareStates, outcomes
-from sharequeue_coordinator.store import Fence, TopicRow
-from sharequeue_coordinator.subscribed_topics import Topics
-from sharequeue_coordinator.writing import Database
+from sharequeue_coordinator import metrics as group_metrics
+from sharequeue_coordinator.database import Database
+from sharequeue_coordinator.groups import store as groups_store
+from sharequeue_coordinator.groups.owned_group import Group
+from sharequeue_coordinator.groups.share_states import ShareStates, outcomes
+from sharequeue_coordinator.metadata import store
+from sharequeue_coordinator.metadata.store import Fence, TopicRow
+from sharequeue_coordinator.share_group import initialization as share_group
+from sharequeue_coordinator.share_group.changes import JOIN_EPOCH, Changes, GroupSettings, Heartbeat, HeartbeatAnswer
+from sharequeue_coordinator.share_group.machine import ShareGroupMembership
+from sharequeue_coordinator.share_group.subscribed_topics import Topics
 
 log = logging.getLogger(__name__)
 

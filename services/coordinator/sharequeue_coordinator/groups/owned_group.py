@@ -2,9 +2,9 @@
 
 import asyncio
 
-from sharequeue_coordinator.share_group_data import GroupSettings
-from sharequeue_coordinator.share_group_membership import ShareGroupMembership
-from sharequeue_coordinator.store import Fence
+from sharequeue_coordinator.metadata.store import Fence
+from sharequeue_coordinator.share_group.changes import GroupSettings
+from sharequeue_coordinator.share_group.machine import ShareGroupMembership
 
 
 class Group:

@@ -3,10 +3,10 @@
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 
-from sharequeue_coordinator import share_group
-from sharequeue_coordinator.assignor import Assignment
-from sharequeue_coordinator.share_group import GroupTopic, Initialization
-from sharequeue_coordinator.share_group_data import Topic
+from sharequeue_coordinator.share_group import initialization as share_group
+from sharequeue_coordinator.share_group.assignor import Assignment
+from sharequeue_coordinator.share_group.changes import Topic
+from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 
 Topics = Mapping[str, Topic]
 """Every topic of the cluster by name; those that are being deleted are not there."""

@@ -1,0 +1,1 @@
+"""What belongs to no group: topics, gateways, and the feed of their changes."""

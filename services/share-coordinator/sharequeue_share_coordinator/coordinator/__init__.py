@@ -1,0 +1,1 @@
+"""The one loop that commits state, and the states in memory."""

@@ -1,0 +1,1 @@
+"""The rules of the state of share-partitions. Pure."""
