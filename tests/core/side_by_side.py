@@ -11,6 +11,7 @@ from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from sharequeue_gateway.share_partition.machine import DeadLetter, RestoredLock, SharePartition, StateWrite
 from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.rows import replay
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.internal import PartitionState
@@ -45,7 +46,7 @@ class SideBySide(RuleBasedStateMachine):
         request = PartitionState(partition=0, state_epoch=1, start_offset=start)
         row = shard.initialize(None, request, None, self.now_ms).row
         assert row is not None
-        self.durable = shard.replay(None, row, 3)
+        self.durable = replay(None, row, 3)
         self.committed: dict[int, tuple[int, int]] = {}
         self.notes: dict[int, tuple[int, int | None, str | None]] = {}
 
@@ -91,7 +92,7 @@ class SideBySide(RuleBasedStateMachine):
         )
         decision = shard.write(self.durable, request, None, 3, self.now_ms)
         assert decision.row is not None
-        self.durable = shard.replay(self.durable, decision.row, 3)
+        self.durable = replay(self.durable, decision.row, 3)
         assert self.durable is not None
         start = self.durable.start_offset
         for offset, (count, state) in mine.batches.items():

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, TOMBSTONE, UPDATE, Decision, KeyState, Row
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, replay
+from sharequeue_share_coordinator.share_state.shard import Decision
 
+from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 
 Batches = list[tuple[int, int, int, int]]
-NO_TOPIC = shard.fault(0, 3, "no such partition")
+NO_TOPIC = shard.fault(0, UnknownTopicOrPartition, "no such partition")
 
 
 class Shard:
@@ -25,7 +27,7 @@ class Shard:
     def apply(self, decision: Decision) -> PartitionStateResult:
         if decision.row is not None:
             self.rows.append(decision.row)
-            self.state = shard.replay(self.state, decision.row, self.limit)
+            self.state = replay(self.state, decision.row, self.limit)
         return decision.result
 
     def init(self, epoch: int, start: int, topic: Decision | None = None) -> int:

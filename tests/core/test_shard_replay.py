@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from msgspec import structs
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.shard import KeyState, Row
+from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row, replay
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 from sharequeue.protocol.internal import PartitionState
@@ -98,7 +98,7 @@ class Model:
 def rebuilt(rows: list[Row], limit: int) -> KeyState | None:
     state = None
     for row in rows:
-        state = shard.replay(state, row, limit)
+        state = replay(state, row, limit)
     return state
 
 
@@ -119,8 +119,8 @@ def test_rows_rebuild_the_state(sequence: list[tuple[str, PartitionState]], limi
         decision = decide(kind, state, request, limit, now_ms)
         if decision.row is not None:
             rows.append(decision.row)
-            pruned = [decision.row] if decision.row.kind != shard.UPDATE else [*pruned, decision.row]
-            state = shard.replay(state, decision.row, limit)
+            pruned = [decision.row] if decision.row.kind != UPDATE else [*pruned, decision.row]
+            state = replay(state, decision.row, limit)
         assert rebuilt(rows, limit) == state
         assert comparable(rebuilt(pruned, limit)) == comparable(state), "rows before a snapshot are not needed"
 
@@ -135,7 +135,7 @@ def test_calls_answer_as_the_model_does(sequence: list[tuple[str, PartitionState
         now_ms += 600
         result, row = decide(kind, state, request, limit, now_ms)
         if row is not None:
-            state = shard.replay(state, row, limit)
+            state = replay(state, row, limit)
         assert result.error_code == model.call(kind, request)
         assert (state is not None) == model.exists
         if state is None:

@@ -10,7 +10,8 @@ from msgspec import UNSET, structs
 from sharequeue_pipeline.jobs.share_state import Finding, findings, replay
 from sharequeue_share_coordinator.http.export_api import KINDS
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.shard import KeyState, Row
+from sharequeue_share_coordinator.share_state.rows import KeyState, Row
+from sharequeue_share_coordinator.share_state.rows import replay as replay_row
 
 from sharequeue.protocol.audit_messages import AuditedState, StateAnswer, StateRow
 from sharequeue.protocol.internal import PartitionState
@@ -72,7 +73,7 @@ def run(steps: list[tuple[str, PartitionState]]) -> tuple[list[Row], KeyState | 
         row = decide(name, state, request).row
         if row is not None:
             rows.append(row)
-            state = shard.replay(state, row, UPDATES_PER_SNAPSHOT)
+            state = replay_row(state, row, UPDATES_PER_SNAPSHOT)
     return rows, state
 
 

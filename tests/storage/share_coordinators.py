@@ -6,9 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sharequeue_share_coordinator.coordinator.coordinator import Item, ShareCoordinator
+from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
+from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
+from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.shard import Decide, KeyState
+from sharequeue_share_coordinator.share_state.rows import KeyState
+from sharequeue_share_coordinator.share_state.shard import Decide
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
@@ -50,19 +53,24 @@ class Running:
         self.coordinator = ShareCoordinator(
             connect,
             self.ownership,
-            Clock(),
             updates_per_snapshot=limit,
-            cold_interval_ms=cold_ms,
-            prune_interval_ms=prune_ms,
             max_cached=max_cached,
         )
+        self.housekeeping = Housekeeping(
+            self.coordinator,
+            connect,
+            self.ownership,
+            Clock(),
+            cold_interval_ms=cold_ms,
+            prune_interval_ms=prune_ms,
+        )
         self.ownership.drain = self.coordinator.drain
-        self.ownership.on_lost = self.coordinator.forget
+        self.ownership.on_lost = self.coordinator.states.forget
         self.owning: asyncio.Task[None] | None = None
         self.loop: asyncio.Task[None] | None = None
 
     def submit(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> "asyncio.Future[Any]":
-        return self.coordinator.submit([Item(key, decide, creates)])
+        return self.coordinator.submit([Operation(key, decide, creates)])
 
     async def _one(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> PartitionStateResult:
         (result,) = await self.submit(key, decide, creates)
@@ -121,7 +129,7 @@ async def running(
     """Of one node id the last one started owns everything at once."""
     started = Running(database_url, limit, max_cached, cold_ms, prune_ms, node_id, lease_ms)
     await started.ownership.start()
-    loops = [asyncio.create_task(started.coordinator.run()), asyncio.create_task(started.coordinator.housekeep())]
+    loops = [asyncio.create_task(started.coordinator.run()), asyncio.create_task(started.housekeeping.run())]
     started.loop = loops[0]
     started.owning = asyncio.create_task(started.ownership.run())
     loops.append(started.owning)
@@ -132,7 +140,7 @@ async def running(
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
         await started.ownership.close()
-        for connection in (started.coordinator._connection, started.coordinator._maintenance):
+        for connection in (started.coordinator._connection, started.housekeeping._connection):
             if connection is not None:
                 connection.terminate()
 

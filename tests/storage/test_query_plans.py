@@ -12,7 +12,7 @@ from sharequeue_gateway.record_log import purging
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_share_coordinator import store as state_store
-from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, Row
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, Row
 
 from sharequeue.protocol.types import SharePartitionKey
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 from sharequeue_share_coordinator import store
-from sharequeue_share_coordinator.coordinator.coordinator import Item
-from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row
+from sharequeue_share_coordinator.coordinator.operations import Operation
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session
@@ -110,7 +110,7 @@ async def test_sc_033_each_partition_of_a_request_stands_alone(module_database: 
     key, missing = new_key(), new_key()
     async with session(module_database) as admin, running(module_database) as coordinator:
         await coordinator.init(key)
-        items = [Item(k, coordinator.writing(0, 1, [(3, 3, 2, 1)]), False) for k in (key, missing)]
+        items = [Operation(k, coordinator.writing(0, 1, [(3, 3, 2, 1)]), False) for k in (key, missing)]
         results = await coordinator.coordinator.submit(items)
         assert [result.error_code for result in results] == [0, 42]
         assert await kinds(admin, key) == [SNAPSHOT, UPDATE]
@@ -139,11 +139,11 @@ async def test_only_so_many_states_stay_in_memory(module_database: str) -> None:
         for number, key in enumerate(keys):
             await coordinator.init(key, 0, number)
             await coordinator.write(key, number, 1, (number + 3, number + 3, 2, 1))
-        assert len(coordinator.coordinator._entries) == 5
+        assert len(coordinator.coordinator.states.entries) == 5
         for number, key in enumerate(keys):
             assert held(await coordinator.read(key)) == (number, [(number + 3, number + 3, 2, 1)])
         await asyncio.gather(*(coordinator.write(key, 0, 1) for key in keys))
-        assert len(coordinator.coordinator._entries) == 5
+        assert len(coordinator.coordinator.states.entries) == 5
 
 
 # Housekeeping
@@ -157,8 +157,8 @@ async def test_sc_041_a_deleted_topic_leaves_tombstones_for_its_keys_alone(modul
         for key in (*keys, other):
             await coordinator.init(key)
             await coordinator.write(key, 0, 1, (4, 4, 2, 1))
-        await coordinator.coordinator.delete_topic(topic)
-        await coordinator.coordinator.delete_topic(topic)
+        await coordinator.housekeeping.delete_topic(topic)
+        await coordinator.housekeeping.delete_topic(topic)
         for key in keys:
             assert (await coordinator.read(key)).error_code == 42
             assert await kinds(admin, key) == [SNAPSHOT, UPDATE, TOMBSTONE]
@@ -172,7 +172,7 @@ async def test_a_topic_is_deleted_with_what_is_being_initialised(module_database
     async with running(module_database) as coordinator:
         initialising = asyncio.create_task(coordinator.init(key))
         await asyncio.sleep(0)
-        await coordinator.coordinator.delete_topic(key.topic_id)
+        await coordinator.housekeeping.delete_topic(key.topic_id)
         assert await initialising == 0
         assert (await coordinator.read(key)).error_code == 42
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.shard import UPDATE, KeyState, Row
+from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row
 from sharequeue_share_coordinator.store import encode_row
 
 from sharequeue.ownership.leases import OwnershipLost
@@ -139,7 +139,7 @@ async def test_a_topic_with_a_damaged_share_partition_can_be_deleted(module_data
         )
         async with running(module_database) as coordinator:
             assert (await coordinator.read(key)).error_code == -1
-            assert len(await coordinator.coordinator.delete_topic(key.topic_id)) == SHARDS
+            assert len(await coordinator.housekeeping.delete_topic(key.topic_id)) == SHARDS
             assert await coordinator.state(key) is None
 
 
@@ -236,7 +236,7 @@ async def test_a_takeover_waits_for_the_write_under_way(database_url: str) -> No
     of_shard = shard_of(share_key(key), SHARDS)
     async with session(database_url) as admin, running(database_url) as old:
         await old.init(key)
-        entry = old.coordinator._entries[key]
+        entry = old.coordinator.states.entries[key]
         assert entry.key_id is not None
         transaction = admin.transaction()
         await transaction.start()

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from sharequeue_share_coordinator import store
-from sharequeue_share_coordinator.coordinator import coordinator as rounds
-from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, UPDATE
+from sharequeue_share_coordinator.coordinator import housekeeping
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, UPDATE
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session
@@ -53,7 +53,7 @@ async def test_pruning_some_keys_leaves_the_others(module_database: str) -> None
 @pytest.fixture
 def one_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the first round of housekeeping reads whole tables."""
-    monkeypatch.setattr(rounds, "ROUNDS_PER_SWEEP", 10**9)
+    monkeypatch.setattr(housekeeping, "ROUNDS_PER_SWEEP", 10**9)
 
 
 async def test_a_round_prunes_what_wrote_snapshots_since_the_last(database_url: str, one_sweep: None) -> None:
@@ -64,7 +64,7 @@ async def test_a_round_prunes_what_wrote_snapshots_since_the_last(database_url: 
             for count in range(1, 4):
                 await coordinator.write(key, 0, count, (2 * count, 2 * count, 2, 1))
             await rows_are(admin, key, [SNAPSHOT])
-        assert not coordinator.coordinator._superseded
+        assert coordinator.coordinator.take_superseded() == (set(), {})
 
 
 async def test_nothing_stays_of_a_deleted_share_partition(database_url: str, one_sweep: None) -> None:
@@ -92,7 +92,7 @@ async def test_a_share_partition_deleted_and_initialised_before_the_round_stays(
         await coordinator.init(key)
         await coordinator.delete(key)
         await coordinator.init(key, 2, 6)
-        await coordinator.coordinator._prune(admin)
+        await coordinator.housekeeping.prune(admin)
         assert await coordinator.write(key, 6, 1, (7, 7, 2, 1)) == 0
         assert len(await key_ids(admin, key)) == 1
     async with running(database_url) as again:

@@ -4,7 +4,7 @@
 import gc
 import sys
 
-gc.disable()  # nothing that is imported is ever garbage; `run` enables it
+gc.disable()  # imported modules never become garbage; `run` enables it again
 
 from typing import Any
 
@@ -19,8 +19,11 @@ from sharequeue.service.addresses import check_address, node_name, own_url
 from sharequeue.service.service import Service, run
 from sharequeue.service.settings import SettingsError, load
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
-from sharequeue_share_coordinator.http.app import Topics, create_share_coordinator_app
-from sharequeue_share_coordinator.http.export_api import Export
+from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
+from sharequeue_share_coordinator.http.app import create_share_coordinator_app
+from sharequeue_share_coordinator.http.export_api import ExportApi
+from sharequeue_share_coordinator.http.state_api import ShareStateApi
+from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.settings import PREFIX, Settings
 
 
@@ -57,30 +60,36 @@ def main() -> int:
             shards=range(settings.shards),
             lease_ms=settings.lease_ms,
         )
+        updates_per_snapshot = settings.snapshot_update_records_per_snapshot
         coordinator = ShareCoordinator(
             connect,
             ownership,
-            clock,
-            updates_per_snapshot=settings.snapshot_update_records_per_snapshot,
-            cold_interval_ms=settings.cold_partition_snapshot_interval_ms,
-            prune_interval_ms=settings.prune_interval_ms,
+            updates_per_snapshot=updates_per_snapshot,
             max_cached=settings.max_cached_share_partitions,
         )
+        housekeeping = Housekeeping(
+            coordinator,
+            connect,
+            ownership,
+            clock,
+            cold_interval_ms=settings.cold_partition_snapshot_interval_ms,
+            prune_interval_ms=settings.prune_interval_ms,
+        )
         group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
-        topics = Topics(group_coordinators)
+        partition_counts = PartitionCounts(group_coordinators)
         ownership.drain = coordinator.drain
-        ownership.on_lost = coordinator.forget
-        ownership.on_taken = lambda _: topics.forget()
+        ownership.on_lost = coordinator.states.forget
+        ownership.on_taken = lambda _: partition_counts.forget()
         await ownership.start()
         app = create_share_coordinator_app(
-            coordinator,
+            ShareStateApi(
+                coordinator, housekeeping, partition_counts, clock, updates_per_snapshot=updates_per_snapshot
+            ),
+            ExportApi(connect, coordinator.health),
+            coordinator.health,
             ownership,
             group_coordinators,
-            topics,
-            Export(connect, coordinator.health),
-            clock,
             cluster_token=settings.cluster_token,
-            updates_per_snapshot=settings.snapshot_update_records_per_snapshot,
         )
 
         async def close() -> None:
@@ -88,7 +97,7 @@ def main() -> int:
             await coordinator.health.close()
             await group_coordinators.close()
 
-        return Service(app, (ownership.run, coordinator.run, coordinator.housekeep), stop=ownership.stop, close=close)
+        return Service(app, (ownership.run, coordinator.run, housekeeping.run), stop=ownership.stop, close=close)
 
     return run(prepare, settings.host, settings.port, settings)
 

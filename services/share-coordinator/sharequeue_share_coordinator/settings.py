@@ -1,4 +1,4 @@
-"""The share coordinator's knobs. Read from the environment with the prefix SHAREQUEUE_SHARE_COORDINATOR_."""
+"""The share coordinator's settings, read from the environment with the prefix SHAREQUEUE_SHARE_COORDINATOR_."""
 
 from sharequeue.http.limits import HttpLimits
 from sharequeue.service.settings import Port, Positive, check_cluster_token, check_log_level
@@ -16,13 +16,13 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: Port = 8082
     node_id: str = ""
-    """Made of the host's name and the port when empty. A process of the same name takes over at once."""
+    """Empty: made of the host name and the port. A process with the same name takes over at once."""
     url: str = ""
-    """Where others reach this instance; made of host and port when empty."""
+    """Where the other services reach this instance. Empty: made of host and port."""
     shards: int = 16
-    """Over how many shards share-partitions are spread; the first start stores it in the database."""
+    """The number of shards that share-partitions are spread over. The first start stores it in the database."""
     lease_ms: int = 3000
-    """How long others wait for an instance that is not heard of before they take its shards."""
+    """The other instances take the shards of one that has not renewed its lease for this long."""
     log_level: str = "info"
     allow_unauthenticated: bool = False
     snapshot_update_records_per_snapshot: int = 500

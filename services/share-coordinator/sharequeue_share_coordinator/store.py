@@ -1,7 +1,7 @@
 """The share coordinator's SQL, one function per statement. Schema `share_state`.
 
-Each write is one statement that takes the rows of its shards and asks for the owner's epochs (`sharequeue.ownership.shard_store`):
-a paused owner can write nothing.
+Each write is one statement. It locks the rows of its shards and compares the owner epochs (`sharequeue.ownership.shard_store`),
+so an instance that another one replaced writes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ import msgspec
 from sharequeue.ownership.shard_store import HELD
 from sharequeue.protocol.audit_messages import ExportStateQuery
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, TOMBSTONE, KeyState, Row, replay
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, KeyState, Row, replay
 
 encode_row: Final = msgspec.msgpack.Encoder().encode
 decode_row: Final = msgspec.msgpack.Decoder(Row).decode
@@ -41,18 +41,18 @@ CROSS JOIN LATERAL (
 LEFT JOIN share_state.share_records r ON r.key_id = k.key_id
 ORDER BY k.key_id, r.seq
 """
-"""Key by key: a join would be planned on an empty table, as one that reads all of it, and that plan kept."""
+"""Looks up each key by itself. PostgreSQL would plan a join while the table is empty, to read all of it, and keep the plan."""
 
 
 class LoadedKey(NamedTuple):
-    """What is stored of one share-partition: (sequence number, record) of each row, in order."""
+    """The stored rows of one share-partition, as (sequence number, record), in order."""
 
     key_id: int
     records: list[tuple[int, bytes]]
 
 
 class UnreadableRow(Exception):
-    """A stored row is not what was written; the text names it."""
+    """A stored row cannot be decoded or replayed. The text names the row."""
 
 
 async def append(connection: Any, epochs: Mapping[int, int], rows: Sequence[tuple[int, Row]]) -> bool:
@@ -85,7 +85,7 @@ async def make_keys(connection: Any, keys: Sequence[SharePartitionKey]) -> None:
 
 
 async def load(connection: Any, keys: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, LoadedKey]:
-    """What is stored of share-partitions; those that were never initialised are left out."""
+    """The stored rows of share-partitions; without those that were never initialised."""
     found: dict[SharePartitionKey, LoadedKey] = {}
     rows = await connection.fetch(
         LOAD, [key.group_id for key in keys], [key.topic_id for key in keys], [key.partition for key in keys]
@@ -98,7 +98,7 @@ async def load(connection: Any, keys: Sequence[SharePartitionKey]) -> dict[Share
 
 
 def state_of(loaded: LoadedKey, updates_per_snapshot: int) -> KeyState | None:
-    """The state that the rows of a share-partition make. Raises: UnreadableRow: one since its last tombstone."""
+    """Replay the rows of a share-partition. Raises: UnreadableRow: a row since its last tombstone."""
     state: KeyState | None = None
     unreadable: UnreadableRow | None = None
     for seq, record in loaded.records:
@@ -118,7 +118,7 @@ def state_of(loaded: LoadedKey, updates_per_snapshot: int) -> KeyState | None:
 async def keys_of_topic(
     connection: Any, topic_id: str, above_key_id: int, limit: int
 ) -> list[tuple[int, SharePartitionKey]]:
-    """Share-partitions of a topic whose state is not deleted yet, by key id."""
+    """The share-partitions of a topic that have state, with their key ids, in the order of these."""
     rows = await connection.fetch(
         """SELECT k.key_id, k.group_id, k.topic_id, k.partition FROM share_state.share_partitions k
            WHERE k.topic_id = $1 AND k.key_id > $4 AND (
@@ -133,7 +133,7 @@ async def keys_of_topic(
 
 
 async def cold_keys(connection: Any, interval_ms: int, limit: int) -> list[SharePartitionKey]:
-    """Share-partitions with updates behind their last snapshot, none of them newer than `interval_ms`."""
+    """Share-partitions with updates after their last snapshot, all of them older than `interval_ms`."""
     rows = await connection.fetch(
         """SELECT k.group_id, k.topic_id, k.partition FROM share_state.share_partitions k
            JOIN (SELECT key_id FROM share_state.share_records GROUP BY key_id
@@ -163,7 +163,7 @@ PRUNE_KEYS: Final = PRUNE.format(
 
 
 async def prune(connection: Any) -> tuple[int, int]:
-    """Remove rows before each key's last snapshot or tombstone, and tombstones; reads the whole table.
+    """Remove the rows before each key's last snapshot or tombstone, and the tombstones. Reads the whole table.
 
     Returns: (rows removed, last pruned sequence number).
     """
@@ -172,13 +172,13 @@ async def prune(connection: Any) -> tuple[int, int]:
 
 
 async def prune_keys(connection: Any, key_ids: Sequence[int]) -> int:
-    """The same for some keys alone. Returns: rows removed."""
+    """As `prune`, for some keys alone. Returns: rows removed."""
     removed: int = await connection.fetchval(PRUNE_KEYS, SNAPSHOT, TOMBSTONE, key_ids)
     return removed
 
 
 async def keys_without_state(connection: Any, limit: int) -> dict[SharePartitionKey, int]:
-    """Keys without rows, and their ids: their tombstone was pruned, or they were never initialised after all."""
+    """Keys without rows, and their ids: the tombstone was pruned, or the initialisation was never stored."""
     rows = await connection.fetch(
         """SELECT k.group_id, k.topic_id, k.partition, k.key_id FROM share_state.share_partitions k
            WHERE NOT EXISTS (SELECT 1 FROM share_state.share_records r WHERE r.key_id = k.key_id) LIMIT $1""",
@@ -188,7 +188,7 @@ async def keys_without_state(connection: Any, limit: int) -> dict[SharePartition
 
 
 async def remove_keys(connection: Any, epochs: Mapping[int, int], key_ids: Sequence[int]) -> None:
-    """Remove keys that have no rows now. For the owner of their shards, between its writes: it must not know the ids."""
+    """Remove keys that still have no rows. Their owner calls this between two commits, with these keys discarded from memory."""
     held = HELD.format(schema="share_state", shards="$1", epochs="$2")
     await connection.execute(
         f"""WITH held AS MATERIALIZED ({held})
@@ -202,7 +202,7 @@ async def remove_keys(connection: Any, epochs: Mapping[int, int], key_ids: Seque
 
 
 async def export(connection: Any, query: ExportStateQuery) -> list[tuple[Any, ...]]:
-    """(key id, group id, topic id, partition, seq, kind, record) of share-partitions, as one moment has them."""
+    """(key id, group id, topic id, partition, seq, kind, record) of share-partitions, all read at one moment."""
     rows: list[tuple[Any, ...]] = await connection.fetch(
         """SELECT k.key_id, k.group_id, k.topic_id, k.partition, r.seq, r.kind, r.record
            FROM (SELECT * FROM share_state.share_partitions

@@ -1,6 +1,6 @@
-"""What is stored of share-partitions, row by row, for audits. Any instance answers: the rows are the same for all.
+"""The stored rows of share-partitions, for audits. Every instance reads the same rows, so any of them answers.
 
-Each page has a connection of its own, so that neither commits nor housekeeping wait for it.
+Each page is read over a connection of its own, so that neither commits nor housekeeping wait for it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -8,23 +8,28 @@ from typing import Any, Final
 
 import msgspec
 
-from sharequeue.http.serving import Call
+from sharequeue.http.serving import Call, Handler
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
 from sharequeue.protocol.audit_messages import ExportStateQuery, ExportStateResponse, StateRow, StoredState
 from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue_share_coordinator import store
-from sharequeue_share_coordinator.share_state.shard import SNAPSHOT, TOMBSTONE, UPDATE
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE
 
 KINDS: Final = {SNAPSHOT: "snapshot", UPDATE: "update", TOMBSTONE: "tombstone"}
 
 
-class Export:
+class ExportApi:
     """The handler of exportShareGroupState. `connect`: to the database."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], health: PostgresHealth) -> None:
         self._connect = connect
         self._health = health
+
+    def calls(self) -> list[tuple[Api, Handler]]:
+        return [(apis.EXPORT_STATE, self.export)]
 
     async def export(self, call: Call) -> ExportStateResponse:
         query: ExportStateQuery = call.request
@@ -57,7 +62,7 @@ def _row(seq: int, kind: int, record: bytes) -> StateRow:
     except msgspec.MsgspecError as fault:
         return StateRow(seq=seq, kind=named, fault=str(fault))
     if row.kind != kind:
-        return StateRow(seq=seq, kind=named, fault=f"the record says that it is of kind {row.kind}")
+        return StateRow(seq=seq, kind=named, fault=f"the record says that its kind is {row.kind}")
     return StateRow(
         seq=seq,
         kind=named,

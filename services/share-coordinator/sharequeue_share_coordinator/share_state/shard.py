@@ -1,198 +1,105 @@
-"""The state of share-partitions: each request decides (answer, row); only replaying a row changes state. Pure.
+"""Decides each state request of one share-partition: the answer, and the row to store before it goes out. Pure.
 
-The same replay rebuilds the state from the rows. Source: Kafka ShareCoordinatorShard.
+Source: Kafka ShareCoordinatorShard.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import (
+    ApiError,
+    CoordinatorLoadInProgress,
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    InvalidRequest,
+)
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
     DeliveryState,
-    StateAnnotation,
-    StateBatch,
 )
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row
 from sharequeue_share_coordinator.share_state.state_batches import combine_annotations, combine_state_batches
 
-SNAPSHOT: Final = 0
-UPDATE: Final = 1
-TOMBSTONE: Final = 2
 TERMINAL: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
 
 
-class Row(Struct, frozen=True, kw_only=True):
-    """One row of the state log. An update holds what changed; −1 (start offset, leader epoch) is unchanged."""
-
-    kind: int
-    snapshot_epoch: int = 0
-    state_epoch: int = 0
-    leader_epoch: int = -1
-    recorded_leader_epoch: int = -1
-    start_offset: int = -1
-    delivery_complete_count: int = -1
-    state_batches: list[StateBatch] = []
-    annotations: list[StateAnnotation] = []
-    create_timestamp_ms: int = 0
-    write_timestamp_ms: int = 0
-
-
-class KeyState(Struct, frozen=True):
-    """The state of one share-partition. `recorded_leader_epoch` fences; Initialize does not lower it, Delete forgets it."""
-
-    snapshot_epoch: int
-    state_epoch: int
-    leader_epoch: int
-    recorded_leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int
-    state_batches: list[StateBatch]
-    annotations: list[StateAnnotation]
-    create_timestamp_ms: int
-    write_timestamp_ms: int
-    updates: int
-    """Updates since the last snapshot that was due."""
-    rows: int
-    """Rows since the last snapshot of any kind."""
-    damage: str = ""
-    """What is wrong with rows that cannot be read: nothing else is known then."""
-
-
 class Decision(NamedTuple):
-    """What a request is answered once `row`, if there is one, is durable."""
+    """`result`: the answer, to be sent once `row`, if there is one, is durable."""
 
     result: PartitionStateResult
     row: Row | None = None
 
 
 Decide = Callable[[KeyState | None], Decision]
-"""Decides about a share-partition, given its state."""
+"""Decides one request, given the state of its share-partition."""
 
 
-def replay(state: KeyState | None, row: Row, updates_per_snapshot: int) -> KeyState | None:
-    """The state after a row."""
-    if row.kind == TOMBSTONE:
-        return None
-    if row.kind == SNAPSHOT:
-        recorded = max(
-            -1 if state is None else state.recorded_leader_epoch, row.leader_epoch, row.recorded_leader_epoch
-        )
-        due = state is not None and state.updates >= updates_per_snapshot
-        return KeyState(
-            snapshot_epoch=row.snapshot_epoch,
-            state_epoch=row.state_epoch,
-            leader_epoch=row.leader_epoch,
-            recorded_leader_epoch=recorded,
-            start_offset=row.start_offset,
-            delivery_complete_count=row.delivery_complete_count,
-            state_batches=row.state_batches,
-            annotations=row.annotations,
-            create_timestamp_ms=row.create_timestamp_ms,
-            write_timestamp_ms=row.write_timestamp_ms,
-            updates=0 if state is None or due else state.updates,
-            rows=0,
-        )
-    if state is None:
-        return None
-    start_offset = state.start_offset if row.start_offset == -1 else row.start_offset
-    state_batches = combine_state_batches(state.state_batches, row.state_batches, start_offset)
-    annotations = (
-        combine_annotations(state.annotations, row.annotations, state_batches, start_offset)
-        if state.annotations or row.annotations
-        else state.annotations
-    )
-    return structs.replace(
-        state,
-        leader_epoch=state.leader_epoch if row.leader_epoch == -1 else row.leader_epoch,
-        recorded_leader_epoch=max(state.recorded_leader_epoch, row.leader_epoch),
-        start_offset=start_offset,
-        delivery_complete_count=row.delivery_complete_count,
-        state_batches=state_batches,
-        annotations=annotations,
-        updates=state.updates + 1,
-        rows=state.rows + 1,
-    )
-
-
-def fault(partition: int, error_code: int, message: str) -> Decision:
-    return Decision(PartitionStateResult(partition=partition, error_code=error_code, error_message=message))
+def fault(partition: int, error: type[ApiError] | ApiError, message: str) -> Decision:
+    """A refusal. Nothing is stored."""
+    result = PartitionStateResult(partition=partition, error_code=error.error.kafka_code, error_message=message)
+    return Decision(result)
 
 
 def done(partition: int) -> PartitionStateResult:
     return PartitionStateResult(partition=partition, error_code=0, error_message=None)
 
 
-def refused(partition: int, cause: int | ApiError | None) -> PartitionStateResult:
+def not_served(partition: int, cause: ApiError | None) -> PartitionStateResult:
     """The result of a share-partition that is not served.
 
     Args:
-        cause: why its shard is not served; else its shard was lost and taken again just now.
+        cause: why its shard is not served. None: the shard was lost and taken back while the state was being loaded.
     """
-    if isinstance(cause, ApiError):
-        return fault(partition, cause.error.kafka_code, cause.detail).result
-    return fault(partition, 14, "the share-partition is being handed over").result
-
-
-def damaged(named: str, cause: str) -> KeyState:
-    """The state of a share-partition whose rows cannot be read."""
-    remedy = "mend the row, or delete the group's offsets of this topic"
-    return KeyState(
-        snapshot_epoch=-1,
-        state_epoch=-1,
-        leader_epoch=-1,
-        recorded_leader_epoch=-1,
-        start_offset=-1,
-        delivery_complete_count=-1,
-        state_batches=[],
-        annotations=[],
-        create_timestamp_ms=0,
-        write_timestamp_ms=0,
-        updates=0,
-        rows=0,
-        damage=f"the state of {named} is damaged: {cause}; {remedy}",
-    )
+    if cause is not None:
+        return fault(partition, cause, cause.detail).result
+    return fault(partition, CoordinatorLoadInProgress, "the share-partition is being handed over").result
 
 
 def of_damaged(state: KeyState, decision: Decision) -> Decision:
-    """What becomes of a decision over rows that cannot be read: they can be deleted, and no more."""
+    """Replace a decision about rows that cannot be read. A deletion stands; every other request is refused."""
     if decision.row is not None and decision.row.kind == TOMBSTONE:
         return decision
-    return fault(decision.result.partition, -1, state.damage)
+    return fault(decision.result.partition, ApiError, state.damage)
 
 
 def tombstone(state: KeyState | None) -> Decision:
+    """Delete the state because its topic is deleted."""
     return Decision(done(0), None if state is None else Row(kind=TOMBSTONE))
 
 
 def form_fault(
     topic_id: str | None, request: PartitionState, *, leader_epoch: bool, state_epoch: bool
 ) -> Decision | None:
-    """The checks of form, in Kafka's order; the flags say which epochs the request must bring."""
+    """Check the form of a request, in Kafka's order. The flags say which epochs the request must have."""
     if topic_id is None:
-        return fault(request.partition, 42, "the topic id must not be null")
+        return fault(request.partition, InvalidRequest, "the topic id must not be null")
     if request.partition < 0:
-        return fault(request.partition, 42, "the partition must not be negative")
+        return fault(request.partition, InvalidRequest, "the partition must not be negative")
     if leader_epoch and (request.leader_epoch is None or request.leader_epoch < 0):
-        return fault(request.partition, 42, "the leader epoch must not be negative")
+        return fault(request.partition, InvalidRequest, "the leader epoch must not be negative")
     if state_epoch and (request.state_epoch is None or request.state_epoch < 0):
-        return fault(request.partition, 42, "the state epoch must not be negative")
+        return fault(request.partition, InvalidRequest, "the state epoch must not be negative")
     return None
 
 
 def initialize(state: KeyState | None, request: PartitionState, topic: Decision | None, now_ms: int) -> Decision:
-    """Start afresh at a start offset under a state epoch. `topic`: the fault if the topic is not as asked."""
+    """Replace the state by one at a start offset, under a state epoch.
+
+    Args:
+        topic: the refusal if the topic does not have this partition; None if it does. So in the functions below.
+    """
     state_epoch = request.state_epoch or 0
     if state is not None and state_epoch < state.state_epoch:
-        return fault(request.partition, 124, f"state epoch {state_epoch} is below the recorded {state.state_epoch}")
+        return _old_state(request.partition, state_epoch, state)
     if topic is not None:
         return topic
     if state is not None and (state.state_epoch, state.start_offset) == (state_epoch, request.start_offset):
         return Decision(done(request.partition))
-    initialised = request.start_offset != UNINITIALIZED_START_OFFSET
+    has_offset = request.start_offset != UNINITIALIZED_START_OFFSET
     row = Row(
         kind=SNAPSHOT,
         snapshot_epoch=0 if state is None else state.snapshot_epoch + 1,
@@ -200,7 +107,7 @@ def initialize(state: KeyState | None, request: PartitionState, topic: Decision 
         leader_epoch=0,
         recorded_leader_epoch=-1 if state is None else state.recorded_leader_epoch,
         start_offset=request.start_offset,
-        delivery_complete_count=0 if initialised else UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
+        delivery_complete_count=0 if has_offset else UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,
     )
@@ -210,10 +117,10 @@ def initialize(state: KeyState | None, request: PartitionState, topic: Decision 
 def read(
     state: KeyState | None, request: PartitionState, topic: Decision | None, updates_per_snapshot: int, now_ms: int
 ) -> Decision:
-    """Read; a leader epoch above the recorded one is recorded first, and fences every lower one from then on."""
+    """Read the state. A leader epoch above the recorded one is recorded first; from then on lower ones are fenced."""
     leader_epoch = request.leader_epoch or 0
     if state is None:
-        return fault(request.partition, 42, "read of a share-partition that was not initialised")
+        return fault(request.partition, InvalidRequest, "read of a share-partition that was not initialised")
     if leader_epoch < state.recorded_leader_epoch:
         return _fenced(request.partition, leader_epoch, state)
     if topic is not None:
@@ -243,14 +150,14 @@ def read(
 def write(
     state: KeyState | None, request: PartitionState, topic: Decision | None, updates_per_snapshot: int, now_ms: int
 ) -> Decision:
-    """Write; the start offset never goes back, and so the count goes with it."""
+    """Write what changed. The start offset never moves back; the count belongs to the start offset that stays."""
     leader_epoch, state_epoch = request.leader_epoch or 0, request.state_epoch or 0
     if state is None:
-        return fault(request.partition, 42, "write to a share-partition that was not initialised")
+        return fault(request.partition, InvalidRequest, "write to a share-partition that was not initialised")
     if leader_epoch < state.recorded_leader_epoch:
         return _fenced(request.partition, leader_epoch, state)
     if state_epoch < state.state_epoch:
-        return fault(request.partition, 124, f"state epoch {state_epoch} is below the recorded {state.state_epoch}")
+        return _old_state(request.partition, state_epoch, state)
     if topic is not None:
         return topic
     start_offset = max(request.start_offset, state.start_offset)
@@ -292,14 +199,17 @@ def _delivery_complete_count(state: KeyState, request: PartitionState) -> int:
 
 
 def delete(state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
-    """Forget a share-partition, its epochs too; one that is not there is deleted already."""
+    """Delete the state, its epochs included. Deleting a share-partition without state succeeds and stores nothing."""
     if topic is not None:
         return topic
     return Decision(done(request.partition), None if state is None else Row(kind=TOMBSTONE))
 
 
 def read_summary(state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
-    """Epochs, start offset and count, and how far all is finished; of one that was not initialised −1 and 0."""
+    """Read the epochs, start offset and count, and up to where every record is finished.
+
+    Without state the epochs are 0, the offsets and the count −1.
+    """
     if topic is not None:
         return topic
     return Decision(
@@ -328,7 +238,10 @@ def _unfinished_offset(state: KeyState) -> int:
 
 
 def cold_snapshot(state: KeyState, interval_ms: int, now_ms: int) -> Row | None:
-    """A snapshot of the same content for a key whose last snapshot is old and has rows behind it: those can go then."""
+    """A snapshot of an unchanged state, so that the rows before it can be pruned.
+
+    Returns: None if the last snapshot is younger than the interval, or no row came after it.
+    """
     if not state.rows or now_ms - state.write_timestamp_ms < interval_ms:
         return None
     return structs.replace(
@@ -353,4 +266,10 @@ def _snapshot(state: KeyState, now_ms: int, *, leader_epoch: int) -> Row:
 
 
 def _fenced(partition: int, leader_epoch: int, state: KeyState) -> Decision:
-    return fault(partition, 74, f"leader epoch {leader_epoch} is below the recorded {state.recorded_leader_epoch}")
+    message = f"leader epoch {leader_epoch} is below the recorded {state.recorded_leader_epoch}"
+    return fault(partition, FencedLeaderEpoch, message)
+
+
+def _old_state(partition: int, state_epoch: int, state: KeyState) -> Decision:
+    message = f"state epoch {state_epoch} is below the recorded {state.state_epoch}"
+    return fault(partition, FencedStateEpoch, message)

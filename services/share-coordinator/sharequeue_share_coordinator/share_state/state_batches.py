@@ -1,4 +1,9 @@
-"""Combining state batches, and the annotations kept beside them. Pure. Source: Kafka PersisterStateBatchCombiner."""
+"""Combines state batches, and the annotations beside them. Pure. Source: Kafka PersisterStateBatchCombiner.
+
+so far     [0──── count 1 ────9]        the higher delivery count wins,
+incoming         [4─ count 2 ─6]        then the higher delivery state
+combined   [0─ 1 ─3][4─ 2 ─6][7─ 1 ─9]
+"""
 
 import heapq
 import itertools
@@ -16,7 +21,7 @@ def combine_state_batches(
     Args:
         so_far: n batches. incoming: m batches; both in any order, may overlap. Where two cover an offset the higher
             delivery_count wins, then the higher delivery_state.
-        start_offset: int64; offsets below it are dropped, a batch across it is cut; -1 cuts nothing.
+        start_offset: int64; offsets below it are dropped, and a batch that contains it is cut; -1 cuts nothing.
     Returns: at most 2(n + m) - 1 batches, last_offset inclusive.
     """
     batches = [*so_far, *incoming]
@@ -39,7 +44,7 @@ def _with_first(batch: StateBatch, first_offset: int) -> StateBatch:
 
 
 def _winners(batches: Sequence[StateBatch]) -> Iterable[StateBatch]:
-    """Sweep over sorted batches; between two places where one begins or ends the highest priority wins."""
+    """Sweep over sorted batches. Between two offsets where a batch begins or ends, the highest priority wins."""
     places = sorted({batch.first_offset for batch in batches} | {batch.last_offset + 1 for batch in batches})
     covering: list[tuple[int, int, int]] = []
     position = 0
@@ -55,7 +60,7 @@ def _winners(batches: Sequence[StateBatch]) -> Iterable[StateBatch]:
 
 
 def _joined(batches: Iterable[StateBatch]) -> list[StateBatch]:
-    """Join neighbours that touch and agree."""
+    """Join adjacent batches of the same delivery state and count."""
     joined: list[StateBatch] = []
     for batch in batches:
         if joined:
@@ -74,13 +79,13 @@ def combine_annotations(
     state_batches: Sequence[StateBatch],
     start_offset: int,
 ) -> list[StateAnnotation]:
-    """Keep the annotations that still say something of the combined state batches.
+    """Merge two lists of annotations into one: ascending, with every offset covered by a batch of the same count.
 
     Args:
-        so_far, incoming: annotations, newer ones in `incoming`; a newer one replaces an older one at the same offsets.
-        state_batches: combined, that is ascending and disjoint; an annotation lives only where its delivery_count is
-            theirs.
-    The cost follows n log n of all three, not their product.
+        so_far, incoming: annotations. One of `incoming` replaces those of `so_far` at the same offsets.
+        state_batches: combined, so ascending and disjoint. An annotation is dropped at offsets where the batch has
+            another delivery_count.
+    The cost is n log n in the length of all three together.
     """
     replaced = _covered(incoming)
     kept = [piece for annotation in incoming for piece in _alive(annotation, state_batches, start_offset)]
@@ -91,7 +96,7 @@ def combine_annotations(
 
 
 def _covered(annotations: Sequence[StateAnnotation]) -> list[tuple[int, int]]:
-    """The offsets that annotations speak of, as ascending, disjoint ranges."""
+    """The offsets that annotations cover, as ascending, disjoint ranges."""
     ranges: list[tuple[int, int]] = []
     for first, last in sorted((annotation.first_offset, annotation.last_offset) for annotation in annotations):
         if ranges and first <= ranges[-1][1] + 1:
@@ -104,6 +109,7 @@ def _covered(annotations: Sequence[StateAnnotation]) -> list[tuple[int, int]]:
 def _alive(
     annotation: StateAnnotation, state_batches: Sequence[StateBatch], start_offset: int
 ) -> list[StateAnnotation]:
+    """The parts of an annotation at which the state batches have its delivery count."""
     first_offset, last_offset = max(annotation.first_offset, start_offset), annotation.last_offset
     pieces = []
     index = bisect_left(state_batches, first_offset, key=lambda batch: batch.last_offset)
@@ -116,7 +122,7 @@ def _alive(
 
 
 def _without(annotation: StateAnnotation, ranges: Sequence[tuple[int, int]]) -> list[StateAnnotation]:
-    """What is left of an annotation outside of ascending, disjoint ranges."""
+    """The parts of an annotation outside ascending, disjoint ranges."""
     index = bisect_left(ranges, annotation.first_offset, key=lambda covered: covered[1])
     if index == len(ranges) or ranges[index][0] > annotation.last_offset:
         return [annotation]

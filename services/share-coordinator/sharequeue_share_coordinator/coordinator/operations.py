@@ -1,0 +1,42 @@
+"""What waits for a commit, and what a commit decides: plain data."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sharequeue.protocol.internal import PartitionStateResult
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_share_coordinator.share_state.rows import KeyState, Row
+from sharequeue_share_coordinator.share_state.shard import Decide
+
+
+class Operation(NamedTuple):
+    """One share-partition of a request. `decide`: decides, given the state. `creates`: it may make the key."""
+
+    key: SharePartitionKey
+    decide: Decide
+    creates: bool
+
+
+class WaitingRequest(NamedTuple):
+    """A request that waits for the next commit."""
+
+    operations: Sequence[Operation]
+    done: "asyncio.Future[list[PartitionStateResult]]"
+
+
+@dataclass(slots=True)
+class Decided:
+    """What one commit stores and answers."""
+
+    results: list[list[PartitionStateResult]] = field(default_factory=list)
+    """Of each request, in order."""
+    rows: list[tuple[int, Row]] = field(default_factory=list)
+    """With the id of their key."""
+    states: dict[SharePartitionKey, KeyState | None] = field(default_factory=dict)
+    """The states once the rows are durable. Later requests of the same commit are decided on these."""
+    epochs: dict[int, int] = field(default_factory=dict)
+    """The owner epochs to write under, by shard."""
+    deleted: dict[SharePartitionKey, int] = field(default_factory=dict)
+    """The keys that get a tombstone, and their ids."""

@@ -1,0 +1,110 @@
+"""The states in memory: of the share-partitions that were used last, in shards that this instance owns."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sharequeue.log import fields
+from sharequeue.ownership.leases import Ownership
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.shards import shard_of, share_key
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_share_coordinator import store
+from sharequeue_share_coordinator.coordinator.operations import Operation
+from sharequeue_share_coordinator.share_state.rows import KeyState, damaged_state
+
+log = logging.getLogger(__name__)
+
+
+class Entry:
+    """A share-partition in memory. `key_id`: None if the database has no such key. `state`: None if it has no state."""
+
+    __slots__ = ("key_id", "shard", "state")
+
+    def __init__(self, shard: int, key_id: int | None, state: KeyState | None) -> None:
+        self.shard = shard
+        self.key_id = key_id
+        self.state = state
+
+
+class StateCache:
+    """The entries by key, the one used last at the end."""
+
+    def __init__(self, ownership: Ownership, *, updates_per_snapshot: int, max_cached: int) -> None:
+        self._ownership = ownership
+        self._updates_per_snapshot = updates_per_snapshot
+        self._max_cached = max_cached
+        self.entries: OrderedDict[SharePartitionKey, Entry] = OrderedDict()
+
+    def shard_of(self, key: SharePartitionKey) -> int:
+        entry = self.entries.get(key)
+        return shard_of(share_key(key), self._ownership.count) if entry is None else entry.shard
+
+    def served(self, operations: Iterable[Operation]) -> dict[int, int | ApiError]:
+        """For each shard of the operations: the epoch to serve it under, or why it is not served."""
+        served: dict[int, int | ApiError] = {}
+        for operation in operations:
+            shard = self.shard_of(operation.key)
+            if shard not in served:
+                try:
+                    served[shard] = self._ownership.epoch(shard)
+                except ApiError as error:
+                    served[shard] = error
+        return served
+
+    async def load(self, connection: Any, operations: Iterable[Operation]) -> dict[SharePartitionKey, Entry]:
+        """Load the states of the operations that are not in memory; make the keys that do not exist and may be made.
+
+        Returns: the share-partitions whose rows cannot be read. The cache does not keep them: somebody may repair rows.
+        """
+        operations = list(operations)
+        unknown: dict[SharePartitionKey, bool] = {}
+        for key, _, creates in operations:
+            entry = self.entries.get(key)
+            make = creates and (entry is None or entry.key_id is None)
+            if entry is None or make:
+                unknown[key] = make or unknown.get(key, False)
+        if not unknown:
+            return {}
+        served = self.served(operations)
+        to_load = sorted(key for key in unknown if isinstance(served[self.shard_of(key)], int))
+        to_make = [key for key in to_load if unknown[key]]
+        if to_make:
+            await store.make_keys(connection, to_make)
+        loaded = await store.load(connection, to_load) if to_load else {}
+        return {key: damaged for key in to_load if (damaged := self._keep(key, loaded.get(key), served)) is not None}
+
+    def _keep(
+        self, key: SharePartitionKey, found: store.LoadedKey | None, served: Mapping[int, int | ApiError]
+    ) -> Entry | None:
+        """Put a loaded state into memory. Returns: the entry that is not kept, because its rows cannot be read."""
+        shard = self.shard_of(key)
+        try:
+            state = store.state_of(found, self._updates_per_snapshot) if found else None
+        except store.UnreadableRow as fault:
+            state = damaged_state(share_key(key), str(fault))
+            log.error("a share-partition cannot be served", extra=fields(cause=state.damage))
+            self.entries.pop(key, None)
+        if self._ownership.owned.get(shard) != served[shard]:
+            return None  # the shard was lost during the load: another owner may have written since
+        entry = Entry(shard, found.key_id if found else None, state)
+        if state is not None and state.damage:
+            return entry
+        self.entries[key] = entry
+        return None
+
+    def forget(self, shards: frozenset[int]) -> None:
+        """Discard the states of shards that another instance owns now, or owned in between."""
+        for key in [key for key, entry in self.entries.items() if entry.shard in shards]:
+            del self.entries[key]
+
+    def discard(self, keys: Iterable[SharePartitionKey]) -> None:
+        """Load these states again before they are served."""
+        for key in keys:
+            self.entries.pop(key, None)
+
+    def evict(self) -> None:
+        """Discard the states that were used longest ago, down to the limit."""
+        while len(self.entries) > self._max_cached:
+            self.entries.popitem(last=False)

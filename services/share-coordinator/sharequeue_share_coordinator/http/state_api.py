@@ -1,0 +1,180 @@
+"""The state calls: five of one group, writes of several groups at once, deletion of a topic's state. Source: KIP-932."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from sharequeue.clock import Clock
+from sharequeue.http.serving import Call, Handler
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.errors import CoordinatorNotAvailable
+from sharequeue.protocol.internal import (
+    GroupState,
+    GroupStateResult,
+    PartitionState,
+    PartitionStateResult,
+    ShareStateRequest,
+    ShareStateResponse,
+    TopicDeletedRequest,
+    TopicDeletedResponse,
+    TopicStateResult,
+    WriteBatchRequest,
+    WriteBatchResponse,
+)
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service.postgres_faults import FAULTS
+from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
+from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
+from sharequeue_share_coordinator.coordinator.operations import Operation
+from sharequeue_share_coordinator.partition_counts import PartitionCounts
+from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.rows import KeyState
+from sharequeue_share_coordinator.share_state.shard import Decision
+
+
+class DecideRequest(Protocol):
+    """Decides a request about a share-partition, given its state and the refusal if the topic lacks the partition."""
+
+    def __call__(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision: ...
+
+
+class Rule(NamedTuple):
+    """How a call is decided. The flags: which epochs it must have, and whether it may make a key."""
+
+    decide: DecideRequest
+    leader_epoch: bool = False
+    state_epoch: bool = False
+    creates: bool = False
+
+
+class ShareStateApi:
+    """The handlers of the state calls."""
+
+    def __init__(
+        self,
+        coordinator: ShareCoordinator,
+        housekeeping: Housekeeping,
+        partition_counts: PartitionCounts,
+        clock: Clock,
+        *,
+        updates_per_snapshot: int,
+    ) -> None:
+        self._coordinator = coordinator
+        self._housekeeping = housekeeping
+        self._partition_counts = partition_counts
+        self._clock = clock
+        self._updates_per_snapshot = updates_per_snapshot
+        self._initialize = Rule(self._decide_initialize, state_epoch=True, creates=True)
+        self._read = Rule(self._decide_read, leader_epoch=True)
+        self._write = Rule(self._decide_write, leader_epoch=True, state_epoch=True)
+        self._delete = Rule(shard.delete)
+        self._read_summary = Rule(shard.read_summary)
+
+    def calls(self) -> list[tuple[Api, Handler]]:
+        return [
+            (apis.INITIALIZE_STATE, self.initialize),
+            (apis.READ_STATE, self.read),
+            (apis.WRITE_STATE, self.write),
+            (apis.WRITE_STATE_BATCH, self.write_batch),
+            (apis.DELETE_STATE, self.delete),
+            (apis.READ_STATE_SUMMARY, self.read_summary),
+            (apis.TOPIC_STATE_DELETED, self.topic_deleted),
+        ]
+
+    async def initialize(self, call: Call) -> ShareStateResponse:
+        return await self._of_group(call, self._initialize)
+
+    async def read(self, call: Call) -> ShareStateResponse:
+        return await self._of_group(call, self._read)
+
+    async def write(self, call: Call) -> ShareStateResponse:
+        return await self._of_group(call, self._write)
+
+    async def delete(self, call: Call) -> ShareStateResponse:
+        return await self._of_group(call, self._delete)
+
+    async def read_summary(self, call: Call) -> ShareStateResponse:
+        return await self._of_group(call, self._read_summary)
+
+    async def write_batch(self, call: Call) -> WriteBatchResponse:
+        request: WriteBatchRequest = call.request
+        answers = await self._run(request.groups, self._write)
+        return WriteBatchResponse(
+            groups=[
+                GroupStateResult(group_id=group.group_id, results=results)
+                for group, results in zip(request.groups, answers, strict=True)
+            ]
+        )
+
+    async def topic_deleted(self, call: Call) -> TopicDeletedResponse:
+        request: TopicDeletedRequest = call.request
+        self._partition_counts.topic_deleted(request.topic_id)
+        try:
+            return TopicDeletedResponse(shards=await self._housekeeping.delete_topic(request.topic_id))
+        except FAULTS as fault:
+            sentence = self._coordinator.health.note(fault).sentence
+            raise CoordinatorNotAvailable(f"the state cannot be deleted: {sentence}") from fault
+
+    # Rules that need the clock
+
+    def _decide_initialize(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
+        return shard.initialize(state, request, topic, self._clock.now_ms())
+
+    def _decide_read(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
+        return shard.read(state, request, topic, self._updates_per_snapshot, self._clock.now_ms())
+
+    def _decide_write(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
+        return shard.write(state, request, topic, self._updates_per_snapshot, self._clock.now_ms())
+
+    # Requests
+
+    async def _of_group(self, call: Call, rule: Rule) -> ShareStateResponse:
+        """Answer a call of one group. As in Kafka, a request without a group, topics or partitions has no results."""
+        request: ShareStateRequest = call.request
+        empty_partitions = any(not topic.partitions for topic in request.topics) and not rule.creates
+        if not request.group_id or not request.topics or empty_partitions:
+            return ShareStateResponse(results=[])
+        (results,) = await self._run([request], rule)
+        return ShareStateResponse(results=results)
+
+    async def _run(self, groups: Sequence[GroupState | ShareStateRequest], rule: Rule) -> list[list[TopicStateResult]]:
+        """Decide every share-partition of the groups with one commit; each can fail on its own.
+
+        Raises: ApiError: this instance owns none of them.
+        """
+        unreachable = await self._partition_counts.learn([topic for group in groups for topic in group.topics])
+        operations: list[Operation] = []
+        answers: list[list[tuple[str | None, list[PartitionStateResult | None]]]] = []
+        for group in groups:
+            answer = []
+            for topic in group.topics:
+                results: list[PartitionStateResult | None] = []  # None: comes from the commit, in order
+                for request in topic.partitions:
+                    refused = shard.form_fault(
+                        topic.topic_id, request, leader_epoch=rule.leader_epoch, state_epoch=rule.state_epoch
+                    )
+                    if refused is not None or topic.topic_id is None:
+                        results.append(refused.result if refused else None)
+                        continue
+                    key = SharePartitionKey(group.group_id, topic.topic_id, request.partition)
+                    topic_fault = self._partition_counts.fault(topic.topic_id, request.partition, unreachable)
+                    decide = partial(rule.decide, request=request, topic=topic_fault)
+                    operations.append(Operation(key, decide, rule.creates and topic_fault is None))
+                    results.append(None)
+                answer.append((topic.topic_id, results))
+            answers.append(answer)
+        refusal = self._coordinator.refusal(operations)
+        if refusal is not None:
+            raise refusal
+        decided = iter(await self._coordinator.submit(operations) if operations else ())
+        return [
+            [
+                TopicStateResult(
+                    topic_id=topic_id,
+                    partitions=[next(decided) if result is None else result for result in results],
+                )
+                for topic_id, results in answer
+            ]
+            for answer in answers
+        ]
