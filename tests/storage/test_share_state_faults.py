@@ -11,6 +11,7 @@ from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row
 from sharequeue_share_coordinator.store import encode_row
 
+from sharequeue.log import REQUEST, RequestContext
 from sharequeue.ownership.leases import OwnershipLost
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
@@ -44,6 +45,22 @@ async def test_a_poisoned_write_fails_alone(module_database: str, place: int) ->
         assert codes == [-1 if number == place else 0 for number in range(20)]
         for number, key in enumerate(keys):
             assert held(await coordinator.read(key)) == (0, [] if number == place else [(5, 5, 2, 1)])
+
+
+async def test_a_failed_commit_logs_the_ids_of_its_requests(
+    module_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = new_key()
+    async with running(module_database) as coordinator:
+        assert await coordinator.init(key) == 0
+        token = REQUEST.set(RequestContext("request-7", None))
+        try:
+            (result,) = await coordinator.submit(key, poisoned)
+        finally:
+            REQUEST.reset(token)
+        assert result.error_code == -1
+    lines = [fields for record in caplog.records if (fields := getattr(record, "fields", {})).get("request_ids")]
+    assert [line["request_ids"] for line in lines] == [["request-7"]]
 
 
 @pytest.mark.parametrize(

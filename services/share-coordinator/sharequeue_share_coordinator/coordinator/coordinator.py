@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from sharequeue.log import fields
+from sharequeue.log import REQUEST, Rarely, fields
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, NotCoordinator, StorageError
 from sharequeue.protocol.internal import PartitionStateResult
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 REQUESTS_PER_COMMIT: Final = 2000
 TRY_WRITE: Final = f"INSERT INTO share_state.share_records (key_id, kind, record) VALUES (-1, 0, {SOME_BYTES})"
+MOST_LOGGED: Final = 20
+"""Request ids in one log line."""
 
 
 class ShareCoordinator:
@@ -50,6 +52,7 @@ class ShareCoordinator:
         self._superseded: set[int] = set()
         self._deleted: dict[SharePartitionKey, int] = {}
         self._stateless: dict[SharePartitionKey, int] = {}
+        self._failures = Rarely(lines=5, seconds=5.0)
         metrics.CACHED.set_function(lambda: len(self.states.entries))
 
     # Requests
@@ -69,7 +72,8 @@ class ShareCoordinator:
     def submit(self, operations: Sequence[Operation]) -> "asyncio.Future[list[PartitionStateResult]]":
         """Decide and commit with the next gather. The future ends with the results, in order."""
         done: asyncio.Future[list[PartitionStateResult]] = asyncio.get_running_loop().create_future()
-        self._gathered.append(WaitingRequest(operations, done))
+        request = REQUEST.get()
+        self._gathered.append(WaitingRequest(operations, done, None if request is None else request.request_id))
         if not self._wake.done():
             self._wake.set_result(None)
         return done
@@ -236,6 +240,14 @@ class ShareCoordinator:
 
     def _fail(self, gathered: Sequence[WaitingRequest], error: type[ApiError], what: str, meaning: Meaning) -> None:
         message = f"{what}: {meaning.sentence}"
+        request_ids = [request.request_id for request in gathered if request.request_id is not None]
+        if request_ids and (missed := self._failures.allows(time.monotonic())) is not None:
+            log.warning(
+                "requests failed with a commit",
+                extra=fields(
+                    cause=message, request_ids=request_ids[:MOST_LOGGED], requests=len(request_ids), not_logged=missed
+                ),
+            )
         self._answer_all(gathered, error, message)
 
     @staticmethod

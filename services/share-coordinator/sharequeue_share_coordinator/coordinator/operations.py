@@ -24,6 +24,7 @@ class WaitingRequest(NamedTuple):
 
     operations: Sequence[Operation]
     done: "asyncio.Future[list[PartitionStateResult]]"
+    request_id: str | None
 
 
 @dataclass(slots=True)
