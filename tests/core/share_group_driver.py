@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sharequeue_coordinator.share_group.changes import Changes, GroupSettings, Heartbeat, HeartbeatAnswer
+from sharequeue_coordinator.share_group.changes import Changes, GroupSettings
+from sharequeue_coordinator.share_group.heartbeat import Heartbeat, HeartbeatAnswer
 from sharequeue_coordinator.share_group.initialization import Initialization
-from sharequeue_coordinator.share_group.machine import ShareGroupMembership
+from sharequeue_coordinator.share_group.machine import ShareGroup
 
 NOW_MS = 1_763_640_000_000
 
@@ -34,7 +35,7 @@ class Driver:
         self.topics: dict[str, ATopic] = {}
         for name, partitions in (topics or {}).items():
             self.create(name, partitions)
-        self.group = ShareGroupMembership("g")
+        self.group = ShareGroup("g")
         self.share_coordinator = "succeeds"
         self.asked: list[Asked] = []
         self.saved: list[Changes] = []
@@ -93,7 +94,7 @@ class Driver:
     def restart(self) -> None:
         """A service that has only what was persisted."""
         group = self.group
-        self.group = ShareGroupMembership.restore(
+        self.group = ShareGroup.restore(
             "g",
             group.epochs,
             group.members.values(),
@@ -109,7 +110,7 @@ class Driver:
         return [self.group.members[m].assignment.get(f"id-{topic}", frozenset()) for m in member_ids]
 
 
-def vars_of(group: ShareGroupMembership) -> dict[str, object]:
+def vars_of(group: ShareGroup) -> dict[str, object]:
     """All of a group but what it only remembers to save time."""
     remembered = {"_settled", "_assigned_to_anybody"}
     return {

@@ -7,7 +7,6 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 
 import pytest
-import sharequeue_coordinator.http.app
 import sharequeue_coordinator.metrics
 import sharequeue_coordinator.settings
 import sharequeue_gateway.metrics
@@ -17,7 +16,7 @@ import sharequeue_share_coordinator.settings
 from msgspec import NODEFAULT, Struct, structs
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
-from sharequeue_gateway.leader import led_metrics
+from sharequeue_gateway.leader.leader import led_metrics
 from sharequeue_gateway.share_partition.runs import TRANSITIONS
 
 import sharequeue.http.serving
@@ -40,7 +39,6 @@ SETTINGS = {
 }
 METRIC_MODULES = (
     sharequeue_gateway.metrics,
-    sharequeue_coordinator.http.app,
     sharequeue_coordinator.metrics,
     sharequeue_share_coordinator.metrics,
     sharequeue.http.serving,

@@ -1,9 +1,9 @@
 """Members of a group, heartbeat by heartbeat: scenarios HB, GI-037."""
 
 import pytest
-from sharequeue_coordinator.share_group.changes import GroupSettings, GroupState
+from sharequeue_coordinator.share_group.changes import GroupSettings, ShareGroupState
 from sharequeue_coordinator.share_group.initialization import GroupTopic
-from sharequeue_coordinator.share_group.machine import ShareGroupMembership
+from sharequeue_coordinator.share_group.machine import ShareGroup
 
 from sharequeue.protocol.configs import share_group_config
 from sharequeue.protocol.errors import (
@@ -140,7 +140,7 @@ def test_hb_015_a_session_ends() -> None:
     driver.turn(500)
     assert "M1" in driver.group.members
     driver.turn(1)
-    assert (driver.group.members, driver.group.state) == ({}, GroupState.EMPTY)
+    assert (driver.group.members, driver.group.state) == ({}, ShareGroupState.EMPTY)
     assert driver.group.epochs.group_epoch == 3
     assert driver.group.next_deadline_ms() is None
     with pytest.raises(UnknownMemberId):
@@ -305,7 +305,7 @@ def test_gi_037_states() -> None:
     driver.leave("M1")
     assert driver.group.state == "Empty"
     with pytest.raises(ValueError, match="Preparing"):
-        GroupState("Preparing")
+        ShareGroupState("Preparing")
 
 
 def test_another_rack_or_client_is_persisted_and_raises_no_epoch() -> None:
@@ -324,7 +324,7 @@ def test_another_rack_or_client_is_persisted_and_raises_no_epoch() -> None:
 
 def test_a_deleted_group_goes_on_with_its_epochs() -> None:
     driver = Driver()
-    driver.group = ShareGroupMembership("g", driver.group.epochs._replace(group_epoch=7, assignment_epoch=7))
+    driver.group = ShareGroup("g", driver.group.epochs._replace(group_epoch=7, assignment_epoch=7))
     with pytest.raises(GroupIdNotFound):
         driver.leave("M1")
     assert driver.heartbeat("M1", 0, ["foo"]).member_epoch == 8

@@ -6,12 +6,12 @@ MUTANTS = [
     *group_coordinator(
         "share_group/assignor",
         (
-            "4.3 who has too much gives some back",
+            "4.3 a member with too many partitions gives some back",
             "        if len(some) > count:",
             "        if False:",
         ),
         (
-            "4.3 what others hold too is given back first",
+            "4.3 partitions with more holders are given back first",
             "sorted(sorted(some), key=shared.__getitem__)",
             "sorted(sorted(some), key=lambda partition: -shared[partition])",
         ),
@@ -21,17 +21,17 @@ MUTANTS = [
             "if holders > len(held)}",
         ),
         (
-            "4.3 nobody is given a partition twice",
+            "4.3 no member is given a partition twice",
             "            if partition in held[member]:\n",
             "            if False:\n",
         ),
         (
-            "4.3 what nobody short may take is exchanged",
+            "4.3 a partition that no short member may take is exchanged",
             "        _exchange(held, desired, kept, partition, short)",
             "        pass",
         ),
         (
-            "4.3 who holds the larger number keeps it",
+            "4.3 a member with the larger number keeps it",
             "    order = [member for member, count in enumerate(counts) if count > small]\n",
             "    order = sorted(range(members), key=spread.__getitem__, reverse=True)\n",
         ),
@@ -54,22 +54,22 @@ MUTANTS = [
             "(JOIN_EPOCH, member.member_epoch):",
         ),
         (
-            "2.2 a full request is told the assignment",
+            "2.2 a full request is answered with the assignment",
             "            or request.subscribed_topic_names is not None\n",
             "",
         ),
         (
-            "2.2 a changed assignment is told",
+            "2.2 a changed assignment is sent",
             "            or updated.assignment != member.assignment\n",
             "",
         ),
         (
-            "3.3 initialised partitions that nobody has raise the epoch",
+            "3.3 initialised partitions without a member raise the epoch",
             "            or (assigned_all and not subscribed_topics.all_assigned(view, self._assigned()))\n",
             "",
         ),
         (
-            "3.3 who waits for an assignment does not raise the epoch again",
+            "3.3 a member that waits for an assignment does not raise the epoch again",
             "(assigned_all and not subscribed_topics.all_assigned",
             "(not subscribed_topics.all_assigned",
         ),
@@ -79,22 +79,12 @@ MUTANTS = [
             "",
         ),
         (
-            "3.3 a topic that nobody else wants counts no more",
-            "if self._subscribed[name] == 1}",
-            "if False}",
-        ),
-        (
-            "3.3 a topic that another wants counts",
-            "if self._subscribed[name] == 1}",
-            "if self._subscribed[name] >= 1}",
-        ),
-        (
-            "3.3 a member is told nothing it does not want",
+            "3.3 an assignment has only topics that the member subscribes to",
             "subscribed_topics.of_topics(own, updated.subscribed_topic_names, topics),",
             "own,",
         ),
         (
-            "3.3 another subscription is obeyed before the next target",
+            "3.3 a changed subscription takes effect before the next target",
             "        elif resubscribed:\n",
             "        elif False:\n",
         ),
@@ -109,22 +99,22 @@ MUTANTS = [
             "assignment_epoch=epochs.group_epoch)",
         ),
         (
-            "3.4 a departure counts the topics anew",
+            "3.4 a departure computes the metadata hash again",
             "group_epoch=self.epochs.group_epoch + 1, metadata_hash=subscribed_topics.metadata_hash(view)",
             "group_epoch=self.epochs.group_epoch + 1",
         ),
         (
-            "3.4 who is gone has no target",
+            "3.4 a member that left has no target",
             "            target={member_id: {} for member_id in member_ids if member_id in self.target},\n",
             "",
         ),
         (
-            "5 an initialisation asked for again fences the earlier one",
+            "5 a repeated initialisation fences the earlier one",
             "            or self._repeats(initializations)\n",
             "",
         ),
         (
-            "5 an initialisation may be answered for a while",
+            "5 an initialisation is not repeated within the retry interval",
             "            self._asked_at.setdefault(topic_id, {}).update(dict.fromkeys(partitions, now_ms))",
             "            pass",
         ),
@@ -135,9 +125,22 @@ MUTANTS = [
         ),
     ),
     *group_coordinator(
+        "share_group/subscriptions",
+        (
+            "3.3 a topic that only this member wanted does not count any more",
+            "if subscribed[name] == 1}",
+            "if False}",
+        ),
+        (
+            "3.3 a topic that another member wants counts",
+            "if subscribed[name] == 1}",
+            "if subscribed[name] >= 1}",
+        ),
+    ),
+    *group_coordinator(
         "share_group/subscribed_topics",
         (
-            "3.1 a topic made anew is another topic",
+            "3.1 a topic that was deleted and created again is another topic",
             "{name}\\0{topic.topic_id}\\0{topic.partitions}",
             "{name}\\0{topic.partitions}",
         ),
@@ -160,17 +163,17 @@ MUTANTS = [
             "(altered)",
         ),
         (
-            "2.8 a deletion that failed is begun again",
+            "2.8 a deletion that failed begins again",
             "        elif topic.topic_id in group.deleting:",
             "        elif False:",
         ),
         (
-            "2.9 a group is deleted with what is being initialised",
+            "2.9 a group is deleted with the partitions that are being initialised",
             "known.initialized | known.initializing",
             "known.initialized",
         ),
         (
-            "2.9 a group that somebody joined meanwhile is not deleted",
+            "2.9 a group that a member has joined is not deleted",
             "    _check_empty(group)\n    return Changes(topics",
             "    return Changes(topics",
         ),

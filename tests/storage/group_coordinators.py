@@ -58,7 +58,7 @@ async def instance(database_url: str, node_id: str) -> AsyncIterator[tuple[Group
     ownership.on_lost = coordinator.forget
     owning: asyncio.Task[None] | None = None
     try:
-        await coordinator.load()
+        await coordinator.metadata.load()
         await ownership.start()
         owning = asyncio.create_task(ownership.run())
         yield coordinator, ownership

@@ -9,7 +9,7 @@ import pytest
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups import share_states
 from sharequeue_coordinator.metadata.gateways import Gateways
-from sharequeue_coordinator.share_group.changes import Heartbeat
+from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import (
@@ -35,9 +35,9 @@ async def test_settings_of_a_group_changed_side_by_side_are_all_kept(module_data
     }
     async with running(module_database) as coordinator:
         await asyncio.gather(
-            *(coordinator.update_group_config(name, {setting: value}) for setting, value in changes.items())
+            *(coordinator.group_configs.update(name, {setting: value}) for setting, value in changes.items())
         )
-        assert changes.items() <= (await coordinator.group_config(name)).items()
+        assert changes.items() <= (await coordinator.group_configs.in_force(name)).items()
 
 
 # Outcomes that are lost
@@ -54,24 +54,24 @@ async def stored(database_url: str, query: str, name: str) -> None:
 
 async def practise(coordinator: GroupCoordinator, name: str) -> None:
     """Have the statements prepared, so that each is one message to the database, and its outcome another."""
-    await coordinator.create_topic(name, 1, {})
-    await coordinator.update_topic(name, 2, {}, [])
-    await coordinator.delete_topic(name)
+    await coordinator.topics.create(name, 1, {})
+    await coordinator.topics.update(name, 2, {}, [])
+    await coordinator.topics.delete(name)
 
 
 async def test_a_topic_is_made_though_the_commits_answer_was_lost(module_database: str, name: str) -> None:
     async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
         await practise(coordinator, name)
-        before = coordinator.changes.version
+        before = coordinator.metadata.feed.version
         proxy.lose_answers = True
-        task = asyncio.create_task(coordinator.create_topic(name, 3, {}))
+        task = asyncio.create_task(coordinator.topics.create(name, 3, {}))
         await stored(module_database, "NOT deleting", name)
         proxy.cut()
         topic = await task
-        assert coordinator.known([name], []) == [topic]
-        assert coordinator.changes.after(before) == ([topic.topic_id], [])
+        assert coordinator.metadata.known([name], []) == [topic]
+        assert coordinator.metadata.feed.after(before) == ([topic.topic_id], [])
         with pytest.raises(TopicAlreadyExists):
-            await coordinator.create_topic(name, 3, {})
+            await coordinator.topics.create(name, 3, {})
 
 
 async def test_a_topic_that_was_stored_unnoticed_is_known_once_it_is_made_again(
@@ -81,41 +81,41 @@ async def test_a_topic_that_was_stored_unnoticed_is_known_once_it_is_made_again(
     async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
         await practise(coordinator, name)
         proxy.hold_requests = True
-        task = asyncio.create_task(coordinator.create_topic(name, 3, {}))
+        task = asyncio.create_task(coordinator.topics.create(name, 3, {}))
         await proxy.held.wait()
         proxy.cut()
         with pytest.raises(StorageError):
             await task
-        assert coordinator.known([name], []) == []
+        assert coordinator.metadata.known([name], []) == []
         await proxy.deliver()
         await stored(module_database, "NOT deleting", name)
         with pytest.raises(TopicAlreadyExists):
-            await coordinator.create_topic(name, 3, {})
-        assert [topic.name for topic in coordinator.known([name], [])] == [name]
-        await coordinator.delete_topic(name)
-        assert (await coordinator.create_topic(name, 5, {})).partitions == 5
+            await coordinator.topics.create(name, 3, {})
+        assert [topic.name for topic in coordinator.metadata.known([name], [])] == [name]
+        await coordinator.topics.delete(name)
+        assert (await coordinator.topics.create(name, 5, {})).partitions == 5
 
 
 async def test_a_topic_grows_and_goes_though_the_commits_answers_were_lost(module_database: str, name: str) -> None:
     async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
         await practise(coordinator, name)
-        await coordinator.create_topic(name, 3, {})
+        await coordinator.topics.create(name, 3, {})
         proxy.lose_answers = True
-        growth = asyncio.create_task(coordinator.update_topic(name, 4, {"retention.ms": 5}, []))
+        growth = asyncio.create_task(coordinator.topics.update(name, 4, {"retention.ms": 5}, []))
         await stored(module_database, "partitions = 4", name)
         proxy.cut()
         grown = await growth
-        assert coordinator.known([name], []) == [grown]
+        assert coordinator.metadata.known([name], []) == [grown]
         assert (grown.partitions, grown.config["retention.ms"]) == (4, "5")
         await practise(coordinator, f"{name}-other")
         proxy.lose_answers = True
-        deletion = asyncio.create_task(coordinator.delete_topic(name))
+        deletion = asyncio.create_task(coordinator.topics.delete(name))
         await stored(module_database, "deleting AND partitions = 4", name)
         proxy.cut()
         await deletion
-        assert coordinator.known([name], [grown.topic_id]) == []
+        assert coordinator.metadata.known([name], [grown.topic_id]) == []
         with pytest.raises(UnknownTopicOrPartition):
-            coordinator.topic(name)
+            coordinator.metadata.topic(name)
 
 
 async def test_what_could_not_be_found_out_at_once_is_found_out_when_the_database_is_back(
@@ -129,20 +129,20 @@ async def test_what_could_not_be_found_out_at_once_is_found_out_when_the_databas
     ):
         await practise(coordinator, name)
         proxy.lose_answers = True
-        task = asyncio.create_task(coordinator.create_topic(name, 3, {}))
+        task = asyncio.create_task(coordinator.topics.create(name, 3, {}))
         await stored(database_url, "NOT deleting", name)
         await admin.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
         await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", database)
         proxy.cut()
         with pytest.raises(StorageError):
             await task
-        assert coordinator.known([name], []) == []
-        finishing = asyncio.create_task(coordinator.finish())
+        assert coordinator.metadata.known([name], []) == []
+        finishing = asyncio.create_task(coordinator.follow())
         try:
-            before = coordinator.changes.version
+            before = coordinator.metadata.feed.version
             await admin.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
-            await coordinator.changes.wait(before, 20)
-            assert [topic.partitions for topic in coordinator.known([name], [])] == [3]
+            await coordinator.metadata.feed.wait(before, 20)
+            assert [topic.partitions for topic in coordinator.metadata.known([name], [])] == [3]
         finally:
             finishing.cancel()
 
@@ -160,30 +160,30 @@ async def test_what_one_instance_made_the_other_knows_when_it_is_asked(
 
         async def codes(*partitions: int) -> list[int]:
             """3: no such partition; 15: it is there, but there is no share coordinator to initialise it."""
-            (answer,) = await second.groups.initialize(group, {topic.topic_id: partitions})
+            (answer,) = await second.initializer.initialize(group, {topic.topic_id: partitions})
             return [partition.error_code for partition in answer.partitions]
 
-        topic = await first.create_topic("t", 1, {})
-        assert [known.topic_id for known in await second.describe_topics(["t"], [])] == [topic.topic_id]
-        topic = await first.create_topic("u", 2, {})
+        topic = await first.topics.create("t", 1, {})
+        assert [known.topic_id for known in await second.metadata.describe_topics(["t"], [])] == [topic.topic_id]
+        topic = await first.topics.create("u", 2, {})
         assert await asyncio.wait_for(codes(0, 5), 20) == [15, 3]
-        await first.update_topic("u", 6, {}, [])
+        await first.topics.update("u", 6, {}, [])
         request = AlterShareGroupOffsetsRequest(
             topics=[TopicStartOffsets(topic_id=topic.topic_id, partitions=[StartOffset(partition=4, start_offset=0)])]
         )
         with pytest.raises(CoordinatorNotAvailable):
             await second.group_admin.alter_offsets(group, request)
-        await first.update_topic("u", 7, {}, [])
+        await first.topics.update("u", 7, {}, [])
         assert await codes(6) == [15]
-        await first.delete_topic("u")
-        assert second.known([], [topic.topic_id]), "it has not heard"
+        await first.topics.delete("u")
+        assert second.metadata.known([], [topic.topic_id]), "it has not heard"
         assert await codes(0) == [3]
 
 
 async def test_settings_that_change_while_a_group_is_read_are_in_force(database_url: str) -> None:
     async with running(database_url) as coordinator, session(database_url) as other, session(database_url) as admin:
         groups = coordinator.groups
-        await groups.heartbeat("g", Heartbeat("m", 0, None, frozenset({"t"}), "", ""))
+        await coordinator.members.heartbeat("g", Heartbeat("m", 0, None, frozenset({"t"}), "", ""))
         groups.drop(await groups.find("g"))
         async with other.transaction():
             await other.execute("LOCK TABLE groups.share_groups")
@@ -192,7 +192,7 @@ async def test_settings_that_change_while_a_group_is_read_are_in_force(database_
                        AND wait_event_type = 'Lock' AND application_name NOT LIKE 'sharequeue%'"""
             while not await admin.fetchval(waits):
                 assert not reading.done()
-            changing = asyncio.create_task(coordinator.update_group_config("g", {"share.heartbeat.interval.ms": 6000}))
+            changing = asyncio.create_task(coordinator.group_configs.update("g", {"share.heartbeat.interval.ms": 6000}))
             while not await admin.fetchval("SELECT count(*) FROM groups.share_group_configs"):
                 assert not reading.done()
         await changing
@@ -207,12 +207,12 @@ async def test_who_asked_before_a_group_was_deleted_does_not_begin_it_again(
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group = group_of(ownership)
-        await second.groups.heartbeat(group, Heartbeat("m", 0, None, frozenset({"no topic yet"}), "", ""))
-        topic = await first.create_topic("t", 1, {})
-        async with second._catching_up:
-            asking = asyncio.create_task(second.groups.initialize(group, {topic.topic_id: [0]}))
+        await second.members.heartbeat(group, Heartbeat("m", 0, None, frozenset({"no topic yet"}), "", ""))
+        topic = await first.topics.create("t", 1, {})
+        async with second.metadata._catching_up:
+            asking = asyncio.create_task(second.initializer.initialize(group, {topic.topic_id: [0]}))
             await second.group_admin.delete(group, force=True)
-            assert not second.known([], [topic.topic_id]), "it is being heard of"
+            assert not second.metadata.known([], [topic.topic_id]), "it is being heard of"
         (answer,) = await asking
         assert [partition.error_code for partition in answer.partitions] == [15]
         assert not (await second.groups.find(group)).machine.exists
@@ -222,58 +222,58 @@ async def test_changes_have_one_order_at_every_instance(database_url: str) -> No
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group = group_of(ownership)
-        await first.catch_up()
-        before = first.changes.version
-        topic = await first.create_topic("t", 1, {})
-        await second.update_group_config(group, {"share.delivery.count.limit": 3})
-        await first.catch_up()
-        assert first.changes.version == second.changes.version == before + 2
+        await first.metadata.catch_up()
+        before = first.metadata.feed.version
+        topic = await first.topics.create("t", 1, {})
+        await second.group_configs.update(group, {"share.delivery.count.limit": 3})
+        await first.metadata.catch_up()
+        assert first.metadata.feed.version == second.metadata.feed.version == before + 2
         for one in (first, second):
-            assert one.changes.after(before) == ([topic.topic_id], [group])
-            assert one.changes.after(before + 1) == ([], [group])
+            assert one.metadata.feed.after(before) == ([topic.topic_id], [group])
+            assert one.metadata.feed.after(before + 1) == ([], [group])
         async with instance(database_url, "c") as (third, _):
-            assert third.changes.after(before) == ([topic.topic_id], [group]), "also at one that starts later"
+            assert third.metadata.feed.after(before) == ([topic.topic_id], [group]), "also at one that starts later"
 
 
 async def test_a_paused_owner_changes_nothing(database_url: str) -> None:
     """Another process of its name took everything; it does not know yet."""
     async with instance(database_url, "a") as (old, ownership):
-        await old.create_topic("t", 1, {})
+        await old.topics.create("t", 1, {})
         epochs = dict(ownership.owned)
         async with instance(database_url, "a") as (new, _):
             ownership._epochs.update(epochs)
             changes = [
-                old.create_topic("u", 1, {}),
-                old.update_topic("t", 2, {}, []),
-                old.delete_topic("t"),
-                old.update_group_config("g", {"share.delivery.count.limit": 3}),
-                old.gateways.register(Gateway(node_id="g", url="http://g")),
+                old.topics.create("u", 1, {}),
+                old.topics.update("t", 2, {}, []),
+                old.topics.delete("t"),
+                old.group_configs.update("g", {"share.delivery.count.limit": 3}),
+                old.metadata.gateways.register(Gateway(node_id="g", url="http://g")),
             ]
             for change in changes:
                 with pytest.raises(NotCoordinator):
                     await change
-            topic_id = old.known(["t"], [])[0].topic_id
+            topic_id = old.metadata.known(["t"], [])[0].topic_id
             with pytest.raises(NotCoordinator):
-                await old.groups.initialize("g", {topic_id: [0]})
-            await new.catch_up()
-            assert [(topic.name, topic.partitions) for topic in new.page(10, None)[0]] == [("t", 1)]
-            assert (await new.group_config("g"))["share.delivery.count.limit"] == "5"
-            assert new.gateways.generation.gateways == []
+                await old.initializer.initialize("g", {topic_id: [0]})
+            await new.metadata.catch_up()
+            assert [(topic.name, topic.partitions) for topic in new.metadata.page(10, None)[0]] == [("t", 1)]
+            assert (await new.group_configs.in_force("g"))["share.delivery.count.limit"] == "5"
+            assert new.metadata.gateways.generation.gateways == []
 
 
 async def test_the_next_owner_goes_on_where_the_last_one_was(database_url: str) -> None:
     async with AsyncExitStack() as stack:
         (first, leaving), (second, ownership) = await two(stack, database_url)
-        await first.create_topic("t", 1, {})
-        await first.gateways.register(Gateway(node_id="g", url="http://g"))
+        await first.topics.create("t", 1, {})
+        await first.metadata.gateways.register(Gateway(node_id="g", url="http://g"))
         with pytest.raises(NotCoordinator):
-            await second.update_topic("t", 2, {}, [])
+            await second.topics.update("t", 2, {}, [])
         await leaving.stop()
         await until(lambda: len(ownership.owned) == SHARDS + 1)
-        assert (await second.update_topic("t", 2, {}, [])).partitions == 2
-        assert [gateway.node_id for gateway in second.gateways.generation.gateways] == ["g"]
+        assert (await second.topics.update("t", 2, {}, [])).partitions == 2
+        assert [gateway.node_id for gateway in second.metadata.gateways.generation.gateways] == ["g"]
         with pytest.raises(CoordinatorLoadInProgress):
-            await first.update_topic("t", 3, {}, [])
+            await first.topics.update("t", 3, {}, [])
 
 
 class PausedClock(Clock):
@@ -290,7 +290,7 @@ async def test_no_gateway_is_gone_because_nobody_could_hear_it(database_url: str
     lease_ms = 1000
     clock = PausedClock()
     async with running(database_url) as coordinator:
-        gateways = Gateways(coordinator.query, coordinator.lead, lambda: True, clock, lease_ms=lease_ms)
+        gateways = Gateways(coordinator.query, coordinator.metadata.lead, lambda: True, clock, lease_ms=lease_ms)
         await gateways.register(Gateway(node_id="g", url="http://g"))
         watching = asyncio.create_task(gateways.watch_leases())
         try:
@@ -308,7 +308,7 @@ async def test_an_epoch_is_never_above_a_generation_that_came_before_it_was_told
     async with running(database_url) as coordinator:
         names = [f"g{index}" for index in range(8)]
         answers = await asyncio.gather(
-            *(coordinator.gateways.register(Gateway(node_id=name, url=f"http://{name}")) for name in names)
+            *(coordinator.metadata.gateways.register(Gateway(node_id=name, url=f"http://{name}")) for name in names)
         )
         for earlier, later in itertools.pairwise(sorted(answers, key=lambda answer: answer.generation.number)):
             assert earlier.leader_epoch < later.generation.number
@@ -321,8 +321,8 @@ async def test_groups_that_could_not_be_read_leave_nothing_behind(database_url: 
         await admin.execute("ALTER TABLE groups.share_groups RENAME TO elsewhere")
         unread = await asyncio.gather(*(coordinator.groups.find(name) for name in names), return_exceptions=True)
         assert [type(fault) for fault in unread] == [StorageError] * len(names)
-        assert not coordinator.groups._reading
+        assert not coordinator.groups._loading
         await admin.execute("ALTER TABLE groups.elsewhere RENAME TO share_groups")
         found = await asyncio.gather(*(coordinator.groups.find(name) for name in names))
         assert [group.machine.exists for group in found] == [False] * len(names)
-        assert not coordinator.groups._reading
+        assert not coordinator.groups._loading

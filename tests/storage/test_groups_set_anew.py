@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups import share_states
-from sharequeue_coordinator.share_group.changes import Heartbeat
+from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 from sharequeue_coordinator.share_group.initialization import Initialization
 
 from sharequeue.protocol.errors import CoordinatorNotAvailable, UnknownMemberId
@@ -23,7 +23,7 @@ async def delete(coordinator: GroupCoordinator, topic_id: str) -> None:
 
 
 async def forget(coordinator: GroupCoordinator, topic_id: str) -> None:
-    await coordinator.group_admin.delete_offsets("g", coordinator.topic("t"), force=True)
+    await coordinator.group_admin.delete_offsets("g", coordinator.metadata.topic("t"), force=True)
 
 
 async def reset(coordinator: GroupCoordinator, topic_id: str) -> None:
@@ -42,9 +42,9 @@ async def test_nobody_joins_a_group_that_is_set_anew(
     """Who was put out comes back at once: a reset by force was refused for that, and a group deleted by half."""
     monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
     async with running(database_url) as coordinator:
-        topic = await coordinator.create_topic("t", 1, {})
+        topic = await coordinator.topics.create("t", 1, {})
         groups = coordinator.groups
-        await groups.heartbeat("g", joining("m1"))
+        await coordinator.members.heartbeat("g", joining("m1"))
         group = await groups.find("g")
         await until(lambda: not group.lock.locked())
         await groups.decide(
@@ -54,10 +54,10 @@ async def test_nobody_joins_a_group_that_is_set_anew(
         setting = asyncio.create_task(set_anew(coordinator, topic.topic_id))
         await until(lambda: not group.machine.members)
         with pytest.raises(CoordinatorNotAvailable):
-            await groups.heartbeat("g", joining("m1"))
+            await coordinator.members.heartbeat("g", joining("m1"))
         with pytest.raises(UnknownMemberId):
-            await groups.heartbeat("g", Heartbeat("m1", 2, None, None, "", ""))
+            await coordinator.members.heartbeat("g", Heartbeat("m1", 2, None, None, "", ""))
         with pytest.raises(CoordinatorNotAvailable) as failed:
             await setting
         assert not failed.value.definite
-        await groups.heartbeat("g", joining("m1"))
+        await coordinator.members.heartbeat("g", joining("m1"))

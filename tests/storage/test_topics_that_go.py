@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from sharequeue_coordinator.groups import share_states
-from sharequeue_coordinator.share_group.changes import Heartbeat
+from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 
 from tests.storage.group_coordinators import group_of, two
 
@@ -19,12 +19,12 @@ async def test_who_joins_goes_on_with_the_topics_that_stay(database_url: str) ->
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group = group_of(ownership)
-        stays, goes = [await first.create_topic(name, 1, {}) for name in ("stays", "goes")]
-        await second.catch_up()
-        await first.delete_topic("goes")
-        assert second.known([], [goes.topic_id]), "it has not heard"
+        stays, goes = [await first.topics.create(name, 1, {}) for name in ("stays", "goes")]
+        await second.metadata.catch_up()
+        await first.topics.delete("goes")
+        assert second.metadata.known([], [goes.topic_id]), "it has not heard"
         names = frozenset({"stays", "goes"})
-        answer = await second.groups.heartbeat(group, Heartbeat("m", 0, None, names, "", ""))
+        answer = await second.members.heartbeat(group, Heartbeat("m", 0, None, names, "", ""))
         assert answer.member_epoch == 2
         assert (await second.groups.find(group)).machine.topics.keys() == {stays.topic_id}
 
@@ -33,12 +33,12 @@ async def test_what_stays_is_initialised_although_a_topic_goes_meanwhile(databas
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group_id = group_of(ownership)
-        stays, goes = [await first.create_topic(name, 1, {}) for name in ("stays", "goes")]
+        stays, goes = [await first.topics.create(name, 1, {}) for name in ("stays", "goes")]
         asked = {topic.topic_id: [0] for topic in (stays, goes)}
-        await second.groups.initialize(group_id, asked)
+        await second.initializer.initialize(group_id, asked)
         group = await second.groups.find(group_id)
         begun = await second.groups.decide(group, lambda machine: machine.initialize(asked))
-        await first.delete_topic("goes")
+        await first.topics.delete("goes")
         await second.groups.decide(group, lambda machine: machine.initialized(begun.initializations))
         assert {topic_id: topic.initialized for topic_id, topic in group.machine.topics.items()} == {
             stays.topic_id: {0}
@@ -49,9 +49,9 @@ async def test_only_the_topic_that_goes_cannot_be_initialised(database_url: str)
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group = group_of(ownership)
-        stays, goes = [await first.create_topic(name, 1, {}) for name in ("stays", "goes")]
-        await second.catch_up()
-        await first.delete_topic("goes")
-        answers = await second.groups.initialize(group, {stays.topic_id: [0], goes.topic_id: [0]})
+        stays, goes = [await first.topics.create(name, 1, {}) for name in ("stays", "goes")]
+        await second.metadata.catch_up()
+        await first.topics.delete("goes")
+        answers = await second.initializer.initialize(group, {stays.topic_id: [0], goes.topic_id: [0]})
         codes = {answer.topic_id: answer.partitions[0].error_code for answer in answers}
         assert codes == {stays.topic_id: 15, goes.topic_id: 3}, "15: there is no share coordinator to ask"

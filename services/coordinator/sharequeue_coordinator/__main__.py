@@ -4,7 +4,7 @@
 import gc
 import sys
 
-gc.disable()  # nothing that is imported is ever garbage; `run` enables it
+gc.disable()  # imported modules never become garbage; `run` enables it again
 
 from typing import Any
 
@@ -80,16 +80,16 @@ def main() -> int:
         )
         ownership.drain = database.drain
         ownership.on_lost = coordinator.forget
-        ownership.on_taken = lambda _: coordinator.look()
-        ownership.listen(CHANGES_CHANNEL, coordinator.look)
-        await coordinator.load()
+        ownership.on_taken = lambda _: coordinator.metadata.look()
+        ownership.listen(CHANGES_CHANNEL, coordinator.metadata.look)
+        await coordinator.metadata.load()
         await ownership.start()
         app = create_group_coordinator_app(
             coordinator, ownership, share_coordinators, cluster_token=settings.cluster_token
         )
 
         async def stop() -> None:
-            await coordinator.changes.finish()
+            await coordinator.metadata.feed.finish()
             await ownership.stop()
 
         async def close() -> None:
@@ -99,8 +99,8 @@ def main() -> int:
 
         loops = (
             ownership.run,
-            coordinator.finish,
-            coordinator.gateways.watch_leases,
+            coordinator.follow,
+            coordinator.metadata.gateways.watch_leases,
             coordinator.sessions.watch,
         )
         return Service(app, loops, stop=stop, close=close)

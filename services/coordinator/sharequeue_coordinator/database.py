@@ -1,26 +1,41 @@
-"""Reading and writing schema `groups`. A write names the shard of what it is about, and the epoch it is owned under."""
+"""Reading and writing schema `groups`. Every write is under a fence: a shard, and the epoch that this instance owns it under.
+
+fence = database.fence(group_id)            raises if another instance owns the shard
+await database.query(store.save, fence, …)  PostgreSQL raises NOT_HELD if another instance has taken it since
+"""
 
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import NotCoordinator
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.service.postgres_faults import FAULTS, sqlstate_of
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
-from sharequeue_coordinator.metadata.store import NOT_HELD, Fence
 
+Connection = Any  # asyncpg ships no types
+
+NOT_HELD: Final = "SQ016"
+"""The SQLSTATE of a write under an owner epoch that is no longer the present one."""
+POOL_S: Final = 5
 TRY_WRITE: Final = f"""
 INSERT INTO groups.share_group_configs (group_id, config)
 VALUES (gen_random_uuid()::text, to_jsonb(encode({SOME_BYTES}, 'base64')))
 """
 
 
+class Fence(NamedTuple):
+    """A shard and the epoch under which this instance owns it."""
+
+    shard: int
+    owner_epoch: int
+
+
 class Database:
-    """Runs functions of the store. `ownership` says what this instance may write."""
+    """Runs the functions of the stores. `ownership` says which shards this instance may write."""
 
     def __init__(self, pool: Any, ownership: Ownership, health: PostgresHealth) -> None:
         self._pool = pool
@@ -30,9 +45,12 @@ class Database:
         self._ended = asyncio.Event()
 
     async def query(self, function: Any, *arguments: Any) -> Any:
-        """Run a store function. Raises: StorageError: any failure of the database; NotCoordinator: nothing is written."""
+        """Run a function of a store.
+
+        Raises: StorageError: the database failed. NotCoordinator: another instance owns the shard; nothing is written.
+        """
         try:
-            async with self._pool.acquire(timeout=5) as connection:
+            async with self._pool.acquire(timeout=POOL_S) as connection:
                 return await function(connection, *arguments)
         except FAULTS as fault:
             if sqlstate_of(fault) == NOT_HELD:
@@ -41,13 +59,13 @@ class Database:
             raise self.health.error(fault, "the group coordinator's database cannot be used") from fault
 
     def fence(self, key: str) -> Fence:
-        """What to write under about a group, or about what is CLUSTER's. Raises: as `Ownership.epoch`."""
+        """The fence for writes about a group, or about the cluster (`CLUSTER`). Raises: as `Ownership.epoch`."""
         shard = shard_of(key, self._ownership.count)
         return Fence(shard, self._ownership.epoch(shard))
 
     @contextmanager
     def fenced(self, key: str) -> Iterator[Fence]:
-        """As `fence`, for something of several writes: its shard is not given back meanwhile."""
+        """As `fence`, for several writes: the shard is not given back before they are done."""
         fence = self.fence(key)
         self._under_way[fence.shard] += 1
         try:
@@ -61,11 +79,11 @@ class Database:
         return shard_of(group_id, self._ownership.count) in self._ownership.owned
 
     def leads(self) -> bool:
-        """Whether this instance owns what belongs to the whole cluster."""
+        """Whether this instance owns the cluster's shard."""
         return shard_of(CLUSTER, self._ownership.count) in self._ownership.owned
 
     async def drain(self, shards: frozenset[int]) -> None:
-        """Return when nothing is under way in these shards."""
+        """Return when no `fenced` block of these shards is open."""
         while any(self._under_way[shard] for shard in shards):
             self._ended.clear()
             await self._ended.wait()

@@ -1,21 +1,25 @@
-"""Metrics of groups, under Kafka's meanings (KIP-932, metrics)."""
+"""The group coordinator's metrics; docs/metrics.md lists them. Groups: Kafka's meanings (KIP-932)."""
+
+from typing import Final
 
 from prometheus_client import Counter, Gauge
 
-from sharequeue_coordinator.share_group.changes import GroupState
+from sharequeue_coordinator.share_group.changes import ShareGroupState
 
-GROUPS = Gauge("sharequeue_coordinator_group_count", "Share groups, of all group coordinators (group-count).")
-GROUPS_BY_STATE = Gauge(
+TOPICS: Final = Gauge("sharequeue_coordinator_topics", "Topics.")
+METADATA_VERSION: Final = Gauge("sharequeue_coordinator_metadata_version", "Version of the metadata change feed.")
+GROUPS: Final = Gauge("sharequeue_coordinator_group_count", "Share groups, of all group coordinators (group-count).")
+GROUPS_BY_STATE: Final = Gauge(
     "sharequeue_coordinator_share_group_count", "Share groups by state, of all group coordinators.", ["state"]
 )
-REBALANCES = Counter(
+REBALANCES: Final = Counter(
     "sharequeue_coordinator_share_group_rebalances", "Group epochs that rose (share-group-rebalance-count)."
 )
 
 
 def show(groups: int, with_members: int) -> None:
-    """Show how many groups there are."""
+    """Show how many groups exist, and how many of them have members."""
     GROUPS.set(groups)
-    GROUPS_BY_STATE.labels(GroupState.EMPTY).set(groups - with_members)
-    GROUPS_BY_STATE.labels(GroupState.STABLE).set(with_members)
-    GROUPS_BY_STATE.labels(GroupState.DEAD).set(0)
+    GROUPS_BY_STATE.labels(ShareGroupState.EMPTY).set(groups - with_members)
+    GROUPS_BY_STATE.labels(ShareGroupState.STABLE).set(with_members)
+    GROUPS_BY_STATE.labels(ShareGroupState.DEAD).set(0)

@@ -2,22 +2,22 @@
 
 import asyncio
 
-from sharequeue_coordinator.metadata.store import Fence
+from sharequeue_coordinator.database import Fence
 from sharequeue_coordinator.share_group.changes import GroupSettings
-from sharequeue_coordinator.share_group.machine import ShareGroupMembership
+from sharequeue_coordinator.share_group.machine import ShareGroup
 
 
-class Group:
-    """One group. `fence`: what it was read under. `revision`: of what the machine holds, as it is stored.
+class OwnedGroup:
+    """The machine of one group, and what its owner needs beside it.
 
-    `lock`: one initialisation or administration at a time; `deciding`: one event of the machine at a time, taken last.
-    `closed`: it is set anew just now, and nobody may join.
+    `fence`: the one under which the group was loaded, and is saved. `revision`: the stored one that the machine has.
+    `lock`, `deciding`: see the room. `closed`: an administrator changes its state just now, so no member may join.
     """
 
     __slots__ = ("closed", "deciding", "fence", "group_id", "lock", "machine", "revision", "settings")
 
     def __init__(
-        self, group_id: str, fence: Fence, revision: int, machine: ShareGroupMembership, settings: GroupSettings
+        self, group_id: str, fence: Fence, revision: int, machine: ShareGroup, settings: GroupSettings
     ) -> None:
         self.group_id = group_id
         self.fence = fence

@@ -1,11 +1,17 @@
-"""What the group coordinator asks of the share coordinators for a group: to set state, and for summaries of it."""
+"""The calls of the share coordinators about a group: initialise state, delete it, read summaries of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, error_of
+from sharequeue.protocol.errors import (
+    ApiError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    error_of,
+)
 from sharequeue.protocol.internal import (
     GroupPartitionSummary,
     InitializedPartition,
@@ -15,10 +21,11 @@ from sharequeue.protocol.internal import (
 )
 
 DEADLINE_S: Final = 8.0
+NOT_SERVED: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 
 class ShareStates:
-    """The states of groups' share-partitions, wherever they are kept."""
+    """The states of groups' share-partitions, at whichever instances own them."""
 
     def __init__(self, share_coordinators: ShareStateClient) -> None:
         self._share_coordinators = share_coordinators
@@ -28,7 +35,9 @@ class ShareStates:
     ) -> dict[tuple[str, int], ApiError]:
         """Initialise partitions at start offsets.
 
-        Returns: those that were refused. Raises: ApiError: some may be done.
+        Args:
+            wanted: the start offset by topic id and partition.
+        Returns: those that were refused, and why. Raises: ApiError: the outcome of some is unknown.
         """
         states = {
             topic_id: [
@@ -53,14 +62,14 @@ class ShareStates:
             if result.error_code
         }
         for fault in faults.values():
-            if fault.error.kafka_code in (14, 15, 16):
+            if isinstance(fault, NOT_SERVED):
                 raise CoordinatorNotAvailable(fault.detail, definite=False)
         return faults
 
     async def summaries(
         self, group_id: str, wanted: Mapping[str, Sequence[int]]
     ) -> dict[str, list[GroupPartitionSummary]]:
-        """Start offset, leader epoch and count of partitions, by topic id; −1 where one has none."""
+        """Start offset, leader epoch and count of partitions, by topic id. −1: it has none."""
         results = await self._share_coordinators.state(apis.READ_STATE_SUMMARY, group_id, _named(wanted))
         found: dict[str, list[GroupPartitionSummary]] = {topic_id: [] for topic_id in wanted}
         for key, result in results.items():
@@ -69,12 +78,14 @@ class ShareStates:
 
 
 def _named(wanted: Mapping[str, Iterable[int]]) -> dict[str, list[PartitionState]]:
-    """Partitions by topic id, of which nothing more is said."""
+    """State requests that only name partitions, by topic id."""
     return {topic_id: [PartitionState(partition=p) for p in sorted(some)] for topic_id, some in wanted.items()}
 
 
-def outcomes(asked: Mapping[str, Iterable[int]], faults: Mapping[tuple[str, int], ApiError]) -> list[InitializedTopic]:
-    """What became of each partition, as answers tell it."""
+def initialized_topics(
+    asked: Mapping[str, Iterable[int]], faults: Mapping[tuple[str, int], ApiError]
+) -> list[InitializedTopic]:
+    """The outcome of each partition, as answers have it."""
     return [
         InitializedTopic(
             topic_id=topic_id,

@@ -1,7 +1,7 @@
-"""The SQL of groups: epochs, members, target assignments, what is initialised. Schema `groups`.
+"""The SQL of groups: epochs, members, targets, share-partitions, settings. Schema `groups`.
 
-A group's changes are one transaction, under the epoch of its shard and on top of the revision that was read: a commit
-whose answer was lost may still come, and nothing is ever decided without it.
+A group's changes are one transaction, under a fence and on top of the revision that was read. So if the answer to an
+earlier commit was lost and it comes later, the next save finds another revision, and the group is loaded again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,21 +9,21 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sharequeue_coordinator.metadata.store import Connection, Fence
+from sharequeue_coordinator.database import Connection, Fence
 from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import Changes, Epochs, Member
 from sharequeue_coordinator.share_group.initialization import GroupTopic
 
 NO_REVISION: Final = -1
-"""Of a group that never was."""
+"""Of a group that never existed."""
 
 
 class Outdated(Exception):
-    """The group was changed since it was read; nothing is stored."""
+    """The group has another revision than the one that was read. Nothing is stored."""
 
 
 class StoredGroup(NamedTuple):
-    """A group as it is stored. Of a deleted one (`exists` is false) only the epochs are left."""
+    """A group as it is stored. A deleted group (`exists` is false) has only its epochs."""
 
     revision: int
     exists: bool
@@ -34,7 +34,7 @@ class StoredGroup(NamedTuple):
     deleting: frozenset[str]
 
 
-def _json(assignment: Assignment) -> str:
+def _assignment_json(assignment: Assignment) -> str:
     ordered = {topic_id: sorted(partitions) for topic_id, partitions in sorted(assignment.items())}
     return msgspec.json.encode(ordered).decode()
 
@@ -51,7 +51,7 @@ def _assignment(text: str) -> dict[str, frozenset[int]]:
 
 
 async def load(connection: Connection, group_id: str) -> StoredGroup | None:
-    """A group, or None if there never was one of that name."""
+    """A group, or None if no group of that name ever existed."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         row = await connection.fetchrow(
             """SELECT deleted, revision, group_epoch, assignment_epoch, assigned_at_ms, metadata_hash
@@ -85,9 +85,9 @@ async def load(connection: Connection, group_id: str) -> StoredGroup | None:
 
 
 async def save(connection: Connection, fence: Fence, group_id: str, revision: int, changes: Changes) -> bool:
-    """Store what changed of a group, all or nothing, under the next revision.
+    """Store the changes of a group, all or nothing, under the next revision.
 
-    Returns: False, and nothing is stored, if a topic goes just now. Raises: Outdated.
+    Returns: False if one of their topics is being deleted; nothing is stored then. Raises: Outdated.
     """
     async with connection.transaction():
         await connection.execute("SELECT groups.held($1, $2)", *fence)
@@ -126,7 +126,7 @@ async def _topics_stay(connection: Connection, topic_ids: Collection[str]) -> bo
 
 
 async def _save_epochs(connection: Connection, group_id: str, revision: int, epochs: Epochs) -> None:
-    """Makes the group, or brings a deleted one back."""
+    """Creates the group, or brings a deleted one back."""
     status = await connection.execute(
         """INSERT INTO groups.share_groups AS g
              (group_id, revision, group_epoch, assignment_epoch, assigned_at_ms, metadata_hash)
@@ -179,7 +179,7 @@ async def _save_members(connection: Connection, group_id: str, members: Mapping[
                     sorted(member.subscribed_topic_names),
                     member.member_epoch,
                     member.previous_member_epoch,
-                    _json(member.assignment),
+                    _assignment_json(member.assignment),
                 )
                 for member in kept
             ],
@@ -201,7 +201,7 @@ async def _save_targets(connection: Connection, group_id: str, target: Mapping[s
                ON CONFLICT (group_id, member_id) DO UPDATE SET assignment = EXCLUDED.assignment""",
             group_id,
             list(kept),
-            [_json(assignment) for assignment in kept.values()],
+            [_assignment_json(assignment) for assignment in kept.values()],
         )
 
 
@@ -218,7 +218,7 @@ async def _save_topics(connection: Connection, group_id: str, topics: Mapping[st
 
 
 async def _save_deleting(connection: Connection, group_id: str, topic_ids: Collection[str]) -> None:
-    """`topic_ids` are all of the group's that are being deleted."""
+    """`topic_ids`: all topics whose state the group is deleting."""
     await connection.execute(
         "DELETE FROM groups.share_group_topics WHERE group_id = $1 AND deleting AND NOT topic_id = ANY($2::uuid[])",
         group_id,
@@ -251,7 +251,7 @@ async def counts(connection: Connection) -> tuple[int, int]:
 async def page(
     connection: Connection, after: str | None, limit: int, with_members: Sequence[bool]
 ) -> list[tuple[str, bool]]:
-    """Groups by id behind `after`, and whether each has members: only those for which that is in `with_members`."""
+    """Groups with ids after `after`, by id, and whether each has members; only those where `with_members` names that."""
     rows = await connection.fetch(
         """SELECT group_id, has_members FROM (
              SELECT g.group_id,
@@ -263,3 +263,24 @@ async def page(
         list(with_members),
     )
     return [(row[0], row[1]) for row in rows]
+
+
+# Settings
+
+
+async def group_config(connection: Connection, group_id: str) -> dict[str, str]:
+    text = await connection.fetchval("SELECT config FROM groups.share_group_configs WHERE group_id = $1", group_id)
+    config: dict[str, str] = {} if text is None else msgspec.json.decode(text)
+    return config
+
+
+async def save_group_config(connection: Connection, fence: Fence, group_id: str, config: Mapping[str, str]) -> None:
+    await connection.execute(
+        """WITH saved AS (
+             INSERT INTO groups.share_group_configs (group_id, config) SELECT $3, $4::jsonb FROM groups.held($1, $2)
+             ON CONFLICT (group_id) DO UPDATE SET config = $4::jsonb RETURNING group_id)
+           SELECT groups.note_change(NULL, group_id) FROM saved""",
+        *fence,
+        group_id,
+        msgspec.json.encode(config).decode(),
+    )

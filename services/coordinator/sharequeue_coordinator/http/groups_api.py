@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from sharequeue.http.serving import Call, Handler
 from sharequeue.protocol import apis, group_messages
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.errors import GroupIdNotFound, InvalidGroupId, InvalidRequest, UnknownMemberId
+from sharequeue.protocol.errors import GroupIdNotFound, InvalidRequest, UnknownMemberId
 from sharequeue.protocol.internal import (
     CLIENT_HOST,
     CLIENT_ID,
@@ -16,32 +16,27 @@ from sharequeue.protocol.internal import (
     TopicIdPartitions,
 )
 from sharequeue.protocol.messages import Empty
-from sharequeue.protocol.types import group_id_fault
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.groups import store as groups_store
+from sharequeue_coordinator.groups import store
+from sharequeue_coordinator.http.parameters import group_of
 from sharequeue_coordinator.share_group.assignor import Assignment
-from sharequeue_coordinator.share_group.changes import GroupState, Heartbeat, Member
+from sharequeue_coordinator.share_group.changes import Member, ShareGroupState
+from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 
 ASSIGNOR_NAME: Final = "simple"
 MOST_LISTED: Final = 20_000
-"""Names and partitions of the members on one page; the last member is listed whole."""
-
-
-def group_of(call: Call) -> str:
-    """The group id in the path. Raises: InvalidGroupId."""
-    group_id = call.path["group"]
-    fault = group_id_fault(group_id)
-    if fault:
-        raise InvalidGroupId(fault)
-    return group_id
+"""Topic names and partitions of members on one page. A page ends after the member that exceeds it."""
 
 
 class GroupsApi:
     """The handlers of the group calls."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+        self._query = coordinator.query
+        self._metadata = coordinator.metadata
         self._groups = coordinator.groups
+        self._members = coordinator.members
+        self._configs = coordinator.group_configs
         self._admin = coordinator.group_admin
 
     def calls(self) -> list[tuple[Api, Handler]]:
@@ -53,6 +48,8 @@ class GroupsApi:
             (apis.DELETE_SHARE_GROUP, self.delete),
             (apis.DELETE_SHARE_GROUP_OFFSETS, self.delete_offsets),
             (apis.ALTER_SHARE_GROUP_OFFSETS, self.alter_offsets),
+            (apis.GET_SHARE_GROUP_CONFIG, self.get_config),
+            (apis.UPDATE_SHARE_GROUP_CONFIG, self.update_config),
         ]
 
     # Members
@@ -68,7 +65,7 @@ class GroupsApi:
             unquote(call.header(CLIENT_ID) or ""),
             call.header(CLIENT_HOST) or "",
         )
-        answer = await self._groups.heartbeat(group_of(call), heartbeat)
+        answer = await self._members.heartbeat(group_of(call), heartbeat)
         return group_messages.ShareGroupHeartbeatResponse(
             member_id=answer.member_id,
             member_epoch=answer.member_epoch,
@@ -80,7 +77,7 @@ class GroupsApi:
         assigned = [
             group_messages.AssignedPartitions(topic=topic.name, topic_id=topic_id, partitions=sorted(partitions))
             for topic_id, partitions in assignment.items()
-            if (topic := self._coordinator.topic_by_id(topic_id)) is not None
+            if (topic := self._metadata.by_id.get(topic_id)) is not None
         ]
         return group_messages.MemberAssignment(topic_partitions=sorted(assigned, key=lambda entry: entry.topic))
 
@@ -88,23 +85,23 @@ class GroupsApi:
         group_id = group_of(call)
         error_code = 0
         try:
-            await self._groups.leave(group_id, call.path["member_id"])
+            await self._members.leave(group_id, call.path["member_id"])
         except (GroupIdNotFound, UnknownMemberId) as error:
             error_code = error.error.kafka_code
-        has = await self._groups.has(group_id)
+        has = (await self._groups.find(group_id)).machine.initialized_partitions()
         topics = [TopicIdPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in has.items()]
         return LeaveShareGroupResponse(error_code=error_code, topics=topics)
 
-    # Looking
+    # Listing
 
     async def list_groups(self, call: Call) -> group_messages.ListShareGroupsResponse:
         query: group_messages.ListShareGroupsQuery = call.request
         states = _states(query.state)
-        listed = await self._coordinator.query(
-            groups_store.page,
+        listed = await self._query(
+            store.page,
             query.page_token,
             query.page_size + 1,
-            [state is GroupState.STABLE for state in states if state is not GroupState.DEAD],
+            [state is ShareGroupState.STABLE for state in states if state is not ShareGroupState.DEAD],
         )
         page = listed[: query.page_size]
         return group_messages.ListShareGroupsResponse(
@@ -112,7 +109,7 @@ class GroupsApi:
                 group_messages.ShareGroupListing(
                     group_id=group_id,
                     type="share",
-                    state=GroupState.STABLE if has_members else GroupState.EMPTY,
+                    state=ShareGroupState.STABLE if has_members else ShareGroupState.EMPTY,
                 )
                 for group_id, has_members in page
             ],
@@ -165,7 +162,7 @@ class GroupsApi:
 
     async def delete_offsets(self, call: Call) -> Empty:
         query: group_messages.InUseQuery = call.request
-        topic = self._coordinator.topic(call.path["topic"])
+        topic = self._metadata.topic(call.path["topic"])
         await self._admin.delete_offsets(group_of(call), topic, force=query.force)
         return Empty()
 
@@ -173,14 +170,22 @@ class GroupsApi:
         request: AlterShareGroupOffsetsRequest = call.request
         return AlterShareGroupOffsetsResponse(topics=await self._admin.alter_offsets(group_of(call), request))
 
+    # Settings
 
-def _states(text: str | None) -> list[GroupState]:
-    """The states that a filter names; without one all. Raises: InvalidRequest: one is no state."""
+    async def get_config(self, call: Call) -> dict[str, str]:
+        return await self._configs.in_force(group_of(call))
+
+    async def update_config(self, call: Call) -> dict[str, str]:
+        return await self._configs.update(group_of(call), call.request)
+
+
+def _states(text: str | None) -> list[ShareGroupState]:
+    """The states that a filter names; without a filter all of them. Raises: InvalidRequest: a name is not a state."""
     if text is None:
-        return list(GroupState)
-    by_name = {state.lower(): state for state in GroupState}
+        return list(ShareGroupState)
+    by_name = {state.lower(): state for state in ShareGroupState}
     named = [name.strip() for name in text.split(",")]
     unknown = [name for name in named if name.lower() not in by_name]
     if unknown:
-        raise InvalidRequest(f"state is one of {', '.join(GroupState)}, not {unknown[0]!r}")
+        raise InvalidRequest(f"state must be one of {', '.join(ShareGroupState)}, not {unknown[0]!r}")
     return [by_name[name.lower()] for name in named]

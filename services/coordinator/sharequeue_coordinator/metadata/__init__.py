@@ -1,1 +1,16 @@
-"""What belongs to no group: topics, gateways, and the feed of their changes."""
+"""What belongs to no group and every gateway must know: topics, gateways, and the feed of their changes.
+
+One instance of the group coordinator owns this, the owner of the cluster's shard; the others follow it.
+
+    owner     a change, and its note under the next version ─▶ one statement ─▶ NOTIFY
+                                                                   │
+    every instance, when notified and each second          catch_up: read the notes after its version
+                                                                   │
+    gateways that long-poll metadataChanges       ◀── ChangeFeed ──┘
+
+    a topic       absent ─create─▶ present ─delete─▶ deleting ─▶ records removed ─▶ state deleted ─▶ absent
+                                                     (answered here; the rest is resumed after a crash)
+    generations   a gateway joins, leaves or is silent for its lease: the set of gateways gets the next number
+
+Called by `groups/`, which reads topics here, and by `http/`. Topic rules (`topic_rules.py`) are pure.
+"""

@@ -1,45 +1,48 @@
-"""The feed of metadata changes: what changed since a version, waited for if nothing did.
+"""The feed of metadata changes: which topics and groups changed since a version.
 
-In memory: a copy of the last changes in the database, the same at every instance.
+In memory: a copy of the last changes in the database, the same at every instance. A gateway asks for the changes since
+its version, and waits if there are none. One that asks for changes older than the feed must read everything again.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
-from sharequeue_coordinator.metadata.store import Change
+from sharequeue_coordinator.metadata.store import MetadataChange
 
-KEPT = 10_000
+MOST_CHANGES: Final = 10_000
 
 
-class Changes:
-    """Topic ids and group ids that changed, by version."""
+class ChangeFeed:
+    """The last changes in the order of their versions."""
 
     def __init__(self) -> None:
         self.version = 0
-        self._log: deque[Change] = deque(maxlen=KEPT)
+        self._changes: deque[MetadataChange] = deque(maxlen=MOST_CHANGES)
         self._changed = asyncio.Event()
         self._finished = False
 
-    def begin(self, version: int, log: Iterable[Change]) -> None:
-        """Start from what was kept of the changes up to `version`."""
+    def begin(self, version: int, kept: Iterable[MetadataChange]) -> None:
+        """Start from the changes up to `version` that the database still has."""
         self.version = version
-        self._log.clear()
-        self._log.extend(log)
+        self._changes.clear()
+        self._changes.extend(kept)
         self.wake()
 
-    def note(self, changes: Iterable[Change]) -> None:
-        """Further changes, in order."""
-        self._log.extend(changes)
-        self.version = self._log[-1].version
+    def note(self, changes: Iterable[MetadataChange]) -> None:
+        """Append further changes, in order."""
+        self._changes.extend(changes)
+        self.version = self._changes[-1].version
         self.wake()
 
     def wake(self) -> None:
+        """Make every `wait` return."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def wait(self, since: int, seconds: float) -> None:
-        """Return when there is something after `since`, or when the time is over; or before, for no reason."""
+        """Return when there is a change after `since`, or after this time. It may return earlier without a change."""
         if since != self.version or seconds <= 0 or self._finished:
             return
         try:
@@ -49,20 +52,20 @@ class Changes:
             return
 
     async def finish(self) -> None:
-        """Answer everybody who waits: the group coordinator stops."""
+        """The group coordinator stops: make every `wait` return, later ones too."""
         self._finished = True
         self._changed.set()
 
     def after(self, since: int) -> tuple[list[str], list[str]] | None:
-        """(topic ids, group ids) changed after `since`; None if that is no longer known."""
+        """(topic ids, group ids) that changed after `since`; None if the feed does not reach back so far."""
         if since == self.version:
             return [], []
-        oldest = self._log[0].version - 1 if self._log else self.version
+        oldest = self._changes[0].version - 1 if self._changes else self.version
         if not oldest <= since <= self.version:
             return None
         topics: dict[str, None] = {}
         groups: dict[str, None] = {}
-        for version, topic_id, group_id in self._log:
+        for version, topic_id, group_id in self._changes:
             if version > since:
                 if topic_id is not None:
                     topics[topic_id] = None

@@ -1,7 +1,7 @@
-"""Which gateways lead: a set under a number, the generation. A change of the set makes the next one.
+"""Which gateways lead share-partitions: a set under a number, the generation. Each change of the set makes the next one.
 
-A lease only tells who is dead: it stops nobody. What keeps a gateway out that was replaced are the leader epochs at the
-share coordinator and in Redis, and a generation's number is above all that were given before it.
+A lease shows that a gateway is dead; it does not stop one. Leader epochs do that: the share coordinator and Redis refuse a
+gateway that was replaced, because the number of a generation is above every epoch that was given before it.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.internal import Gateway, GatewayGeneration, RegisterGatewayResponse, RenewGatewayResponse
+from sharequeue_coordinator.database import Fence
 from sharequeue_coordinator.metadata import store
-from sharequeue_coordinator.metadata.store import Fence
 
 log = logging.getLogger(__name__)
 
-LEASES_LOOKED_AT: Final = 4
-"""How often in a lease the leases are looked at."""
+CHECKS_PER_LEASE: Final = 4
+"""How often leases are checked in the time of one."""
 
 
 class Gateways:
@@ -34,7 +34,7 @@ class Gateways:
         *,
         lease_ms: int,
     ) -> None:
-        """`lead`: what to write under, once all that is known is known here. `leads`: whether that is this instance's."""
+        """`lead`: as `Metadata.lead`. `leads`: whether this instance owns the cluster's shard."""
         self._query = query
         self._lead = lead
         self._leads = leads
@@ -45,49 +45,49 @@ class Gateways:
         self.generation = GatewayGeneration(number=0, previous=0, gateways=[])
 
     async def refresh(self) -> None:
-        """Read which gateways lead."""
+        """Read the stored generation."""
         stored: GatewayGeneration = await self._query(store.gateway_generation)
-        if stored.number >= self.generation.number:  # or else a change of our own went past the question
+        if stored.number >= self.generation.number:  # or a change of our own overtook the query
             self.generation = stored
 
     async def load(self) -> None:
-        """Take over what is known. Every gateway gets a whole lease: nobody could renew meanwhile."""
+        """Take over from an earlier owner. Every gateway gets a whole lease: none could renew in between."""
         await self.refresh()
         self._grant_leases()
 
     async def register(self, gateway: Gateway) -> RegisterGatewayResponse:
-        """A gateway starts, or starts again: it leads with an epoch above all earlier ones."""
-        async with self._lock:  # no generation comes in between: it would be below an epoch given for the one before
-            generation = await self._with(gateway)
+        """A gateway starts, or restarts. Its leader epoch is above all earlier ones."""
+        async with self._lock:  # the next generation's number must be above every epoch given for this one
+            generation = await self._add(gateway)
             leader_epoch = await self._query(store.next_leader_epoch)
         return RegisterGatewayResponse(leader_epoch=leader_epoch, lease_ms=self._lease_ms, generation=generation)
 
     async def renew(self, gateway: Gateway, *, leaving: bool) -> RenewGatewayResponse:
-        """A gateway lives on; one that was thought dead is back; one that leaves leads no more."""
-        generation = await (self._left(gateway) if leaving else self._renewed(gateway))
+        """Renew the lease of a gateway. One that was removed joins again; one that is leaving is removed."""
+        generation = await (self._leave(gateway) if leaving else self._renew(gateway))
         return RenewGatewayResponse(lease_ms=self._lease_ms, generation=generation)
 
     async def next_leader_epoch(self, node_id: str, generation: int) -> int:
-        """An epoch above all earlier ones. Raises: NotLeaderOrFollower: the gateway does not know who leads now."""
+        """An epoch above all earlier ones. Raises: NotLeaderOrFollower: the gateway knows an old generation."""
         await self._lead()
         async with self._lock:
             known = {gateway.node_id for gateway in self.generation.gateways}
             if generation != self.generation.number or node_id not in known:
                 raise NotLeaderOrFollower(
-                    f"generation {generation} of the gateways is over, or {node_id!r} is not in it"
+                    f"generation {generation} of the gateways is not the present one, or {node_id!r} is not in it"
                 )
             epoch: int = await self._query(store.next_leader_epoch)
         return epoch
 
     async def watch_leases(self) -> None:
-        """Make a generation without those that are not heard of any more, for ever.
+        """Remove gateways whose lease has ended, for as long as this service runs.
 
-        What kept this instance from hearing anybody, a pause or a database that was away, is no gateway's silence: after
-        it every gateway gets a whole lease.
+        If this instance itself was paused, or without its database, it may have missed renewals. So it then gives every
+        gateway a whole lease.
         """
-        pause_ms = self._lease_ms // LEASES_LOOKED_AT
-        looked_at_ms = self._clock.now_ms()
-        told = False
+        pause_ms = self._lease_ms // CHECKS_PER_LEASE
+        checked_at_ms = self._clock.now_ms()
+        logged = False
         while True:
             await asyncio.sleep(pause_ms / 1000)
             if not self._leads():
@@ -95,25 +95,25 @@ class Gateways:
             try:
                 await self._lead()
                 now_ms = self._clock.now_ms()
-                if now_ms - looked_at_ms > 2 * pause_ms:
+                if now_ms - checked_at_ms > 2 * pause_ms:
                     self._grant_leases()
-                looked_at_ms = now_ms
-                await self._without_silent(now_ms)
-                told = False
+                checked_at_ms = now_ms
+                await self._remove_silent(now_ms)
+                logged = False
             except ApiError as error:
-                if not told:
-                    log.warning("leases of gateways are looked at later", extra=fields(cause=error.detail))
-                told = True
+                if not logged:
+                    log.warning("the leases of gateways cannot be checked now", extra=fields(cause=error.detail))
+                logged = True
 
     def _grant_leases(self) -> None:
         ends_at_ms = self._clock.now_ms() + self._lease_ms
         self._ends_at_ms = dict.fromkeys((gateway.node_id for gateway in self.generation.gateways), ends_at_ms)
 
-    async def _renewed(self, gateway: Gateway) -> GatewayGeneration:
+    async def _renew(self, gateway: Gateway) -> GatewayGeneration:
         async with self._lock:
-            return await self._with(gateway)
+            return await self._add(gateway)
 
-    async def _with(self, gateway: Gateway) -> GatewayGeneration:
+    async def _add(self, gateway: Gateway) -> GatewayGeneration:
         fence = await self._lead()
         if gateway not in self.generation.gateways:
             others = [known for known in self.generation.gateways if known.node_id != gateway.node_id]
@@ -121,17 +121,17 @@ class Gateways:
         self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self._lease_ms
         return self.generation
 
-    async def _left(self, gateway: Gateway) -> GatewayGeneration:
+    async def _leave(self, gateway: Gateway) -> GatewayGeneration:
         async with self._lock:
-            return await self._without({gateway.node_id})
+            return await self._remove({gateway.node_id})
 
-    async def _without_silent(self, now_ms: int) -> None:
+    async def _remove_silent(self, now_ms: int) -> None:
         async with self._lock:
-            over = {node_id for node_id, ends_at_ms in self._ends_at_ms.items() if ends_at_ms <= now_ms}
-            if over:
-                await self._without(over)
+            silent = {node_id for node_id, ends_at_ms in self._ends_at_ms.items() if ends_at_ms <= now_ms}
+            if silent:
+                await self._remove(silent)
 
-    async def _without(self, node_ids: Collection[str]) -> GatewayGeneration:
+    async def _remove(self, node_ids: Collection[str]) -> GatewayGeneration:
         fence = await self._lead()
         left = [gateway for gateway in self.generation.gateways if gateway.node_id not in node_ids]
         if len(left) < len(self.generation.gateways):

@@ -1,7 +1,7 @@
-"""The group coordinator's SQL, one function per statement. Schema `groups`.
+"""The SQL of topics, gateways and the change feed, one function per statement. Schema `groups`.
 
-Each write names its shard's epoch: once another instance took the shard over it raises NOT_HELD. One that gateways and
-the other instances must learn of notes that in the same statement.
+Each write is under a fence: `groups.held` raises NOT_HELD if another instance owns the shard now. A write that gateways
+and other instances must learn of calls `groups.note_change` in the same statement.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,23 +10,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue.protocol.internal import Gateway, GatewayGeneration
-
-Connection = Any  # asyncpg ships no types
+from sharequeue_coordinator.database import Connection, Fence
 
 CHANGES_CHANNEL: Final = "sharequeue_groups_changes"
-NOT_HELD: Final = "SQ016"
-"""The SQLSTATE of a write under an epoch that is over."""
 
 
-class Fence(NamedTuple):
-    """A shard and the epoch it is owned under."""
-
-    shard: int
-    owner_epoch: int
-
-
-class Change(NamedTuple):
-    """A topic or a group's settings changed; with neither the gateways did."""
+class MetadataChange(NamedTuple):
+    """What changed: a topic, the settings of a group, or, with neither id, the gateways."""
 
     version: int
     topic_id: str | None
@@ -64,7 +54,7 @@ async def topics_by_id(connection: Connection, topic_ids: Sequence[str]) -> list
 
 
 async def insert_topic(connection: Connection, fence: Fence, new: TopicRow) -> None:
-    """Make a topic, unless there is one of that name."""
+    """Create a topic, unless one of that name exists."""
     await connection.execute(
         """WITH made AS (
              INSERT INTO groups.topics (topic_id, name, partitions, config)
@@ -108,29 +98,11 @@ async def deleting_topics(connection: Connection) -> list[tuple[str, int]]:
 
 
 async def remove_topic(connection: Connection, fence: Fence, topic_id: str) -> None:
-    """Forget a topic and every group's metadata of it."""
+    """Remove a topic, and the rows that groups have for it."""
     async with connection.transaction():
         await connection.execute("SELECT groups.held($1, $2)", *fence)
         await connection.execute("DELETE FROM groups.share_group_topics WHERE topic_id = $1", topic_id)
         await connection.execute("DELETE FROM groups.topics WHERE topic_id = $1", topic_id)
-
-
-async def group_config(connection: Connection, group_id: str) -> dict[str, str]:
-    text = await connection.fetchval("SELECT config FROM groups.share_group_configs WHERE group_id = $1", group_id)
-    config: dict[str, str] = {} if text is None else msgspec.json.decode(text)
-    return config
-
-
-async def save_group_config(connection: Connection, fence: Fence, group_id: str, config: Mapping[str, str]) -> None:
-    await connection.execute(
-        """WITH saved AS (
-             INSERT INTO groups.share_group_configs (group_id, config) SELECT $3, $4::jsonb FROM groups.held($1, $2)
-             ON CONFLICT (group_id) DO UPDATE SET config = $4::jsonb RETURNING group_id)
-           SELECT groups.note_change(NULL, group_id) FROM saved""",
-        *fence,
-        group_id,
-        _json(config),
-    )
 
 
 async def next_leader_epoch(connection: Connection) -> int:
@@ -146,7 +118,7 @@ async def gateway_generation(connection: Connection) -> GatewayGeneration:
 async def next_gateway_generation(
     connection: Connection, fence: Fence, gateways: Sequence[Gateway]
 ) -> GatewayGeneration:
-    """Make these gateways the ones that lead, under a number above every leader epoch given before."""
+    """Make these gateways the next generation. Its number is above every leader epoch that was given before."""
     row = await connection.fetchrow(
         """WITH changed AS (
              UPDATE groups.gateway_generation
@@ -167,13 +139,13 @@ def _generation(row: Any) -> GatewayGeneration:
 
 
 async def metadata_version(connection: Connection) -> int:
-    """The version of the last change; waits for one that is being committed."""
+    """The version of the last change. Waits for a change that is being committed."""
     version: int = await connection.fetchval("SELECT version FROM groups.metadata_version FOR SHARE")
     return version
 
 
-async def changes_after(connection: Connection, version: int) -> list[Change]:
+async def changes_after(connection: Connection, version: int) -> list[MetadataChange]:
     rows = await connection.fetch(
         "SELECT version, topic_id, group_id FROM groups.metadata_changes WHERE version > $1 ORDER BY version", version
     )
-    return [Change(row[0], None if row[1] is None else str(row[1]), row[2]) for row in rows]
+    return [MetadataChange(row[0], None if row[1] is None else str(row[1]), row[2]) for row in rows]

@@ -1,4 +1,4 @@
-"""What a topic may be: names, partitions, settings. Pure."""
+"""What a topic may be: its name, partitions and settings. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,12 +19,11 @@ def check_new(name: str, partitions: int, config: Mapping[str, ConfigValue], lim
 
 def check_partitions(partitions: int, limit: int) -> None:
     if not 1 <= partitions <= limit:
-        above = limit if partitions > limit else None
-        raise InvalidPartitions(f"a topic has 1 to {limit} partitions, not {partitions}", limit=above)
+        raise InvalidPartitions(f"a topic must have 1 to {limit} partitions, not {partitions}", limit=limit)
 
 
 def check_growth(name: str, present: int, wanted: int, limit: int) -> None:
-    """Raises: InvalidPartitions: a topic only grows."""
+    """Raises: InvalidPartitions: too many, or fewer than there are."""
     check_partitions(wanted, limit)
     if wanted < present:
         raise InvalidPartitions(f"topic {name!r} has {present} partitions and cannot shrink to {wanted}")
@@ -33,7 +32,7 @@ def check_growth(name: str, present: int, wanted: int, limit: int) -> None:
 def changed_config(
     stored: Mapping[str, str], changes: Mapping[str, ConfigValue | None], reset: Sequence[str]
 ) -> dict[str, str]:
-    """The stored settings after changes; `None` and names in `reset` go back to the default. Raises: InvalidConfig."""
+    """The stored settings after changes. `None`, and a name in `reset`, set the default. Raises: InvalidConfig."""
     config = dict(stored)
     for name in (*reset, *(name for name, value in changes.items() if value is None)):
         validate(TOPIC_CONFIGS, name, TOPIC_CONFIGS[name].default if name in TOPIC_CONFIGS else "", False)

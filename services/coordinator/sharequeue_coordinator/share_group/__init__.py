@@ -1,1 +1,19 @@
-"""The rules of a share group. Pure."""
+"""One share group, decided: members, epochs, assignments, and which share-partitions are initialised. Pure.
+
+No IO, no clock, no logging. Events are methods or functions; they take the time, change nothing and return `Changes`:
+
+    decision = group.heartbeat(request, topics, settings, now_ms)      decide
+    persist(decision.changes)                                          in one transaction, if they are durable
+    group.apply(decision.changes, now_ms)                              only this changes the group
+    answer(decision.answer)
+
+    the group      absent ─first heartbeat or initialisation─▶ Empty ◀─members─▶ Stable      Empty ─delete─▶ absent
+                                                                                             (its epochs stay)
+    an initialisation, in two stages
+      heartbeat    persist `initializing` ─▶ answer ─▶ ask the share coordinator ─┬─ done ────▶ persist `initialized`
+                                                                                  ├─ refused ─▶ persist: undone
+                                                                                  └─ unknown ─▶ a later heartbeat asks
+
+One event at a time, and one request to the share coordinator at a time per group: an initialisation that comes after a
+success would undo what was acknowledged in between. Called by `groups/`. Source: KIP-932.
+"""

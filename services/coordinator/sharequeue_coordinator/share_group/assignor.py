@@ -1,14 +1,14 @@
-"""Who of a group gets which partitions: balanced first, then sticky. Pure. Source: KIP-932, the "simple" assignor.
+"""Which member of a group gets which partitions: balanced first, then sticky. Pure. Source: KIP-932, "simple" assignor.
 
-With M members and N partitions each partition is shared by ceil(M / N) members, and what that makes in all is split so
-that members differ by at most one. Where all members want the same topics this holds over all their partitions; where
-they differ it holds for each topic over the members that want it. Within that, members keep what they had.
+With M members and N partitions, each partition is shared by ceil(M / N) members, and the numbers of partitions of any two
+members differ by at most one. If all members subscribe to the same topics, this holds over all partitions of these topics.
+Otherwise it holds for each topic, over the members that subscribe to it. Within these bounds members keep their partitions.
 
-The walk of KIP-932 can end with a partition that nobody short of one may take, because those short of one hold it
-already. It is then exchanged through a third member, which is always possible: the balance holds without exception.
+The walk of KIP-932 can end with a partition that no member may take: each that still needs one holds this one already.
+Then a third member takes it and passes on another. Such a member always exists, so the balance has no exception.
 
-Where members differ the cost follows members times topics. So topics that are held alike are balanced once, whatever
-their names, and sets that do not change are not copied.
+If subscriptions differ, the cost grows with members times topics. Therefore topics with equal partitions and holders are
+balanced once, and sets that do not change are not copied.
 """
 
 from collections import Counter, deque
@@ -20,13 +20,13 @@ from typing import Final
 from sharequeue.protocol.errors import ApiError
 
 Assignment = Mapping[str, frozenset[int]]
-"""The partitions of one member by topic id; a topic of which it has none is absent."""
+"""The partitions of one member by topic id, without the topics of which it has none."""
 
 NONE: Final[frozenset[int]] = frozenset()
 
 
 class AssignorError(ApiError):
-    """A target assignment cannot be computed: UNKNOWN_SERVER_ERROR, as Kafka answers it."""
+    """A target assignment cannot be computed. UNKNOWN_SERVER_ERROR, as in Kafka."""
 
 
 def assign(
@@ -34,22 +34,22 @@ def assign(
     assignable: Mapping[str, Collection[int]],
     previous: Mapping[str, Assignment],
 ) -> dict[str, dict[str, frozenset[int]]]:
-    """The target assignment of a group. The same whatever order the arguments come in.
+    """The target assignment of a group. The order of the arguments' entries does not matter.
 
     Args:
-        subscriptions: member id to the topic ids it wants. assignable: every topic id to the partitions that may be
-            handed out, perhaps none. previous: the last target by member id; members, topics and partitions that are
-            gone from the others are ignored.
-    Returns: member id to its partitions, every member there; empty if nobody wants anything. Every assignable
-        partition of a topic that somebody wants is in it.
-    Raises: AssignorError: a member wants a topic that `assignable` does not know.
+        subscriptions: member id to the topic ids it subscribes to. assignable: topic id to the partitions that may be
+            assigned; some may have none. previous: the last target by member id; members, topics and partitions that
+            the other arguments do not have are ignored.
+    Returns: member id to its partitions, for every member; empty if no member subscribes to anything. It has every
+        assignable partition of the topics subscribed to.
+    Raises: AssignorError: `assignable` lacks a topic that a member subscribes to.
     """
     wanted = {member_id: frozenset(subscriptions[member_id]) for member_id in sorted(subscriptions)}
     kinds = frozenset(wanted.values())
     topic_ids = frozenset[str]().union(*kinds)
     unknown = sorted(topic_ids - assignable.keys())
     if unknown:
-        raise AssignorError(f"members want topics that are not there: {', '.join(unknown)}")
+        raise AssignorError(f"members subscribe to topics that do not exist: {', '.join(unknown)}")
     if not topic_ids:
         return {}
     if len(kinds) == 1:
@@ -63,7 +63,7 @@ def _assign_together(
     assignable: Mapping[str, Collection[int]],
     previous: Mapping[str, Assignment],
 ) -> dict[str, dict[str, frozenset[int]]]:
-    """Hand out all these topics' partitions to members that want them all. Partitions are numbered through: 0..N−1."""
+    """Assign the partitions of all topics to members that subscribe to all of them, as partitions 0 to N − 1 of one topic."""
     numbers: dict[str, dict[int, int]] = {}
     partitions: list[tuple[str, int]] = []
     for topic_id in topic_ids:
@@ -82,7 +82,7 @@ def _assign_together(
 
 
 def _numbered(assignment: Assignment, numbers: Mapping[str, Mapping[int, int]]) -> frozenset[int]:
-    """The numbers of those partitions that have one."""
+    """The numbers of an assignment's partitions, without those that have none."""
     return frozenset(
         [
             of_topic[partition]
@@ -100,9 +100,9 @@ def _assign_each(
     partitions: Mapping[str, Sequence[int]],
     previous: Mapping[str, Assignment],
 ) -> dict[str, dict[str, frozenset[int]]]:
-    """Hand out each topic by itself to the members that want it; each of these gets some of it, if there are any.
+    """Assign each topic by itself to the members that subscribe to it.
 
-    A topic has one column of what its members had, and one of what they get, both in the order of `wanted`.
+    Each topic has a column of the partitions that its members had, and one of those they get, in the order of `wanted`.
     """
     there = frozenset(topic_id for topic_id, some in partitions.items() if some)
     topics = {kind: tuple(kind & there) for kind in kinds}
@@ -126,7 +126,7 @@ def _assign_each(
 
 
 def _balance_topic(partitions: Sequence[int], kept: Sequence[frozenset[int]]) -> Sequence[frozenset[int]]:
-    """`balance` for partitions that are perhaps not there any more; equal sets are one and the same afterwards."""
+    """`balance`, where `kept` may hold partitions that no longer exist. Equal sets of the result are the same object."""
     every = frozenset(partitions)
     gone = frozenset[int]().union(*set(kept)) - every
     held = balance([some - gone for some in kept] if gone else kept, partitions)
@@ -136,12 +136,12 @@ def _balance_topic(partitions: Sequence[int], kept: Sequence[frozenset[int]]) ->
 
 
 def balance(kept: Sequence[frozenset[int]], partitions: Sequence[int]) -> list[frozenset[int] | set[int]]:
-    """Move as few partitions as balance needs.
+    """Balance partitions over members, and move as few as that needs.
 
     Args:
-        kept: for each of M ≥ 1 members which of the partitions it has. partitions: all N, ascending.
-    Returns: for each member the partitions it is to have. Each partition is held by ceil(M / N) members, and members
-        differ by at most one. Where nothing changes it is the set that came.
+        kept: for each of M ≥ 1 members the partitions it has. partitions: all N, ascending.
+    Returns: for each member the partitions it shall have. ceil(M / N) members share each partition, and the numbers of
+        partitions of two members differ by at most one. A set that does not change is returned itself.
     """
     held: list[frozenset[int] | set[int]] = list(kept)
     if not partitions:
@@ -172,7 +172,7 @@ def balance(kept: Sequence[frozenset[int]], partitions: Sequence[int]) -> list[f
 
 
 def _own(held: list[frozenset[int] | set[int]], member: int) -> set[int]:
-    """What a member holds, as a set that may be changed."""
+    """The partitions of a member, as a set that may be changed."""
     some = held[member]
     if isinstance(some, frozenset):
         some = held[member] = set(some)
@@ -180,9 +180,11 @@ def _own(held: list[frozenset[int] | set[int]], member: int) -> set[int]:
 
 
 def desired_counts(slots: int, counts: Sequence[int]) -> list[int]:
-    """How many partitions each member shall have: they differ by at most one and make `slots` in all.
+    """How many partitions each member shall have: `slots` in all, and no two members differ by more than one.
 
-    Who has the larger number by `counts`, what they hold, keeps it; the others are spread evenly over the members.
+    Args:
+        counts: how many each member holds. One that holds the larger number keeps it; the others that get the larger
+            number are spread evenly over the members.
     """
     members = len(counts)
     small, left = divmod(slots, members)
@@ -203,7 +205,7 @@ def desired_counts(slots: int, counts: Sequence[int]) -> list[int]:
 
 @lru_cache(maxsize=16)
 def _spread(left: int, members: int) -> Sequence[int]:
-    """For each member 1 or 0: `left` ones, evenly."""
+    """For each member 1 or 0, with `left` ones spread evenly."""
     return [-(-left * (member + 1) // members) - -(-left * member // members) for member in range(members)]
 
 
@@ -214,9 +216,11 @@ def _hand_out(
     sharing: int,
     short: deque[int],
 ) -> Iterator[int]:
-    """Walk the partitions once and give each to members that are short, in turn.
+    """Walk the partitions once, and give each to members that need more, in turn.
 
-    Yields: a partition, once for each member it still lacks because all that are short hold it.
+    Args:
+        short: the members that need more.
+    Yields: a partition that still lacks a member, because all members that need more hold it already; once per member.
     """
     for partition, holders in shared.items():
         lacking = sharing - holders
@@ -244,10 +248,10 @@ def _exchange(
     partition: int,
     short: deque[int],
 ) -> None:
-    """Give a partition that all who are short hold to another member, which passes one on to the first who is short.
+    """Give a partition that every short member holds to another member, which passes one on to the first short member.
 
-    One that is short has fewer partitions than a member that is not, and this one besides: so the other has one to pass
-    on. Best is one that it has only just been given.
+    The short member has fewer partitions than the other, and holds this one as well. So the other holds one that the
+    short member lacks. One that the other did not have before is preferred: then nobody loses a kept partition.
     """
     member = short[0]
     others = [other for other in range(len(held)) if partition not in held[other]]

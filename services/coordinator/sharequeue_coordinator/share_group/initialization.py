@@ -1,9 +1,11 @@
 """Which share-partitions of a group must be initialised, and how. Pure. Source: KIP-932, initialising share-partitions.
 
-Two stages: Initializing is persisted, then the share coordinator is asked, then Initialized is persisted. A partition
-of a topic the group has never seen starts at −1, which the group's reset strategy resolves; further partitions of a
-known topic, and those whose earlier initialisation was not heard of again, start at 0: nothing produced meanwhile is
-skipped.
+    never seen ─begin─▶ initializing ─succeed─▶ initialized
+                             └─fail──▶ as before
+
+Both states are persisted. The share coordinator is asked after `begin`. The partitions of a topic that the group has
+never seen start at −1, which the group's reset strategy resolves. Partitions that a known topic grew by, and those whose
+earlier initialisation was never answered, start at 0: records that were produced in between are not skipped.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +28,7 @@ class Initialization(NamedTuple):
 
 
 def missing(known: Mapping[str, GroupTopic], asked: Mapping[str, Iterable[int]]) -> list[Initialization]:
-    """What of the share-partitions asked for is not initialised yet."""
+    """Those of the share-partitions asked for that are not initialised yet."""
     wanted = []
     for topic_id, partitions in asked.items():
         topic = known.get(topic_id)
@@ -37,7 +39,7 @@ def missing(known: Mapping[str, GroupTopic], asked: Mapping[str, Iterable[int]])
 
 
 def begin(known: Mapping[str, GroupTopic], initializations: Iterable[Initialization]) -> dict[str, GroupTopic]:
-    """The first stage: these topics as they are persisted before the share coordinator is asked."""
+    """The first stage: the topics that change, as they are persisted before the share coordinator is asked."""
     changed = {}
     for topic_id, partitions, _ in initializations:
         topic = known.get(topic_id, GroupTopic())
@@ -46,7 +48,7 @@ def begin(known: Mapping[str, GroupTopic], initializations: Iterable[Initializat
 
 
 def succeed(known: Mapping[str, GroupTopic], initializations: Iterable[Initialization]) -> dict[str, GroupTopic]:
-    """The second stage, when every partition was initialised."""
+    """The second stage: the topics that change, when the share coordinator has initialised every partition."""
     changed = {}
     for topic_id, partitions, _ in initializations:
         topic = known.get(topic_id, GroupTopic())
@@ -57,9 +59,9 @@ def succeed(known: Mapping[str, GroupTopic], initializations: Iterable[Initializ
 def fail(
     known: Mapping[str, GroupTopic], initializations: Iterable[Initialization]
 ) -> tuple[dict[str, GroupTopic], list[str]]:
-    """Undo the first stage after a refusal: the next call tries afresh.
+    """Undo the first stage after a refusal. The next request begins again.
 
-    Returns: topics to persist, and those the group has not seen after all.
+    Returns: the topics to persist, and the ids of those of which nothing is left.
     """
     changed, forgotten = {}, []
     for topic_id, partitions, _ in initializations:

@@ -1,22 +1,7 @@
-"""One share group: its members, its epochs, who shall have which partitions, which of them are initialised.
+"""One share group: its members, epochs, target assignment and share-partitions. Source: KIP-932.
 
-No IO, no clock, no logging. Events are methods: they take `now_ms` (wall clock), change nothing, and return `Changes`.
-The caller persists them in one transaction and gives them to `apply`; if that fails it forgets them, and if the outcome
-is unknown it restores the group from what is stored. One event at a time: decide, persist, apply.
-
-    decision = group.heartbeat(request, topics, settings, now_ms)
-    if decision.changes.durable: persist(decision.changes)
-    group.apply(decision.changes, now_ms)
-    answer(decision.answer)
-    if decision.changes.initializations: ask the share coordinator, then `initialized` or `initialization_refused`;
-        after an unknown outcome neither: a later heartbeat tries again
-
-The share coordinator is asked for a group one request at a time, each within less than the retry interval, and
-`initialize` is decided when its turn has come: an initialisation that follows upon a success would undo what was
-acknowledged in between. Heartbeats need not wait for that.
-
-A member's epoch follows the assignment epoch at its own heartbeats, and the assignment epoch follows the group epoch: at
-once, or when the last assignment is an interval old. There is no revocation handshake. Source: KIP-932.
+A member's epoch follows the assignment epoch at its own heartbeats. The assignment epoch follows the group epoch: at
+once, or when the last assignment is an interval old. There is no revocation handshake. How to use it: see the room.
 """
 
 from collections import Counter
@@ -24,46 +9,41 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Self
 
-from sharequeue.protocol.errors import (
-    FencedMemberEpoch,
-    GroupIdNotFound,
-    GroupMaxSizeReached,
-    InvalidRequest,
-    UnknownMemberId,
-)
-from sharequeue.protocol.types import MAX_GROUP_NAMES, MAX_GROUP_PARTITIONS, MAX_PARTITIONS_NAMED
-from sharequeue_coordinator.share_group import initialization as share_group
-from sharequeue_coordinator.share_group import subscribed_topics
-from sharequeue_coordinator.share_group.assignor import Assignment, assign
+from sharequeue.protocol.errors import FencedMemberEpoch, GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId
+from sharequeue_coordinator.share_group import initialization, subscribed_topics, subscriptions, target_assignment
+from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
     Changes,
     Epochs,
     GroupSettings,
-    GroupState,
+    Member,
+    ShareGroupState,
+    TopicsByName,
+)
+from sharequeue_coordinator.share_group.heartbeat import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
     Heartbeat,
     HeartbeatAnswer,
     HeartbeatDecision,
-    Member,
     check_heartbeat,
 )
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
-from sharequeue_coordinator.share_group.subscribed_topics import Topics, View
+from sharequeue_coordinator.share_group.subscribed_topics import View
 
 
-class ShareGroupMembership:
-    """A group, from before its first member on.
+class ShareGroup:
+    """A group, also before it exists.
 
     Args:
-        group_id: for messages. epochs: of a deleted group, whose epochs go on; a group never seen has none.
+        group_id: for messages. epochs: those of a deleted group, which a new one of its name continues; else None.
     """
 
     def __init__(self, group_id: str, epochs: Epochs | None = None) -> None:
         self.group_id = group_id
         self.epochs = epochs or Epochs()
         self.exists = False
-        """False: nobody has made the group yet, or it was deleted."""
+        """False: nobody has created the group yet, or it was deleted."""
         self.members: dict[str, Member] = {}
         self.target: dict[str, Assignment] = {}
         self.topics: dict[str, GroupTopic] = {}
@@ -73,7 +53,7 @@ class ShareGroupMembership:
         self._subscribed: Counter[str] = Counter()
         self._assigned_to_anybody: Mapping[str, Collection[int]] | None = None
         self._settled: View | None = None
-        """What was there when everything was assigned, and nothing left to initialise."""
+        """The topics as they were when everything was initialised and assigned: as long as they stay, nothing is to do."""
 
     @classmethod
     def restore(
@@ -87,7 +67,7 @@ class ShareGroupMembership:
         settings: GroupSettings,
         now_ms: int,
     ) -> Self:
-        """The group as it is stored. Sessions and retries of initialisations are timed anew from now."""
+        """The group as it is stored. Sessions and the retry intervals of initialisations start now."""
         group = cls(group_id)
         by_id = {member.member_id: member for member in members}
         changes = Changes(
@@ -102,17 +82,23 @@ class ShareGroupMembership:
         return group
 
     @property
-    def state(self) -> GroupState:
-        return GroupState.STABLE if self.members else GroupState.EMPTY
+    def state(self) -> ShareGroupState:
+        return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
+
+    def initialized_partitions(self) -> dict[str, list[int]]:
+        """The initialised partitions by topic id, ascending; without the topics of which none is."""
+        return {topic_id: sorted(topic.initialized) for topic_id, topic in self.topics.items() if topic.initialized}
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire_members` will next have something to do; None without members. Cost follows the members."""
+        """When the next session ends; None without members. The cost grows with the members."""
         return min(self._deadlines.values(), default=None)
 
     # Events of members
 
-    def heartbeat(self, request: Heartbeat, topics: Topics, settings: GroupSettings, now_ms: int) -> HeartbeatDecision:
-        """A member joins, goes on, subscribes anew, or leaves.
+    def heartbeat(
+        self, request: Heartbeat, topics: TopicsByName, settings: GroupSettings, now_ms: int
+    ) -> HeartbeatDecision:
+        """A member joins, stays, changes its subscription, or leaves.
 
         Raises: in this order InvalidRequest, GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId, FencedMemberEpoch.
         """
@@ -121,26 +107,17 @@ class ShareGroupMembership:
             changes = self.leave(request.member_id, topics)
             return HeartbeatDecision(HeartbeatAnswer(request.member_id, LEAVE_EPOCH, 0), changes)
         member = self._member(request, settings)
-        updated = replace(
-            member,
-            rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            subscribed_topic_names=(
-                member.subscribed_topic_names
-                if request.subscribed_topic_names is None
-                else request.subscribed_topic_names
-            ),
-        )
+        updated = _updated(member, request)
         resubscribed = updated.subscribed_topic_names != member.subscribed_topic_names
         if updated.subscribed_topic_names - member.subscribed_topic_names:
-            self._check_subscription(member, updated, topics)
+            subscriptions.check(self.group_id, self._subscribed, member, updated, topics)
         epochs, initializations = self._look(member, updated, topics, settings, now_ms)
 
         own: Assignment = self.target.get(request.member_id, {})
         target: dict[str, Assignment] = {}
         if epochs.group_epoch > epochs.assignment_epoch and self._may_assign(settings, now_ms):
-            target = self._assign(updated, topics)
+            members = {**self.members, updated.member_id: updated}
+            target = target_assignment.changed_targets(members, self.target, self.topics, topics)
             own = target.get(request.member_id, own)
             epochs = epochs._replace(assignment_epoch=epochs.group_epoch, assigned_at_ms=now_ms)
         if updated.member_epoch != epochs.assignment_epoch:
@@ -151,12 +128,11 @@ class ShareGroupMembership:
                 assignment=subscribed_topics.of_topics(own, updated.subscribed_topic_names, topics),
             )
         elif resubscribed:
-            updated = replace(
-                updated, assignment=subscribed_topics.of_topics(own, updated.subscribed_topic_names, topics)
-            )
+            assignment = subscribed_topics.of_topics(own, updated.subscribed_topic_names, topics)
+            updated = replace(updated, assignment=assignment)
 
-        # Besides what KIP-932 names: a member that repeats its previous epoch has not seen the last answer.
-        told = (
+        # Beyond KIP-932: a member that sends its previous epoch has not seen the last answer, so it gets it again.
+        send_assignment = (
             request.member_epoch in (JOIN_EPOCH, member.previous_member_epoch)
             or request.subscribed_topic_names is not None
             or updated.assignment != member.assignment
@@ -165,76 +141,93 @@ class ShareGroupMembership:
             request.member_id,
             updated.member_epoch,
             settings.heartbeat_interval_ms,
-            updated.assignment if told else None,
+            updated.assignment if send_assignment else None,
         )
-        begun = share_group.begin(self.topics, initializations)
-        recreated = self.deleting & begun.keys()
-        return HeartbeatDecision(
-            answer,
-            Changes(
-                epochs=None if epochs == self.epochs else epochs,
-                members={} if updated == self.members.get(request.member_id) else {request.member_id: updated},
-                target=target,
-                topics={topic_id: topic for topic_id, topic in begun.items() if topic != self.topics.get(topic_id)},
-                deleting=self.deleting - recreated if recreated else None,
-                deadlines={request.member_id: now_ms + settings.session_timeout_ms},
-                initializations=initializations,
-                state_epoch=epochs.group_epoch,
-            ),
+        begun = initialization.begin(self.topics, initializations)
+        changes = Changes(
+            epochs=None if epochs == self.epochs else epochs,
+            members={} if updated == self.members.get(request.member_id) else {request.member_id: updated},
+            target=target,
+            topics={topic_id: topic for topic_id, topic in begun.items() if topic != self.topics.get(topic_id)},
+            deleting=self._deleting_without(begun),
+            deadlines={request.member_id: now_ms + settings.session_timeout_ms},
+            initializations=initializations,
+            state_epoch=epochs.group_epoch,
         )
+        return HeartbeatDecision(answer, changes)
 
-    def leave(self, member_id: str, topics: Topics) -> Changes:
-        """Raises: GroupIdNotFound, UnknownMemberId."""
+    def leave(self, member_id: str, topics: TopicsByName) -> Changes:
+        """Remove a member. Raises: GroupIdNotFound, UnknownMemberId."""
         if not self.exists:
             raise GroupIdNotFound(f"there is no group {self.group_id!r}")
         if member_id not in self.members:
             raise UnknownMemberId(f"group {self.group_id!r} has no member {member_id!r}")
         return self.remove([member_id], topics)
 
-    def expire_members(self, topics: Topics, now_ms: int) -> Changes:
-        """Remove the members whose session has ended; nothing changes if there is none."""
+    def expire_members(self, topics: TopicsByName, now_ms: int) -> Changes:
+        """Remove the members whose session has ended."""
         gone = [member_id for member_id, deadline in self._deadlines.items() if deadline <= now_ms]
         return self.remove(gone, topics) if gone else Changes()
+
+    def remove(self, member_ids: Collection[str], topics: TopicsByName) -> Changes:
+        """Remove members. Their partitions are assigned to others by the next heartbeat of these."""
+        left = {member_id: member for member_id, member in self.members.items() if member_id not in member_ids}
+        names = frozenset[str]().union(*(member.subscribed_topic_names for member in left.values()))
+        view = subscribed_topics.look(names, topics, self.topics)
+        epochs = self.epochs._replace(
+            group_epoch=self.epochs.group_epoch + 1, metadata_hash=subscribed_topics.metadata_hash(view)
+        )
+        if not left:
+            epochs = epochs._replace(assignment_epoch=epochs.group_epoch, assigned_at_ms=0)
+        return Changes(
+            epochs=epochs,
+            members=dict.fromkeys(member_ids),
+            target={member_id: {} for member_id in member_ids if member_id in self.target},
+        )
 
     # Events of share-partitions
 
     def stands(self, topic_ids: Iterable[str]) -> frozenset[str]:
-        """In which of these topics the group stands somewhere, or did until it is deleted there."""
+        """Those of these topics in which the group has initialised share-partitions, or has them deleted just now."""
         return frozenset(
             id_ for id_ in topic_ids if id_ in self.deleting or self.topics.get(id_, GroupTopic()).initialized
         )
 
     def initialize(self, asked: Mapping[str, Iterable[int]]) -> Changes:
-        """Share-partitions that are to be fetched from, whoever is a member: those not initialised yet.
+        """Initialise share-partitions that a fetch names, whether or not the group has members.
 
-        The group epoch rises, so that an earlier request to the share coordinator that comes late is fenced.
+        The group epoch rises, so that an earlier request to the share coordinator is fenced if it arrives late.
         Args:
-            asked: partitions that are there, by topic id.
+            asked: partitions that exist, by topic id. Those that are initialised are left out.
         """
-        initializations = tuple(share_group.missing(self.topics, asked))
+        initializations = tuple(initialization.missing(self.topics, asked))
         if not initializations:
             return Changes()
-        begun = share_group.begin(self.topics, initializations)
+        begun = initialization.begin(self.topics, initializations)
         epochs = self.epochs._replace(group_epoch=self.epochs.group_epoch + 1)
         return Changes(
             epochs=epochs,
             topics=begun,
-            deleting=self.deleting - begun.keys() if self.deleting & begun.keys() else None,
+            deleting=self._deleting_without(begun),
             initializations=initializations,
             state_epoch=epochs.group_epoch,
         )
 
+    def _deleting_without(self, topic_ids: Collection[str]) -> frozenset[str] | None:
+        """`deleting` once these topics are initialised again; None if that is the present one."""
+        return None if self.deleting.isdisjoint(topic_ids) else self.deleting.difference(topic_ids)
+
     def initialized(self, initializations: Iterable[Initialization]) -> Changes:
-        """The share coordinator did all of one request. What is not being initialised any more stays as it is."""
-        return Changes(topics=share_group.succeed(self.topics, self._still_initializing(initializations)))
+        """The share coordinator did all of one request. Partitions that are no longer being initialised stay as they are."""
+        return Changes(topics=initialization.succeed(self.topics, self._still_initializing(initializations)))
 
     def initialization_refused(self, initializations: Iterable[Initialization]) -> Changes:
-        """The share coordinator refused some of one request: all of it is tried afresh by the next heartbeat."""
-        changed, forgotten = share_group.fail(self.topics, self._still_initializing(initializations))
+        """The share coordinator refused some of one request. The next heartbeat begins all of it again."""
+        changed, forgotten = initialization.fail(self.topics, self._still_initializing(initializations))
         return Changes(topics={**changed, **dict.fromkeys(forgotten)})
 
     def topics_deleted(self, topic_ids: Collection[str]) -> Changes:
-        """Topics are gone from the cluster; the share coordinator forgets its state of them by itself."""
+        """Topics were removed from the cluster. The share coordinator deletes its state of them by itself."""
         gone = self.deleting.intersection(topic_ids)
         return Changes(
             topics={topic_id: None for topic_id in topic_ids if topic_id in self.topics},
@@ -244,7 +237,7 @@ class ShareGroupMembership:
     # State
 
     def apply(self, changes: Changes, now_ms: int) -> None:
-        """Take over what was persisted. The only place where the group changes."""
+        """Apply what was persisted. No other method changes the group."""
         if changes.epochs is not None:
             self.epochs = changes.epochs
             self.exists = True
@@ -289,13 +282,13 @@ class ShareGroupMembership:
             self._subscribed = +self._subscribed
 
     def _member(self, request: Heartbeat, settings: GroupSettings) -> Member:
-        """The member that asks, or a new one."""
+        """The member that sends the heartbeat, or a new one."""
         member_id, epoch = request.member_id, request.member_epoch
         if epoch != JOIN_EPOCH and not self.exists:
             raise GroupIdNotFound(f"there is no group {self.group_id!r}")
         member = self.members.get(member_id)
         if member is None and len(self.members) >= settings.max_size:
-            detail = f"group {self.group_id!r} has {settings.max_size} members, as many as it may"
+            detail = f"group {self.group_id!r} is full: it has {settings.max_size} members"
             raise GroupMaxSizeReached(detail, limit=settings.max_size)
         if member is None:
             if epoch != JOIN_EPOCH:
@@ -307,45 +300,15 @@ class ShareGroupMembership:
             )
         return member
 
-    def _wanted_with(self, member: Member, updated: Member) -> Collection[str]:
-        """The names that the group subscribes to once `member` is `updated`."""
-        alone = {name for name in member.subscribed_topic_names if self._subscribed[name] == 1}
-        return (self._subscribed.keys() - alone) | updated.subscribed_topic_names
-
-    def _check_subscription(self, member: Member, updated: Member, topics: Topics) -> None:
-        """Keep what one heartbeat, or the next assignment, has to go over within bounds.
-
-        Raises: InvalidRequest: a member's topics have too many partitions; GroupMaxSizeReached: those of the group.
-        """
-        own = subscribed_topics.partition_count(updated.subscribed_topic_names, topics)
-        if own > MAX_PARTITIONS_NAMED:
-            raise InvalidRequest(
-                f"the topics of this heartbeat have {own} partitions; a member subscribes to {MAX_PARTITIONS_NAMED} "
-                "at most: spread the topics over several groups",
-                limit=MAX_PARTITIONS_NAMED,
-            )
-        names = self._subscribed.total() - len(member.subscribed_topic_names) + len(updated.subscribed_topic_names)
-        if names > MAX_GROUP_NAMES:
-            raise GroupMaxSizeReached(
-                f"the members of group {self.group_id!r} would name {names} topics, each member's counted; they may "
-                f"name {MAX_GROUP_NAMES}: subscribe to fewer, or spread them over several groups",
-                limit=MAX_GROUP_NAMES,
-            )
-        every = subscribed_topics.partition_count(self._wanted_with(member, updated), topics)
-        if every > MAX_GROUP_PARTITIONS:
-            raise GroupMaxSizeReached(
-                f"the topics of group {self.group_id!r} would have {every} partitions; they may have "
-                f"{MAX_GROUP_PARTITIONS}: spread them over several groups",
-                limit=MAX_GROUP_PARTITIONS,
-            )
-
     def _look(
-        self, member: Member, updated: Member, topics: Topics, settings: GroupSettings, now_ms: int
+        self, member: Member, updated: Member, topics: TopicsByName, settings: GroupSettings, now_ms: int
     ) -> tuple[Epochs, tuple[Initialization, ...]]:
-        """The epochs, risen if there is something new to assign; and what is to be initialised."""
+        """The epochs, raised if there is something new to assign; and the partitions to initialise."""
         epochs = self.epochs
         resubscribed = updated.subscribed_topic_names != member.subscribed_topic_names
-        names: Collection[str] = self._wanted_with(member, updated) if resubscribed else self._subscribed
+        names: Collection[str] = (
+            subscriptions.names_with(self._subscribed, member, updated) if resubscribed else self._subscribed
+        )
         view = subscribed_topics.look(names, topics, self.topics)
         if view == self._settled and not resubscribed:
             return epochs, ()
@@ -366,67 +329,38 @@ class ShareGroupMembership:
         return epochs, initializations
 
     def _repeats(self, initializations: Iterable[Initialization]) -> bool:
-        """Whether one was asked for before and never answered: it may still come, and a higher epoch must fence it."""
+        """Whether an earlier request for one of them was never answered. It may still arrive: a higher epoch must fence it."""
         return any(
             topic_id in self.topics and partitions & self.topics[topic_id].initializing
             for topic_id, partitions, _ in initializations
         )
 
     def _assigned(self) -> Mapping[str, Collection[int]]:
-        """The partitions that anybody shall have, by topic id."""
         if self._assigned_to_anybody is None:
-            assigned: dict[str, set[int]] = {}
-            for assignment in self.target.values():
-                for topic_id, partitions in assignment.items():
-                    assigned.setdefault(topic_id, set()).update(partitions)
-            self._assigned_to_anybody = assigned
+            self._assigned_to_anybody = target_assignment.assigned_to_anybody(self.target)
         return self._assigned_to_anybody
 
     def _may_assign(self, settings: GroupSettings, now_ms: int) -> bool:
-        """The interval since the last assignment is over; a clock that was set back does not prolong it."""
+        """Whether the interval since the last assignment is over. A clock that was set back does not prolong it."""
         assigned_at_ms = self.epochs.assigned_at_ms
         return not (assigned_at_ms and 0 <= now_ms - assigned_at_ms < settings.assignment_interval_ms)
 
-    def _assign(self, updated: Member, topics: Topics) -> dict[str, Assignment]:
-        """What changes in the target assignment."""
-        members = {**self.members, updated.member_id: updated}
-        ids: dict[frozenset[str], frozenset[str]] = {}
-        assignable: dict[str, frozenset[int]] = {}
-        subscriptions = {}
-        for member_id, member in members.items():
-            names = member.subscribed_topic_names
-            if names not in ids:
-                ids[names] = frozenset(topics[name].topic_id for name in names if name in topics)
-                for topic_id in ids[names]:
-                    assignable[topic_id] = self.topics.get(topic_id, GroupTopic()).initialized
-            subscriptions[member_id] = ids[names]
-        target = assign(subscriptions, assignable, self.target)
-        changed: dict[str, Assignment] = {}
-        for member_id in {**self.target, **members}:
-            assignment = target.get(member_id, {})
-            if assignment != self.target.get(member_id, {}):
-                changed[member_id] = assignment
-        return changed
-
-    def remove(self, member_ids: Collection[str], topics: Topics) -> Changes:
-        left = {member_id: member for member_id, member in self.members.items() if member_id not in member_ids}
-        names = frozenset[str]().union(*(member.subscribed_topic_names for member in left.values()))
-        view = subscribed_topics.look(names, topics, self.topics)
-        epochs = self.epochs._replace(
-            group_epoch=self.epochs.group_epoch + 1, metadata_hash=subscribed_topics.metadata_hash(view)
-        )
-        if not left:
-            epochs = epochs._replace(assignment_epoch=epochs.group_epoch, assigned_at_ms=0)
-        return Changes(
-            epochs=epochs,
-            members=dict.fromkeys(member_ids),
-            target={member_id: {} for member_id in member_ids if member_id in self.target},
-        )
-
     def _still_initializing(self, initializations: Iterable[Initialization]) -> list[Initialization]:
-        """What of them is being initialised yet; one of each topic, whose start offset means nothing."""
+        """Those partitions of them that are still being initialised: one entry per topic, its start offset unused."""
         by_topic: dict[str, frozenset[int]] = {}
         for topic_id, partitions, _ in initializations:
             still = partitions & self.topics.get(topic_id, GroupTopic()).initializing
             by_topic[topic_id] = by_topic.get(topic_id, frozenset()) | still
         return [Initialization(topic_id, still, -1) for topic_id, still in by_topic.items() if still]
+
+
+def _updated(member: Member, request: Heartbeat) -> Member:
+    """The member with what the request says of it."""
+    names = request.subscribed_topic_names
+    return replace(
+        member,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        subscribed_topic_names=member.subscribed_topic_names if names is None else names,
+    )

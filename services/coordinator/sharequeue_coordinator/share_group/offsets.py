@@ -1,41 +1,42 @@
 """Altering and deleting the offsets of a group without members, and deleting the group. Pure. Source: KIP-932.
 
-Each is done in stages: what is begun is persisted, the share coordinator is asked, what it did is persisted. As of all
-initialisations, a group's requests to the share coordinator go out one at a time.
+Each has two stages: the intent is persisted, the share coordinator is asked, the outcome is persisted. A group has one
+request to the share coordinator at a time, here as in every initialisation.
 """
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from sharequeue.protocol.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
-from sharequeue_coordinator.share_group import initialization as share_group
-from sharequeue_coordinator.share_group.changes import Changes
+from sharequeue_coordinator.share_group import initialization
+from sharequeue_coordinator.share_group.changes import Changes, TopicsByName
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
-from sharequeue_coordinator.share_group.machine import ShareGroupMembership
-from sharequeue_coordinator.share_group.subscribed_topics import Topics
+from sharequeue_coordinator.share_group.machine import ShareGroup
 
 
 class Alteration(NamedTuple):
-    """faults: by topic name and partition, what is not altered. changes: its initializations are to be sent, and after
-    success told to `ShareGroupMembership.initialized`; after a failure to nobody: a later heartbeat tries again."""
+    """faults: why a partition is not altered, by topic name and partition. changes: their initializations are to be sent.
+
+    After success call `ShareGroup.initialized`. After a failure call nothing: a later heartbeat begins again.
+    """
 
     faults: Mapping[tuple[str, int], ApiError]
     changes: Changes
 
 
 class Deletion(NamedTuple):
-    """faults: by topic name. partitions: whose state the share coordinator is to delete, by topic id."""
+    """faults: by topic name. partitions: those whose state the share coordinator is to delete, by topic id."""
 
     faults: Mapping[str, ApiError]
     partitions: Mapping[str, frozenset[int]]
     changes: Changes
 
 
-def alter(group: ShareGroupMembership, asked: Mapping[str, Mapping[int, int]], topics: Topics) -> Alteration:
-    """Let share-partitions start at other offsets. A group that is not there comes to be.
+def alter(group: ShareGroup, asked: Mapping[str, Mapping[int, int]], topics: TopicsByName) -> Alteration:
+    """Set the start offsets of share-partitions. The group is created if it does not exist.
 
-    The new group epoch is the state epoch: gateways that hold the old state can write no more. As in Kafka it rises
-    even if nothing that was asked for is there.
+    The new group epoch is the state epoch, so it fences gateways that hold the old state. As in Kafka it rises even if
+    none of the partitions exists.
     Args:
         asked: the new start offset by topic name and partition.
     Raises: NonEmptyGroup.
@@ -54,7 +55,7 @@ def alter(group: ShareGroupMembership, asked: Mapping[str, Mapping[int, int]], t
     new: dict[str, set[int]] = {}
     for topic_id, altered, _ in initializations:
         new.setdefault(topic_id, set()).update(altered - group.topics.get(topic_id, GroupTopic()).initialized)
-    begun = share_group.begin(group.topics, [Initialization(id_, frozenset(some), -1) for id_, some in new.items()])
+    begun = initialization.begin(group.topics, [Initialization(id_, frozenset(some), -1) for id_, some in new.items()])
     epochs = group.epochs._replace(group_epoch=group.epochs.group_epoch + 1)
     return Alteration(
         faults,
@@ -68,8 +69,8 @@ def alter(group: ShareGroupMembership, asked: Mapping[str, Mapping[int, int]], t
     )
 
 
-def delete_offsets(group: ShareGroupMembership, names: Collection[str], topics: Topics) -> Deletion:
-    """Begin to delete the offsets of whole topics; `deleted` ends it. What failed before is begun again.
+def delete_offsets(group: ShareGroup, names: Collection[str], topics: TopicsByName) -> Deletion:
+    """Begin to delete the offsets of whole topics; `deleted` ends it. A deletion that failed before begins again.
 
     Raises: GroupIdNotFound, NonEmptyGroup.
     """
@@ -95,8 +96,8 @@ def delete_offsets(group: ShareGroupMembership, names: Collection[str], topics: 
     return Deletion(faults, partitions, Changes(topics=left, deleting=None if deleting == group.deleting else deleting))
 
 
-def delete_group(group: ShareGroupMembership, topics: Topics) -> Deletion:
-    """Begin to delete a group, with all it has; `group_deleted` ends it. What failed before is begun again.
+def delete_group(group: ShareGroup, topics: TopicsByName) -> Deletion:
+    """Begin to delete a group with its state; `group_deleted` ends it. A deletion that failed before begins again.
 
     Raises: GroupIdNotFound, NonEmptyGroup.
     """
@@ -112,26 +113,26 @@ def delete_group(group: ShareGroupMembership, topics: Topics) -> Deletion:
     return Deletion({}, partitions, changes)
 
 
-def deleted(group: ShareGroupMembership, topic_ids: Collection[str]) -> Changes:
-    """The share coordinator has deleted all that was begun of these topics."""
+def deleted(group: ShareGroup, topic_ids: Collection[str]) -> Changes:
+    """The share coordinator has deleted the state of these topics."""
     gone = group.deleting.intersection(topic_ids)
     return Changes(deleting=group.deleting - gone) if gone else Changes()
 
 
-def group_deleted(group: ShareGroupMembership) -> Changes:
-    """The share coordinator has deleted all of the group. Its epochs stay: a new group of its name goes on with them.
+def group_deleted(group: ShareGroup) -> Changes:
+    """The share coordinator has deleted all state of the group. Its epochs stay; a new group of its name continues them.
 
-    Raises: NonEmptyGroup: somebody joined meanwhile.
+    Raises: NonEmptyGroup: a member has joined since.
     """
     _check_empty(group)
     return Changes(topics=dict.fromkeys(group.topics), deleting=frozenset(), deleted=True)
 
 
-def _check_exists(group: ShareGroupMembership) -> None:
+def _check_exists(group: ShareGroup) -> None:
     if not group.exists:
         raise GroupIdNotFound(f"there is no group {group.group_id!r}")
 
 
-def _check_empty(group: ShareGroupMembership) -> None:
+def _check_empty(group: ShareGroup) -> None:
     if group.members:
-        raise NonEmptyGroup(f"group {group.group_id!r} has {len(group.members)} members: they have to leave first")
+        raise NonEmptyGroup(f"group {group.group_id!r} has {len(group.members)} members: they must leave first")

@@ -1,25 +1,23 @@
-"""What there is of the topics that a share group's members want. Pure. Source: KIP-932."""
+"""The topics that the members of a group subscribe to, as they are in the cluster and in the group. Pure. Source: KIP-932."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 
-from sharequeue_coordinator.share_group import initialization as share_group
+from sharequeue_coordinator.share_group import initialization
 from sharequeue_coordinator.share_group.assignor import Assignment
-from sharequeue_coordinator.share_group.changes import Topic
+from sharequeue_coordinator.share_group.changes import KnownTopic, TopicsByName
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 
-Topics = Mapping[str, Topic]
-"""Every topic of the cluster by name; those that are being deleted are not there."""
+View = tuple[tuple[str, KnownTopic | None, frozenset[int]], ...]
+"""For each name, in their order: the topic if it exists, and its partitions that the group has initialised.
 
-View = tuple[tuple[str, Topic | None, frozenset[int]], ...]
-"""Name, topic if there is one, and the partitions of it that are initialised for the group; by name.
-
-Two views of the same objects compare in the time of the topics, not of the partitions."""
+Comparing two views of the same objects costs a step per topic, not per partition."""
 
 NONE: frozenset[int] = frozenset()
 
 
-def look(names: Collection[str], topics: Topics, known: Mapping[str, GroupTopic]) -> View:
+def look(names: Collection[str], topics: TopicsByName, known: Mapping[str, GroupTopic]) -> View:
+    """The view of these topics. `known`: the group's share-partitions by topic id."""
     return tuple(
         (name, topic, known[topic.topic_id].initialized if topic and topic.topic_id in known else NONE)
         for name in sorted(names)
@@ -27,13 +25,13 @@ def look(names: Collection[str], topics: Topics, known: Mapping[str, GroupTopic]
     )
 
 
-def partition_count(names: Iterable[str], topics: Topics) -> int:
-    """How many partitions there are of the topics of these names."""
+def partition_count(names: Iterable[str], topics: TopicsByName) -> int:
+    """How many partitions the topics of these names have together."""
     return sum(topics[name].partitions for name in names if name in topics)
 
 
 def metadata_hash(view: View) -> int:
-    """Of the ids and partition counts of the topics that are there: 0 without any, else an int64."""
+    """A hash of the ids and partition counts of the topics that exist: 0 if none does, else an int64."""
     lines = [f"{name}\0{topic.topic_id}\0{topic.partitions}\n" for name, topic, _ in view if topic is not None]
     if not lines:
         return 0
@@ -46,7 +44,7 @@ def all_initialized(view: View) -> bool:
 
 
 def all_assigned(view: View, assigned: Mapping[str, Collection[int]]) -> bool:
-    """Whether of each topic just those partitions are assigned to anybody that may be: the initialised ones."""
+    """Whether the partitions that members have are exactly the initialised ones, topic by topic."""
     return all(topic is None or assigned.get(topic.topic_id, NONE) == initialized for _, topic, initialized in view)
 
 
@@ -57,10 +55,10 @@ def missing(
     retry_interval_ms: int,
     now_ms: int,
 ) -> tuple[Initialization, ...]:
-    """Partitions to initialise. Those asked for less than the retry interval ago may still be answered.
+    """The partitions to initialise. One that was asked for less than the retry interval ago may still be answered.
 
     Args:
-        asked_at: when the partitions that are being initialised were asked for, by topic id.
+        asked_at: by topic id and partition, when the share coordinator was asked to initialise it.
     """
     asked = {}
     for _, topic, _ in view:
@@ -71,10 +69,10 @@ def missing(
                 if 0 <= now_ms - at < retry_interval_ms
             }
             asked[topic.topic_id] = frozenset(range(topic.partitions)) - recently
-    return tuple(share_group.missing(known, asked))
+    return tuple(initialization.missing(known, asked))
 
 
-def of_topics(assignment: Assignment, names: Iterable[str], topics: Topics) -> Assignment:
-    """The part of an assignment that is of these topics."""
+def of_topics(assignment: Assignment, names: Iterable[str], topics: TopicsByName) -> Assignment:
+    """The part of an assignment that belongs to these topics."""
     wanted = {topics[name].topic_id for name in names if name in topics}
     return {topic_id: partitions for topic_id, partitions in assignment.items() if topic_id in wanted}

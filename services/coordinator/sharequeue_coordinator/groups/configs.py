@@ -1,0 +1,45 @@
+"""The settings of groups: read, checked, changed."""
+
+import asyncio
+from collections.abc import Mapping
+
+from sharequeue.protocol.configs import group_config_values
+from sharequeue.protocol.messages import ConfigValue
+from sharequeue_coordinator.database import Database
+from sharequeue_coordinator.groups import store
+from sharequeue_coordinator.groups.registry import GroupRegistry
+from sharequeue_coordinator.metadata.metadata import Metadata
+from sharequeue_coordinator.share_group import configs
+
+
+class GroupConfigs:
+    """A group has settings before it exists: whoever may fetch may set them first."""
+
+    def __init__(self, database: Database, metadata: Metadata, groups: GroupRegistry, *, kafka_defaults: bool) -> None:
+        self._database = database
+        self._metadata = metadata
+        self._groups = groups
+        self._kafka_defaults = kafka_defaults
+        self._lock = asyncio.Lock()
+
+    async def stored(self, group_id: str) -> dict[str, str]:
+        """The settings that differ from the defaults."""
+        config: dict[str, str] = await self._database.query(store.group_config, group_id)
+        return config
+
+    async def in_force(self, group_id: str) -> dict[str, str]:
+        """All settings. Raises: as `Database.fence`."""
+        self._database.fence(group_id)
+        return group_config_values(group_id, await self.stored(group_id), self._kafka_defaults)
+
+    async def update(self, group_id: str, changes: Mapping[str, ConfigValue | list[str] | None]) -> dict[str, str]:
+        """Check all changes, store them, return the settings in force. Raises: InvalidConfig."""
+        async with self._lock:
+            fence = self._database.fence(group_id)
+            stored = await self.stored(group_id)
+            config = configs.changed_config(stored, changes, self._kafka_defaults)
+            if config != stored:
+                await self._database.query(store.save_group_config, fence, group_id, config)
+                await self._groups.configure(group_id, config)
+                await self._metadata.catch_up()
+        return group_config_values(group_id, config, self._kafka_defaults)

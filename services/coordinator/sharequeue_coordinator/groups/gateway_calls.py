@@ -1,0 +1,71 @@
+"""Calls of every live gateway about a group: whether it is in use there, and to unload what was loaded of it."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from sharequeue.http.caller import Client
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
+from sharequeue.protocol.internal import Gateway, GroupTopicsRequest, GroupUsageResponse, UnloadGroupRequest
+
+GATEWAY_DEADLINE_S: Final = 6.0
+"""Longer than a gateway's lease. A gateway that has died is out of the generation before; then it is not asked."""
+ATTEMPT_S: Final = 2.0
+SHORTEST_ATTEMPT_S: Final = 0.1
+PAUSE_S: Final = 0.1
+
+
+class GatewayCalls:
+    """`gateways`: returns the live ones."""
+
+    def __init__(self, gateways: Callable[[], Awaitable[Sequence[Gateway]]], *, cluster_token: str) -> None:
+        self._gateways = gateways
+        self._cluster_token = cluster_token
+
+    async def usage(self, group_id: str, request: GroupTopicsRequest) -> list[GroupUsageResponse]:
+        """How each gateway uses a group. Raises: as `_ask_all`."""
+        return await self._ask_all(apis.GROUP_USAGE, group_id, request)
+
+    async def unload(self, group_id: str, request: UnloadGroupRequest) -> None:
+        """Have every gateway unload what it has loaded of a group until now. Raises: as `_ask_all`."""
+        await self._ask_all(apis.UNLOAD_GROUP, group_id, request)
+
+    async def _ask_all(self, api: Api, group_id: str, request: Any) -> list[Any]:
+        """Ask every live gateway until each has answered. One that does not must leave the generation in time.
+
+        Raises: CoordinatorNotAvailable: a gateway has not answered by the deadline.
+        """
+        deadline = time.monotonic() + GATEWAY_DEADLINE_S
+        answers: dict[Gateway, Any] = {}
+        while True:
+            gateways = list(await self._gateways())
+            missing = [gateway for gateway in gateways if gateway not in answers]
+            asked = await asyncio.gather(
+                *(self._ask(gateway, api, group_id, request, deadline) for gateway in missing), return_exceptions=True
+            )
+            failure: BaseException | None = None
+            for gateway, answer in zip(missing, asked, strict=True):
+                if isinstance(answer, ApiError):
+                    failure = answer
+                elif isinstance(answer, BaseException):
+                    raise answer
+                else:
+                    answers[gateway] = answer
+            if failure is None:
+                return [answers[gateway] for gateway in gateways]
+            if time.monotonic() >= deadline:
+                raise CoordinatorNotAvailable(f"a gateway does not answer: {failure}", definite=False)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _ask(self, gateway: Gateway, api: Api, group_id: str, request: Any, deadline: float) -> Any:
+        client = Client(gateway.url, cluster_token=self._cluster_token)
+        try:
+            remaining_s = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
+            return await client.call(
+                api, request, path={"group": group_id}, deadline_s=min(remaining_s, ATTEMPT_S), retry=False
+            )
+        finally:
+            await client.close()

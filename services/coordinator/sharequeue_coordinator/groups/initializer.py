@@ -1,0 +1,136 @@
+"""Initialises share-partitions in two stages: persist the intent, ask the share coordinator, persist the outcome."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sharequeue import background
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, UnknownTopicOrPartition
+from sharequeue.protocol.internal import InitializedTopic
+from sharequeue_coordinator.database import Database
+from sharequeue_coordinator.groups.owned_group import OwnedGroup
+from sharequeue_coordinator.groups.registry import GroupRegistry
+from sharequeue_coordinator.groups.share_states import ShareStates, initialized_topics
+from sharequeue_coordinator.metadata.metadata import Metadata
+from sharequeue_coordinator.share_group import initialization
+from sharequeue_coordinator.share_group.changes import Changes
+
+log = logging.getLogger(__name__)
+
+
+class Initializer:
+    """Initialises what fetches and heartbeats need."""
+
+    def __init__(self, database: Database, metadata: Metadata, groups: GroupRegistry, states: ShareStates) -> None:
+        self._database = database
+        self._metadata = metadata
+        self._groups = groups
+        self._states = states
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> list[InitializedTopic]:
+        """Make sure that share-partitions are initialised. The first ones create the group.
+
+        Args:
+            asked: partitions by topic id.
+        Returns: the outcome of each partition.
+        """
+        machine = (await self._groups.find(group_id)).machine
+        existed, stood = machine.exists, machine.stands(asked)
+        await self.learn_of(asked)
+        has = self._metadata.has_partition
+        valid = {id_: there for id_, some in asked.items() if (there := [p for p in some if has(id_, p)])}
+        machine = (await self._groups.find(group_id)).machine
+        failure = None
+        if initialization.missing(machine.topics, valid):
+            failure = await self._initialize(group_id, valid, existed=existed, stood=stood & valid.keys())
+        faults: dict[tuple[str, int], ApiError] = {}
+        for topic_id, partitions in asked.items():
+            for partition in partitions:
+                if not has(topic_id, partition):
+                    faults[topic_id, partition] = no_partition(topic_id, partition)
+                elif failure is not None:
+                    faults[topic_id, partition] = failure
+        return initialized_topics(asked, faults)
+
+    async def learn_of(self, asked: Mapping[str, Sequence[int]]) -> None:
+        """Catch up with other instances if this one does not know one of these partitions."""
+        has = self._metadata.has_partition
+        if not all(has(topic_id, max(partitions, default=0)) for topic_id, partitions in asked.items()):
+            await self._metadata.catch_up()
+
+    async def _initialize(
+        self, group_id: str, asked: Mapping[str, Sequence[int]], *, existed: bool, stood: Collection[str]
+    ) -> ApiError | None:
+        """Returns: why it failed, or may have failed; None: all are initialised.
+
+        Args:
+            existed, stood: whether the group existed, and the topics it had initialised, when the request arrived. What
+                was deleted since then must not begin again because of an older request.
+        """
+        async with self._groups.locked(group_id, create=True) as group:
+            if (existed and not group.machine.exists) or not group.machine.stands(asked).issuperset(stood):
+                return CoordinatorNotAvailable(
+                    f"group {group_id!r}, or its state of a topic, was just deleted; try again"
+                )
+            changes = await self._groups.decide(group, lambda machine: machine.initialize(self._of_known_topics(asked)))
+            return await self._ask(group, changes) if changes.initializations else None
+
+    def _of_known_topics(self, asked: Mapping[str, Sequence[int]]) -> Mapping[str, Sequence[int]]:
+        return {topic_id: partitions for topic_id, partitions in asked.items() if topic_id in self._metadata.by_id}
+
+    async def _ask(self, group: OwnedGroup, changes: Changes) -> ApiError | None:
+        """The second stage, under the group's `lock`. Returns: why it failed, or may have failed."""
+        begun = changes.initializations
+        wanted: dict[str, dict[int, int]] = {}
+        for topic_id, partitions, start_offset in begun:
+            wanted.setdefault(topic_id, {}).update(dict.fromkeys(sorted(partitions), start_offset))
+        try:
+            faults = await self._states.initialize(group.group_id, changes.state_epoch, wanted)
+        except ApiError as error:
+            return error  # the outcome is unknown: a later request asks again, from offset 0
+        failure = next(iter(faults.values()), None)
+        if failure is None:
+            await self._groups.decide(group, lambda machine: machine.initialized(begun))
+        else:
+            await self._groups.decide(group, lambda machine: machine.initialization_refused(begun))
+        return failure
+
+    # For heartbeats
+
+    async def begin_behind(self, group: OwnedGroup, changes: Changes) -> None:
+        """Start the second stage of what a heartbeat decided, and return. The group's `lock` is taken now if it is free."""
+        background.start(self._tasks, self._ask_behind(group, changes, locked=await _taken_if_free(group.lock)))
+
+    async def _ask_behind(self, group: OwnedGroup, changes: Changes, *, locked: bool) -> None:
+        """`locked`: the group's `lock` was taken for this."""
+        try:
+            with self._database.fenced(group.group_id):
+                if not locked:
+                    await group.lock.acquire()
+                    locked = True
+                failure = await self._ask(group, changes) if self._groups.is_current(group) else None
+        except ApiError as error:
+            failure = error
+        finally:
+            if locked:
+                group.lock.release()
+        if failure is not None:
+            log.warning(
+                "share-partitions could not be initialised; a later heartbeat tries again",
+                extra=fields(group_id=group.group_id, cause=failure.detail),
+            )
+
+
+def no_partition(topic_id: str, partition: int) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(f"there is no partition {partition} of topic id {topic_id}")
+
+
+async def _taken_if_free(lock: asyncio.Lock) -> bool:
+    """Take the lock if it is free, without giving another task its turn. Returns: whether it was free."""
+    if lock.locked():
+        return False
+    await lock.acquire()
+    return True

@@ -1,0 +1,56 @@
+"""Heartbeats: members join, stay, change their subscriptions and leave."""
+
+from sharequeue.clock import Clock
+from sharequeue.protocol.errors import CoordinatorNotAvailable
+from sharequeue_coordinator.database import Database
+from sharequeue_coordinator.groups.initializer import Initializer
+from sharequeue_coordinator.groups.registry import GroupRegistry
+from sharequeue_coordinator.metadata.metadata import Metadata
+from sharequeue_coordinator.share_group.changes import Changes
+from sharequeue_coordinator.share_group.heartbeat import JOIN_EPOCH, Heartbeat, HeartbeatAnswer
+from sharequeue_coordinator.share_group.machine import ShareGroup
+
+
+class Members:
+    """The members of all groups that this instance owns."""
+
+    def __init__(
+        self, database: Database, metadata: Metadata, groups: GroupRegistry, initializer: Initializer, clock: Clock
+    ) -> None:
+        self._database = database
+        self._metadata = metadata
+        self._topics = metadata.by_name
+        self._groups = groups
+        self._initializer = initializer
+        self._clock = clock
+
+    async def heartbeat(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
+        """Answer a heartbeat. Partitions of its topics that are not initialised yet are initialised after the answer.
+
+        Raises: as `ShareGroup.heartbeat`. CoordinatorNotAvailable: an administrator changes the group just now.
+        """
+        if not all(name in self._topics for name in request.subscribed_topic_names or ()):
+            await self._metadata.catch_up()
+        answers: list[HeartbeatAnswer] = []
+
+        def event(machine: ShareGroup) -> Changes:
+            if group.closed and request.member_epoch == JOIN_EPOCH:
+                raise CoordinatorNotAvailable(
+                    f"an administrator is changing group {group_id!r}, so no member can join; try again"
+                )
+            decision = machine.heartbeat(request, self._topics, group.settings, self._clock.now_ms())
+            answers.append(decision.answer)
+            return decision.changes
+
+        with self._database.fenced(group_id) as fence:
+            group = await self._groups.get(group_id, fence, create=True)
+            changes = await self._groups.decide(group, event)
+            if changes.initializations:
+                await self._initializer.begin_behind(group, changes)
+        return answers[-1]
+
+    async def leave(self, group_id: str, member_id: str) -> None:
+        """Remove a member. Raises: GroupIdNotFound, UnknownMemberId."""
+        with self._database.fenced(group_id) as fence:
+            group = await self._groups.get(group_id, fence, create=False)
+            await self._groups.decide(group, lambda machine: machine.leave(member_id, self._topics))

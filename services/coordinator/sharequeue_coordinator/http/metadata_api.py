@@ -1,0 +1,106 @@
+"""The calls that gateways and share coordinators make on their own behalf: metadata, generations, initialisation."""
+
+from sharequeue.http.serving import Call, Handler
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.errors import InvalidGroupId
+from sharequeue.protocol.internal import (
+    DescribeTopicsRequest,
+    DescribeTopicsResponse,
+    Gateway,
+    GroupSummaryResponse,
+    InitializeSharePartitionsRequest,
+    InitializeSharePartitionsResponse,
+    LeaderEpochResponse,
+    MetadataChangesQuery,
+    MetadataChangesResponse,
+    NextLeaderEpochRequest,
+    RegisterGatewayRequest,
+    RegisterGatewayResponse,
+    RenewGatewayRequest,
+    RenewGatewayResponse,
+)
+from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
+from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.http.parameters import group_of
+
+
+class MetadataApi:
+    """The handlers of the calls between services."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._metadata = coordinator.metadata
+        self._gateways = coordinator.metadata.gateways
+        self._initializer = coordinator.initializer
+        self._configs = coordinator.group_configs
+        self._summaries = coordinator.summaries
+
+    def calls(self) -> list[tuple[Api, Handler]]:
+        return [
+            (apis.DESCRIBE_TOPICS, self.describe_topics),
+            (apis.METADATA_CHANGES, self.metadata_changes),
+            (apis.INITIALIZE_SHARE_PARTITIONS, self.initialize),
+            (apis.GROUP_SUMMARY, self.group_summary),
+            (apis.REGISTER_GATEWAY, self.register_gateway),
+            (apis.RENEW_GATEWAY, self.renew_gateway),
+            (apis.NEXT_LEADER_EPOCH, self.next_leader_epoch),
+        ]
+
+    # Metadata
+
+    async def describe_topics(self, call: Call) -> DescribeTopicsResponse:
+        request: DescribeTopicsRequest = call.request
+        return DescribeTopicsResponse(topics=await self._metadata.describe_topics(request.names, request.topic_ids))
+
+    async def metadata_changes(self, call: Call) -> MetadataChangesResponse:
+        """What changed after a version. Waits if nothing did."""
+        query: MetadataChangesQuery = call.request
+        feed = self._metadata.feed
+        await self._metadata.lead()
+        await feed.wait(query.since, min(query.max_wait_ms, MAX_WAIT_MS) / 1000)
+        await self._metadata.lead()
+        changed = feed.after(query.since)
+        generation = self._gateways.generation.number
+        if changed is None:
+            return MetadataChangesResponse(version=feed.version, generation=generation, reset=True)
+        topic_ids, group_ids = changed
+        known = self._metadata.known((), topic_ids)
+        gone = set(topic_ids) - {topic.topic_id for topic in known}
+        return MetadataChangesResponse(
+            version=feed.version,
+            generation=generation,
+            topics=known,
+            deleted_topic_ids=sorted(gone),
+            group_ids=group_ids,
+        )
+
+    # Gateways
+
+    async def register_gateway(self, call: Call) -> RegisterGatewayResponse:
+        request: RegisterGatewayRequest = call.request
+        return await self._gateways.register(Gateway(node_id=request.node_id, url=request.url))
+
+    async def renew_gateway(self, call: Call) -> RenewGatewayResponse:
+        request: RenewGatewayRequest = call.request
+        gateway = Gateway(node_id=request.node_id, url=request.url)
+        return await self._gateways.renew(gateway, leaving=request.leaving)
+
+    async def next_leader_epoch(self, call: Call) -> LeaderEpochResponse:
+        request: NextLeaderEpochRequest = call.request
+        epoch = await self._gateways.next_leader_epoch(request.node_id, request.generation)
+        return LeaderEpochResponse(leader_epoch=epoch)
+
+    # Share-partitions
+
+    async def initialize(self, call: Call) -> InitializeSharePartitionsResponse:
+        request: InitializeSharePartitionsRequest = call.request
+        fault = group_id_fault(request.group_id)
+        if fault:
+            raise InvalidGroupId(fault)
+        asked = {topic.topic_id: topic.partitions for topic in request.topics}
+        initialized = await self._initializer.initialize(request.group_id, asked)
+        config = await self._configs.stored(request.group_id)
+        return InitializeSharePartitionsResponse(config=config, topics=initialized)
+
+    async def group_summary(self, call: Call) -> GroupSummaryResponse:
+        return await self._summaries.summary(group_of(call), call.request)

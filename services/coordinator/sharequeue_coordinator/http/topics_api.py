@@ -1,0 +1,46 @@
+"""The calls about topics, as gateways pass them on."""
+
+from sharequeue.http.serving import Call, Handler
+from sharequeue.protocol import apis, messages
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.messages import Empty
+from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.http.parameters import check_page_size
+
+
+class TopicsApi:
+    """The handlers of the topic calls."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._topics = coordinator.topics
+        self._metadata = coordinator.metadata
+
+    def calls(self) -> list[tuple[Api, Handler]]:
+        return [
+            (apis.CREATE_TOPIC, self.create),
+            (apis.LIST_TOPICS, self.list_topics),
+            (apis.UPDATE_TOPIC, self.update),
+            (apis.DELETE_TOPIC, self.delete),
+        ]
+
+    async def create(self, call: Call) -> messages.Topic:
+        request: messages.CreateTopicRequest = call.request
+        return await self._topics.create(request.name, request.partitions, request.config)
+
+    async def list_topics(self, call: Call) -> messages.ListTopicsResponse:
+        query: apis.ListTopicsQuery = call.request
+        check_page_size(query.page_size)
+        page, next_page_token = self._metadata.page(query.page_size, query.page_token)
+        listed = [
+            messages.TopicListing(name=topic.name, topic_id=topic.topic_id, partitions=topic.partitions)
+            for topic in page
+        ]
+        return messages.ListTopicsResponse(topics=listed, next_page_token=next_page_token)
+
+    async def update(self, call: Call) -> messages.Topic:
+        request: messages.UpdateTopicRequest = call.request
+        return await self._topics.update(call.path["topic"], request.partitions, request.config, request.reset)
+
+    async def delete(self, call: Call) -> Empty:
+        await self._topics.delete(call.path["topic"])
+        return Empty()

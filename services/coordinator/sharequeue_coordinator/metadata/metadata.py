@@ -1,0 +1,161 @@
+"""The topics and gateways as this instance knows them, and how it learns of changes."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from sharequeue.clock import Clock
+from sharequeue.protocol.errors import InvalidTopic, StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.internal import Gateway
+from sharequeue.protocol.messages import Topic
+from sharequeue.protocol.shards import CLUSTER
+from sharequeue.protocol.types import topic_name_fault
+from sharequeue_coordinator.database import Database, Fence
+from sharequeue_coordinator.metadata import store, topic_rules
+from sharequeue_coordinator.metadata.change_feed import MOST_CHANGES, ChangeFeed
+from sharequeue_coordinator.metadata.gateways import Gateways
+from sharequeue_coordinator.metadata.store import TopicRow
+
+
+class Metadata:
+    """Everything of schema `groups` that belongs to no group.
+
+    Args:
+        topic_gone: called with the id of each topic that is deleted or being deleted.
+    """
+
+    def __init__(
+        self, database: Database, clock: Clock, *, gateway_lease_ms: int, topic_gone: Callable[[str], None]
+    ) -> None:
+        self._database = database
+        self._query = database.query
+        self._topic_gone = topic_gone
+        self._catching_up = asyncio.Lock()
+        self._leading = asyncio.Lock()
+        self._led: Fence | None = None
+        self._to_do = asyncio.Event()
+        self.by_name: dict[str, TopicRow] = {}
+        self.by_id: dict[str, TopicRow] = {}
+        self.feed = ChangeFeed()
+        self.gateways = Gateways(database.query, self.lead, database.leads, clock, lease_ms=gateway_lease_ms)
+
+    # Learning
+
+    async def load(self) -> None:
+        """Read all topics and the generation of gateways. Called before anything is served."""
+        version = await self._query(store.metadata_version)
+        kept = await self._query(store.changes_after, version - MOST_CHANGES)
+        stored = {topic.topic_id: topic for topic in await self._query(store.topics)}
+        for topic_id in {*self.by_id, *stored}:
+            self._learn(topic_id, stored.get(topic_id))
+        await self.gateways.refresh()
+        self.feed.begin(version, [change for change in kept if change.version <= version])
+        self.look()
+
+    async def catch_up(self) -> None:
+        """Learn of every change that is committed by now, whichever instance made it."""
+        async with self._catching_up:
+            if await self._query(store.metadata_version) == self.feed.version:
+                return
+            new = await self._query(store.changes_after, self.feed.version)
+            if not new or new[0].version != self.feed.version + 1:
+                await self.load()  # more has changed than the database keeps
+                return
+            topic_ids = {change.topic_id for change in new if change.topic_id is not None}
+            if topic_ids:
+                stored = {topic.topic_id: topic for topic in await self._query(store.topics_by_id, list(topic_ids))}
+                for topic_id in topic_ids:
+                    self._learn(topic_id, stored.get(topic_id))
+            if any(change.topic_id is None and change.group_id is None for change in new):
+                await self.gateways.refresh()
+            self.feed.note(new)
+
+    def _learn(self, topic_id: str, stored: TopicRow | None) -> None:
+        """Keep a topic as it is stored. None: it is deleted, or being deleted."""
+        known = self.by_id.pop(topic_id, None)
+        if known is not None and self.by_name.get(known.name) is known:
+            del self.by_name[known.name]
+        if stored is None:
+            self._topic_gone(topic_id)
+        else:
+            self.by_name[stored.name] = self.by_id[topic_id] = stored
+
+    async def lead(self) -> Fence:
+        """The fence to write topics and gateways under, once this instance knows all that an earlier owner wrote.
+
+        Raises: NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable: it does not own the cluster's shard.
+        """
+        fence = self._database.fence(CLUSTER)
+        if fence != self._led:
+            async with self._leading:
+                if fence != self._led:
+                    await self.catch_up()
+                    await self.gateways.load()
+                    self._led = fence
+        return fence
+
+    def look(self) -> None:
+        """Something changed, or a shard came: wake `wait`."""
+        self._to_do.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when `look` was called, or after this time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._to_do.wait()
+        self._to_do.clear()
+
+    # Knowing
+
+    def topic(self, name: str) -> TopicRow:
+        """Raises: UnknownTopicOrPartition, InvalidTopic."""
+        found = self.by_name.get(name)
+        if found is None:
+            fault = topic_name_fault(name)
+            if fault:
+                raise InvalidTopic(fault)
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        return found
+
+    def has_partition(self, topic_id: str, partition: int) -> bool:
+        """Whether this instance knows such a partition."""
+        topic = self.by_id.get(topic_id)
+        return topic is not None and 0 <= partition < topic.partitions
+
+    def known(self, names: Sequence[str], topic_ids: Sequence[str]) -> list[Topic]:
+        """Topics by name or id, as this instance knows them."""
+        found = {
+            topic.topic_id: topic
+            for topic in (*map(self.by_name.get, names), *map(self.by_id.get, topic_ids))
+            if topic is not None
+        }
+        return [described(topic) for topic in found.values()]
+
+    async def describe_topics(self, names: Sequence[str], topic_ids: Sequence[str]) -> list[Topic]:
+        """Topics by name or id, with every committed change; without the database, as this instance knows them."""
+        try:
+            await self.catch_up()
+        except StorageError:
+            if not all(name in self.by_name for name in names) or not all(known in self.by_id for known in topic_ids):
+                raise
+        return self.known(names, topic_ids)
+
+    def page(self, size: int, after: str | None) -> tuple[list[TopicRow], str | None]:
+        """At most `size` topics with names after `after`, by name; and the next page's `after`."""
+        names = sorted(name for name in self.by_name if after is None or name > after)
+        page = [self.by_name[name] for name in names[:size]]
+        return page, page[-1].name if len(names) > size else None
+
+    async def live_gateways(self) -> Sequence[Gateway]:
+        await self.gateways.refresh()
+        return self.gateways.generation.gateways
+
+
+def described(topic: TopicRow) -> Topic:
+    """A topic as answers have it, with all its settings in force."""
+    return Topic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=topic.partitions,
+        config=topic_rules.config_in_force(topic.config),
+    )

@@ -1,0 +1,127 @@
+"""Topics created, changed and deleted, by the owner of the cluster's shard. What it answers is durable."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sharequeue.http.caller import Client
+from sharequeue.log import fields
+from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, StorageError, TopicAlreadyExists
+from sharequeue.protocol.internal import DeleteTopicRecordsRequest
+from sharequeue.protocol.messages import ConfigValue, Topic
+from sharequeue_coordinator.database import Database, Fence
+from sharequeue_coordinator.metadata import store, topic_rules
+from sharequeue_coordinator.metadata.metadata import Metadata, described
+from sharequeue_coordinator.metadata.store import TopicRow
+
+log = logging.getLogger(__name__)
+
+
+class TopicAdmin:
+    """Changes topics one at a time."""
+
+    def __init__(
+        self,
+        database: Database,
+        metadata: Metadata,
+        share_coordinators: ShareStateClient,
+        *,
+        cluster_token: str,
+        max_partitions: int,
+    ) -> None:
+        self._query = database.query
+        self._metadata = metadata
+        self._share_coordinators = share_coordinators
+        self._cluster_token = cluster_token
+        self._max_partitions = max_partitions
+        self._lock = asyncio.Lock()
+
+    async def create(self, name: str, partitions: int, config: Mapping[str, ConfigValue]) -> Topic:
+        """Raises: InvalidTopic, InvalidPartitions, InvalidConfig, TopicAlreadyExists."""
+        stored = topic_rules.check_new(name, partitions, config, self._max_partitions)
+        topic = TopicRow(str(uuid.uuid4()), name, partitions, stored)
+        async with self._lock:
+            fence = await self._metadata.lead()
+            exists = name in self._metadata.by_name
+            if exists or await self._change(name, topic, store.insert_topic, fence, topic) != topic:
+                raise TopicAlreadyExists(f"the topic {name!r} exists already")
+        return described(topic)
+
+    async def update(
+        self, name: str, partitions: int | None, config: Mapping[str, ConfigValue | None], reset: Sequence[str]
+    ) -> Topic:
+        """Raises: UnknownTopicOrPartition, InvalidTopic, InvalidPartitions, InvalidConfig."""
+        async with self._lock:
+            fence = await self._metadata.lead()
+            topic = self._metadata.topic(name)
+            if partitions is not None:
+                topic_rules.check_growth(name, topic.partitions, partitions, self._max_partitions)
+            changed = topic._replace(
+                partitions=topic.partitions if partitions is None else partitions,
+                config=topic_rules.changed_config(topic.config, config, reset),
+            )
+            if changed != topic:
+                await self._change(name, changed, store.update_topic, fence, changed)
+        return described(changed)
+
+    async def delete(self, name: str) -> None:
+        """Persist that the topic is being deleted. `finish_deletions` does the rest, also after a crash.
+
+        Raises: UnknownTopicOrPartition, InvalidTopic.
+        """
+        async with self._lock:
+            fence = await self._metadata.lead()
+            topic = self._metadata.topic(name)
+            await self._change(name, None, store.mark_topic_deleting, fence, topic.topic_id)
+        self._metadata.look()
+
+    async def _change(
+        self, name: str, wanted: TopicRow | None, function: Any, fence: Fence, argument: Any
+    ) -> TopicRow | None:
+        """Make a topic the wanted one (None: deleted). If the outcome is unknown, read what is stored before answering.
+
+        Returns: the topic of that name now. Raises: StorageError: it was not changed, or the outcome is still unknown.
+        """
+        try:
+            await self._query(function, fence, argument)
+        except StorageError:
+            await self._metadata.catch_up()
+            if self._metadata.by_name.get(name) != wanted:
+                raise
+        else:
+            await self._metadata.catch_up()
+        return self._metadata.by_name.get(name)
+
+    # Deletion
+
+    async def finish_deletions(self) -> None:
+        """Remove the topics that are being deleted: records, then share state, then metadata.
+
+        Raises: ApiError: a step failed. The next call begins again.
+        """
+        fence = await self._metadata.lead()
+        for topic_id, partitions in await self._query(store.deleting_topics):
+            await self._delete_records(topic_id, partitions)
+            await self._share_coordinators.delete_topic_state(topic_id)
+            await self._query(store.remove_topic, fence, topic_id)
+            log.info("topic deleted", extra=fields(topic_id=topic_id))
+
+    async def _delete_records(self, topic_id: str, partitions: int) -> None:
+        """Have one gateway remove a topic's records. Raises: ApiError: none of them did."""
+        failure: ApiError = CoordinatorNotAvailable("no gateway is running")
+        for gateway in self._metadata.gateways.generation.gateways:
+            client = Client(gateway.url, cluster_token=self._cluster_token)
+            try:
+                request = DeleteTopicRecordsRequest(topic_id=topic_id, partitions=partitions)
+                await client.call(apis.DELETE_TOPIC_RECORDS, request, deadline_s=5)
+            except ApiError as error:
+                failure = error
+            else:
+                return
+            finally:
+                await client.close()
+        raise failure
