@@ -1,1 +1,1 @@
-"""The group coordinator: topics, group configs, and which share-partitions are initialised."""
+"""The group coordinator: topics, groups and their members, settings, and which share-partitions are initialised."""

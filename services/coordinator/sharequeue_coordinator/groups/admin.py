@@ -1,13 +1,13 @@
-"""What administrators do to a group: delete it, set its start offsets, delete its offsets of a topic. Source: KIP-932.
+"""Administration of a group: delete it, set its start offsets, delete its offsets of a topic. Source: KIP-932.
 
-Only if nobody uses the group: it has no members, and no gateway has open share sessions, waiting fetches or live locks of
-it. `force` ends these first. Until the call is done no member can join.
+The group must not be in use: it has no members, and no gateway has open share sessions, waiting fetches or live locks of
+it. `force` ends these first. No member can join before the call is done.
 
-    nobody uses it ─▶ persist the intent, with a new state epoch ─▶ share coordinator ─▶ gateways unload ─▶ persist ─▶ answer
+    not in use ─▶ persist the intent ─▶ ask the share coordinator ─▶ have every gateway unload ─▶ persist ─▶ answer
 
-The new state epoch fences what an earlier leader still writes. Before the answer every gateway has unloaded the state it
-led, so none delivers records by the old one. By then the fetches that came before have ended, and what they still ask of
-the group coordinator is refused; so a deleted group stays deleted.
+The share coordinator fences later writes of an earlier leader: by the new state epoch, or because the state is deleted.
+Before the answer every gateway has unloaded the state, so none delivers records by the old one. Fetches that came before
+have ended by then, and their late requests to the group coordinator are refused. So a deleted group stays deleted.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
@@ -58,7 +58,7 @@ class GroupAdmin:
     async def delete(self, group_id: str, *, force: bool) -> None:
         """Delete a group. If this fails in between, the next call deletes the rest.
 
-        Raises: GroupIdNotFound, NonEmptyGroup; or why some state could not be deleted.
+        Raises: GroupIdNotFound, NonEmptyGroup. ApiError: some state could not be deleted.
         """
         async with self._groups.locked(group_id) as group, self._unused(group, force=force):
             try:

@@ -13,7 +13,7 @@ from sharequeue_coordinator.share_group import configs
 
 
 class GroupConfigs:
-    """A group has settings before it exists: whoever may fetch may set them first."""
+    """The settings of a group may be set before the group exists."""
 
     def __init__(self, database: Database, metadata: Metadata, groups: GroupRegistry, *, kafka_defaults: bool) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""Calls of every live gateway about a group: whether it is in use there, and to unload what was loaded of it."""
+"""Calls every live gateway about a group: whether it uses the group, and to unload the group's state."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ class GatewayCalls:
         return await self._ask_all(apis.GROUP_USAGE, group_id, request)
 
     async def unload(self, group_id: str, request: UnloadGroupRequest) -> None:
-        """Have every gateway unload what it has loaded of a group until now. Raises: as `_ask_all`."""
+        """Have every gateway unload the state of a group that it has loaded so far. Raises: as `_ask_all`."""
         await self._ask_all(apis.UNLOAD_GROUP, group_id, request)
 
     async def _ask_all(self, api: Api, group_id: str, request: Any) -> list[Any]:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Initializer:
-    """Initialises what fetches and heartbeats need."""
+    """Initialises the share-partitions that fetches and heartbeats need."""
 
     def __init__(self, database: Database, metadata: Metadata, groups: GroupRegistry, states: ShareStates) -> None:
         self._database = database
@@ -38,14 +38,14 @@ class Initializer:
         Returns: the outcome of each partition.
         """
         machine = (await self._groups.find(group_id)).machine
-        existed, stood = machine.exists, machine.stands(asked)
+        existed, had_state = machine.exists, machine.topics_with_state(asked)
         await self.learn_of(asked)
         has = self._metadata.has_partition
         valid = {id_: there for id_, some in asked.items() if (there := [p for p in some if has(id_, p)])}
         machine = (await self._groups.find(group_id)).machine
         failure = None
         if initialization.missing(machine.topics, valid):
-            failure = await self._initialize(group_id, valid, existed=existed, stood=stood & valid.keys())
+            failure = await self._initialize(group_id, valid, existed=existed, had_state=had_state & valid.keys())
         faults: dict[tuple[str, int], ApiError] = {}
         for topic_id, partitions in asked.items():
             for partition in partitions:
@@ -62,16 +62,18 @@ class Initializer:
             await self._metadata.catch_up()
 
     async def _initialize(
-        self, group_id: str, asked: Mapping[str, Sequence[int]], *, existed: bool, stood: Collection[str]
+        self, group_id: str, asked: Mapping[str, Sequence[int]], *, existed: bool, had_state: Collection[str]
     ) -> ApiError | None:
         """Returns: why it failed, or may have failed; None: all are initialised.
 
         Args:
-            existed, stood: whether the group existed, and the topics it had initialised, when the request arrived. What
-                was deleted since then must not begin again because of an older request.
+            existed, had_state: whether the group existed, and in which topics it had state, when the request arrived. A
+                request that is older than a deletion must not initialise again.
         """
         async with self._groups.locked(group_id, create=True) as group:
-            if (existed and not group.machine.exists) or not group.machine.stands(asked).issuperset(stood):
+            if (existed and not group.machine.exists) or not group.machine.topics_with_state(asked).issuperset(
+                had_state
+            ):
                 return CoordinatorNotAvailable(
                     f"group {group_id!r}, or its state of a topic, was just deleted; try again"
                 )
@@ -101,7 +103,7 @@ class Initializer:
     # For heartbeats
 
     async def begin_behind(self, group: OwnedGroup, changes: Changes) -> None:
-        """Start the second stage of what a heartbeat decided, and return. The group's `lock` is taken now if it is free."""
+        """Start the second stage after a heartbeat, and return. Takes the group's `lock` now if it is free."""
         background.start(self._tasks, self._ask_behind(group, changes, locked=await _taken_if_free(group.lock)))
 
     async def _ask_behind(self, group: OwnedGroup, changes: Changes, *, locked: bool) -> None:

@@ -8,7 +8,7 @@ from sharequeue_coordinator.share_group.machine import ShareGroup
 
 
 class OwnedGroup:
-    """The machine of one group, and what its owner needs beside it.
+    """The machine of one group, with the fence, locks and settings of its owner.
 
     `fence`: the one under which the group was loaded, and is saved. `revision`: the stored one that the machine has.
     `lock`, `deciding`: see the room. `closed`: an administrator changes its state just now, so no member may join.

@@ -161,7 +161,7 @@ class GroupRegistry:
     async def decide(self, group: OwnedGroup, event: Callable[[ShareGroup], Changes]) -> Changes:
         """Have the machine decide, persist the changes, apply them. If a topic is deleted just now, decide again.
 
-        Raises: what `event` raises. StorageError, NotCoordinator: the changes may be stored; the group is dropped.
+        Raises: the errors of `event`. StorageError, NotCoordinator: the changes may be stored; the group is dropped.
             CoordinatorNotAvailable: the group was deleted or dropped before the event was decided.
         """
         async with group.deciding:

@@ -1,4 +1,4 @@
-"""What belongs to no group and every gateway must know: topics, gateways, and the feed of their changes.
+"""Topics, gateways, and the feed of their changes: everything that belongs to no group and that every gateway needs.
 
 One instance of the group coordinator owns this, the owner of the cluster's shard; the others follow it.
 

@@ -1,4 +1,4 @@
-"""Topics created, changed and deleted, by the owner of the cluster's shard. What it answers is durable."""
+"""Creates, changes and deletes topics, at the owner of the cluster's shard. Each answer is durable."""
 
 import asyncio
 import logging

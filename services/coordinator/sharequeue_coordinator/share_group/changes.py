@@ -1,4 +1,4 @@
-"""What a share group consists of, and what an event changes of it: plain data. Source: KIP-932."""
+"""The parts of a share group, and the changes that an event makes to them: plain data. Source: KIP-932."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class ShareGroupState(StrEnum):
 
 
 class KnownTopic(Protocol):
-    """What a group needs to know of a topic. `partitions`: their number."""
+    """The part of a topic that a group needs. `partitions`: their number."""
 
     @property
     def topic_id(self) -> str: ...
@@ -74,7 +74,7 @@ class Epochs(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What an event changes. Persist it in one transaction, then give it to `ShareGroup.apply`.
+    """The changes of one event. Persist them in one transaction, then give them to `ShareGroup.apply`.
 
     epochs: the group's row; writing it creates the group, or brings a deleted one back. members: by id, None removes.
     target: by member id; empty removes the row. topics: by topic id, None removes the row. deleting: all topics whose

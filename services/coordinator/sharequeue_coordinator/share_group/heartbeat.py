@@ -1,4 +1,4 @@
-"""What a member asks and is answered. Source: KIP-932, ShareGroupHeartbeat."""
+"""The request of a member and its answer. Source: KIP-932, ShareGroupHeartbeat."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple

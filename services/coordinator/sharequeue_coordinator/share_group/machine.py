@@ -53,7 +53,7 @@ class ShareGroup:
         self._subscribed: Counter[str] = Counter()
         self._assigned_to_anybody: Mapping[str, Collection[int]] | None = None
         self._settled: View | None = None
-        """The topics as they were when everything was initialised and assigned: as long as they stay, nothing is to do."""
+        """The topics when everything was initialised and assigned. While they stay equal, a heartbeat has nothing to do."""
 
     @classmethod
     def restore(
@@ -170,7 +170,7 @@ class ShareGroup:
         return self.remove(gone, topics) if gone else Changes()
 
     def remove(self, member_ids: Collection[str], topics: TopicsByName) -> Changes:
-        """Remove members. Their partitions are assigned to others by the next heartbeat of these."""
+        """Remove members. The next heartbeat of another member assigns their partitions."""
         left = {member_id: member for member_id, member in self.members.items() if member_id not in member_ids}
         names = frozenset[str]().union(*(member.subscribed_topic_names for member in left.values()))
         view = subscribed_topics.look(names, topics, self.topics)
@@ -187,8 +187,8 @@ class ShareGroup:
 
     # Events of share-partitions
 
-    def stands(self, topic_ids: Iterable[str]) -> frozenset[str]:
-        """Those of these topics in which the group has initialised share-partitions, or has them deleted just now."""
+    def topics_with_state(self, topic_ids: Iterable[str]) -> frozenset[str]:
+        """Those of these topics in which the group has initialised share-partitions, or is deleting them."""
         return frozenset(
             id_ for id_ in topic_ids if id_ in self.deleting or self.topics.get(id_, GroupTopic()).initialized
         )
@@ -355,7 +355,7 @@ class ShareGroup:
 
 
 def _updated(member: Member, request: Heartbeat) -> Member:
-    """The member with what the request says of it."""
+    """The member, with the fields that the request sets."""
     names = request.subscribed_topic_names
     return replace(
         member,

@@ -1,4 +1,4 @@
-"""What the members of a group subscribe to together, and how much that may be. Pure."""
+"""The topics that the members of a group subscribe to together, and their limits. Pure."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -16,7 +16,7 @@ def names_with(subscribed: Counter[str], member: Member, updated: Member) -> Col
 
 
 def check(group_id: str, subscribed: Counter[str], member: Member, updated: Member, topics: TopicsByName) -> None:
-    """Bound what one heartbeat, or one assignment, has to go through.
+    """Bound the work of one heartbeat and of one assignment.
 
     Raises: InvalidRequest: the member's topics have too many partitions. GroupMaxSizeReached: the group's topics have,
         or its members name too many topics.

@@ -13,7 +13,7 @@ def changed_targets(
     known: Mapping[str, GroupTopic],
     topics: TopicsByName,
 ) -> dict[str, Assignment]:
-    """Assign the initialised partitions of what members subscribe to.
+    """Assign the initialised partitions of the topics that members subscribe to.
 
     Args:
         target: the present one. known: the group's share-partitions by topic id.

@@ -3,8 +3,8 @@
 A state changes only after its row is durable. All requests that arrive during a commit share the next one.
 
     submit ─▶ gathered ─▶ load states ─▶ decide each ─▶ append all rows, one statement ─▶ replay ─▶ answer each
-       ▲                                                         │
-       └──── the next commit gathers meanwhile ◀─────────────────┘
+                 ▲                                                     │
+                 └───────── requests gather for the next commit ───────┘
 
     the append is refused    split the requests in two halves and commit each; the culprit is found alone
     its outcome is unknown   discard the states; load them again under higher owner epochs, which fence the lost write

@@ -17,7 +17,7 @@ from sharequeue.service.postgres_faults import FAULTS, Meaning
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.operations import Decided, Operation, WaitingRequest
-from sharequeue_share_coordinator.coordinator.state_cache import Entry, StateCache
+from sharequeue_share_coordinator.coordinator.state_cache import CachedPartition, StateCache
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import TOMBSTONE, UPDATE, replay
 from sharequeue_share_coordinator.share_state.shard import Decision
@@ -146,7 +146,7 @@ class ShareCoordinator:
         if decided.rows:
             asyncio.get_running_loop().call_soon(metrics.committed, seconds, len(decided.rows))  # after the answers
 
-    async def _load(self, gathered: Sequence[WaitingRequest]) -> dict[SharePartitionKey, Entry] | None:
+    async def _load(self, gathered: Sequence[WaitingRequest]) -> dict[SharePartitionKey, CachedPartition] | None:
         """Have the states in memory. Returns: those that cannot be read; None: all requests are answered already."""
         try:
             await self._connected()
@@ -166,7 +166,9 @@ class ShareCoordinator:
             await self._refuse(gathered, meaning, "the state cannot be read")
             return None
 
-    def _decide(self, gathered: Sequence[WaitingRequest], damaged: Mapping[SharePartitionKey, Entry]) -> Decided:
+    def _decide(
+        self, gathered: Sequence[WaitingRequest], damaged: Mapping[SharePartitionKey, CachedPartition]
+    ) -> Decided:
         """Decide every operation, each on the state that the ones before it leave. Changes no state."""
         decided = Decided()
         entries = self.states.entries

@@ -30,7 +30,7 @@ NOT_SERVED: Final = {error.error.kafka_code for error in (CoordinatorLoadInProgr
 
 
 class Housekeeping:
-    """Works on a connection of its own, so that commits do not wait for it. What it changes, it submits as operations."""
+    """Reads and prunes over a connection of its own, so that commits do not wait for it. It submits changes as operations."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Housekeeping:
         self._coordinator.remove_later(deleted)
 
     async def sweep(self, connection: Any) -> None:
-        """Read whole tables, to find states that went cold and what earlier owners and failed rounds left behind."""
+        """Read whole tables, to find cold states, and the rows and keys that earlier owners and failed rounds left behind."""
         cold = await store.cold_keys(connection, self._cold_interval_ms, KEYS_PER_READ)
         own = [key for key in cold if self._coordinator.states.shard_of(key) in self._ownership.owned]
         if own:

@@ -1,4 +1,4 @@
-"""What waits for a commit, and what a commit decides: plain data."""
+"""The requests that wait for a commit, and the outcome of a commit: plain data."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class WaitingRequest(NamedTuple):
 
 @dataclass(slots=True)
 class Decided:
-    """What one commit stores and answers."""
+    """The rows that one commit stores, and its answers."""
 
     results: list[list[PartitionStateResult]] = field(default_factory=list)
     """Of each request, in order."""

@@ -17,7 +17,7 @@ from sharequeue_share_coordinator.share_state.rows import KeyState, damaged_stat
 log = logging.getLogger(__name__)
 
 
-class Entry:
+class CachedPartition:
     """A share-partition in memory. `key_id`: None if the database has no such key. `state`: None if it has no state."""
 
     __slots__ = ("key_id", "shard", "state")
@@ -35,7 +35,7 @@ class StateCache:
         self._ownership = ownership
         self._updates_per_snapshot = updates_per_snapshot
         self._max_cached = max_cached
-        self.entries: OrderedDict[SharePartitionKey, Entry] = OrderedDict()
+        self.entries: OrderedDict[SharePartitionKey, CachedPartition] = OrderedDict()
 
     def shard_of(self, key: SharePartitionKey) -> int:
         entry = self.entries.get(key)
@@ -53,10 +53,10 @@ class StateCache:
                     served[shard] = error
         return served
 
-    async def load(self, connection: Any, operations: Iterable[Operation]) -> dict[SharePartitionKey, Entry]:
+    async def load(self, connection: Any, operations: Iterable[Operation]) -> dict[SharePartitionKey, CachedPartition]:
         """Load the states of the operations that are not in memory; make the keys that do not exist and may be made.
 
-        Returns: the share-partitions whose rows cannot be read. The cache does not keep them: somebody may repair rows.
+        Returns: the share-partitions whose rows cannot be read. The cache does not keep them, because their rows may be repaired.
         """
         operations = list(operations)
         unknown: dict[SharePartitionKey, bool] = {}
@@ -77,7 +77,7 @@ class StateCache:
 
     def _keep(
         self, key: SharePartitionKey, found: store.LoadedKey | None, served: Mapping[int, int | ApiError]
-    ) -> Entry | None:
+    ) -> CachedPartition | None:
         """Put a loaded state into memory. Returns: the entry that is not kept, because its rows cannot be read."""
         shard = self.shard_of(key)
         try:
@@ -88,7 +88,7 @@ class StateCache:
             self.entries.pop(key, None)
         if self._ownership.owned.get(shard) != served[shard]:
             return None  # the shard was lost during the load: another owner may have written since
-        entry = Entry(shard, found.key_id if found else None, state)
+        entry = CachedPartition(shard, found.key_id if found else None, state)
         if state is not None and state.damage:
             return entry
         self.entries[key] = entry

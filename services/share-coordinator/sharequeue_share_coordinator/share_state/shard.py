@@ -76,13 +76,13 @@ def form_fault(
 ) -> Decision | None:
     """Check the form of a request, in Kafka's order. The flags say which epochs the request must have."""
     if topic_id is None:
-        return fault(request.partition, InvalidRequest, "the topic id must not be null")
+        return fault(request.partition, InvalidRequest, "topic_id must not be null")
     if request.partition < 0:
-        return fault(request.partition, InvalidRequest, "the partition must not be negative")
+        return fault(request.partition, InvalidRequest, "partition must not be negative")
     if leader_epoch and (request.leader_epoch is None or request.leader_epoch < 0):
-        return fault(request.partition, InvalidRequest, "the leader epoch must not be negative")
+        return fault(request.partition, InvalidRequest, "leader_epoch must be present and must not be negative")
     if state_epoch and (request.state_epoch is None or request.state_epoch < 0):
-        return fault(request.partition, InvalidRequest, "the state epoch must not be negative")
+        return fault(request.partition, InvalidRequest, "state_epoch must be present and must not be negative")
     return None
 
 
@@ -120,7 +120,7 @@ def read(
     """Read the state. A leader epoch above the recorded one is recorded first; from then on lower ones are fenced."""
     leader_epoch = request.leader_epoch or 0
     if state is None:
-        return fault(request.partition, InvalidRequest, "read of a share-partition that was not initialised")
+        return fault(request.partition, InvalidRequest, "the share-partition cannot be read: it is not initialised")
     if leader_epoch < state.recorded_leader_epoch:
         return _fenced(request.partition, leader_epoch, state)
     if topic is not None:
@@ -153,7 +153,7 @@ def write(
     """Write what changed. The start offset never moves back; the count belongs to the start offset that stays."""
     leader_epoch, state_epoch = request.leader_epoch or 0, request.state_epoch or 0
     if state is None:
-        return fault(request.partition, InvalidRequest, "write to a share-partition that was not initialised")
+        return fault(request.partition, InvalidRequest, "the share-partition cannot be written: it is not initialised")
     if leader_epoch < state.recorded_leader_epoch:
         return _fenced(request.partition, leader_epoch, state)
     if state_epoch < state.state_epoch:
