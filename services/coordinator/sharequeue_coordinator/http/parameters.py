@@ -1,8 +1,8 @@
 """Checks of parameters that several calls have."""
 
 from sharequeue.http.serving import Call
-from sharequeue.protocol.errors import InvalidGroupId, InvalidRequest
-from sharequeue.protocol.types import MAX_PAGE_SIZE, group_id_fault
+from sharequeue.protocol.errors import InvalidGroupId
+from sharequeue.protocol.types import group_id_fault
 
 
 def group_of(call: Call) -> str:
@@ -12,9 +12,3 @@ def group_of(call: Call) -> str:
     if fault:
         raise InvalidGroupId(fault)
     return group_id
-
-
-def check_page_size(page_size: int) -> None:
-    """Raises: InvalidRequest."""
-    if not 1 <= page_size <= MAX_PAGE_SIZE:
-        raise InvalidRequest(f"page_size must be in the range 1 to {MAX_PAGE_SIZE}", limit=MAX_PAGE_SIZE)

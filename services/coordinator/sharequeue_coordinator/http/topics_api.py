@@ -5,7 +5,6 @@ from sharequeue.protocol import apis, messages
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.messages import Empty
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.http.parameters import check_page_size
 
 
 class TopicsApi:
@@ -29,7 +28,6 @@ class TopicsApi:
 
     async def list_topics(self, call: Call) -> messages.ListTopicsResponse:
         query: apis.ListTopicsQuery = call.request
-        check_page_size(query.page_size)
         page, next_page_token = self._metadata.page(query.page_size, query.page_token)
         listed = [
             messages.TopicListing(name=topic.name, topic_id=topic.topic_id, partitions=topic.partitions)

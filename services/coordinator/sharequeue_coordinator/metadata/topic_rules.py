@@ -19,7 +19,8 @@ def check_new(name: str, partitions: int, config: Mapping[str, ConfigValue], lim
 
 def check_partitions(partitions: int, limit: int) -> None:
     if not 1 <= partitions <= limit:
-        raise InvalidPartitions(f"a topic must have 1 to {limit} partitions, not {partitions}", limit=limit)
+        above = limit if partitions > limit else None
+        raise InvalidPartitions(f"a topic must have 1 to {limit} partitions, not {partitions}", limit=above)
 
 
 def check_growth(name: str, present: int, wanted: int, limit: int) -> None:

@@ -26,7 +26,6 @@ def check(group_id: str, subscribed: Counter[str], member: Member, updated: Memb
         raise InvalidRequest(
             f"the topics of this heartbeat have {own} partitions, but a member may subscribe to {MAX_PARTITIONS_NAMED} "
             "at most: spread the topics over several groups",
-            status=422,
             limit=MAX_PARTITIONS_NAMED,
         )
     names = subscribed.total() - len(member.subscribed_topic_names) + len(updated.subscribed_topic_names)
