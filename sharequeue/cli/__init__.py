@@ -11,16 +11,16 @@ from sharequeue import __version__
 from sharequeue.cli.commands import INTERRUPTED, Commands, complain
 
 MODULES: Final = {
-    "up": "operate",
-    "produce": "producing",
-    "consume": "consuming",
+    "up": "up",
+    "produce": "produce",
+    "consume": "consume",
     "topics": "topics",
     "groups": "groups",
     "activity": "activity",
     "pipeline": "pipeline",
-    "migrate": "migrating",
-    "healthcheck": "operate",
-    "completion": "completing",
+    "migrate": "migrate",
+    "healthcheck": "up",
+    "completion": "completion",
 }
 
 

@@ -5,7 +5,7 @@ from typing import Final
 import click
 import msgspec
 
-from sharequeue.cli.completing import complete_group, complete_topic
+from sharequeue.cli.completion import complete_group, complete_topic
 from sharequeue.cli.output import ask, decode, echo_json, json_option, moment_ms, run, say, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError

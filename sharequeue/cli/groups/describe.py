@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from sharequeue.cli.completing import complete_group, complete_topic
+from sharequeue.cli.completion import complete_group, complete_topic
 from sharequeue.cli.output import (
     ask,
     decode,

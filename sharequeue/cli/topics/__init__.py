@@ -1,4 +1,4 @@
-"""`sharequeue topics`: list, create, describe, alter, delete, delete-records; `read` is in `reading`."""
+"""`sharequeue topics`: list, create, describe, alter, delete, delete-records; `read` is in `read`."""
 
 import sys
 from typing import Final
@@ -19,7 +19,7 @@ from sharequeue.cli.output import (
     show_table,
     url_option,
 )
-from sharequeue.cli.reading import name_argument, read
+from sharequeue.cli.topics.read import name_argument, read
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import (
     ConfigValue,

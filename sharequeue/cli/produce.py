@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from sharequeue.cli.commands import INTERRUPTED, complain
-from sharequeue.cli.completing import complete_topic
+from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.output import (
     REFUSED,
     WRONG_USAGE,

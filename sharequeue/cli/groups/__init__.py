@@ -1,13 +1,14 @@
-"""`sharequeue groups`: what a share group has in flight, how far it is, its settings; the rest is in `group_admin`."""
+"""`sharequeue groups`: what a share group has in flight, how far it is, its settings; the rest is in `describe`."""
 
 from datetime import datetime
 
 import click
 import msgspec
 
-from sharequeue.cli import group_admin
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.completing import complete_topic
+from sharequeue.cli.completion import complete_topic
+from sharequeue.cli.groups import describe as group_admin
+from sharequeue.cli.groups.redrive import redrive
 from sharequeue.cli.output import (
     ask,
     check_options_behind,
@@ -20,7 +21,6 @@ from sharequeue.cli.output import (
     show_table,
     url_option,
 )
-from sharequeue.cli.redriving import redrive
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import InFlightQuery, ListInFlightResponse, ListShareGroupOffsetsResponse
 

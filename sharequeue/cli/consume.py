@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import click
 
 from sharequeue.cli.commands import complain
-from sharequeue.cli.completing import complete_group, complete_topic
+from sharequeue.cli.completion import complete_group, complete_topic
 from sharequeue.cli.output import REFUSED, WRONG_USAGE, ask, json_option, outside, run, say, url_option, without_http
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.client import ApiError, Record, ShareConsumer

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from sharequeue.cli.commands import INTERRUPTED
-from sharequeue.cli.completing import complete_topic
+from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.output import json_option, outside, run, url_option
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.client.deliveries import Delivery
