@@ -10,30 +10,31 @@ import click
 from sharequeue import __version__
 from sharequeue.cli.commands import INTERRUPTED, Commands, complain
 
-MODULES: Final = {
-    "up": "up",
-    "produce": "produce",
-    "consume": "consume",
-    "topics": "topics",
-    "groups": "groups",
-    "activity": "activity",
-    "pipeline": "pipeline",
-    "migrate": "migrate",
-    "healthcheck": "up",
-    "completion": "completion",
-}
+COMMANDS: Final = (
+    "up",
+    "produce",
+    "consume",
+    "topics",
+    "groups",
+    "activity",
+    "pipeline",
+    "migrate",
+    "healthcheck",
+    "completion",
+)
+"""Names, in the order of the help. Each is a module or a package here, with a click command of the same name."""
 
 
 class Main(Commands):
     """Imports a command's module when the command is asked for: `produce` need not wait for what `migrate` imports."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(MODULES)
+        return list(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in MODULES:
+        if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"sharequeue.cli.{MODULES[name]}"), name)
+        command: click.Command = getattr(importlib.import_module(f"sharequeue.cli.{name}"), name)
         return command
 
     def main(

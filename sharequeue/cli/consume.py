@@ -1,152 +1,27 @@
 """`sharequeue consume`: print records and settle what was printed."""
 
-import asyncio
-import contextlib
 import logging
 import sys
-import time
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 
 from sharequeue.cli.commands import complain
 from sharequeue.cli.completion import complete_group, complete_topic
-from sharequeue.cli.output import REFUSED, WRONG_USAGE, ask, json_option, outside, run, say, url_option, without_http
+from sharequeue.cli.consumption import Consumption, Word
+from sharequeue.cli.output import REFUSED, WRONG_USAGE, ask, json_option, run, say, url_option, without_http
 from sharequeue.cli.printing import Printer, stopping
-from sharequeue.client import ApiError, Record, ShareConsumer
+from sharequeue.client import ApiError, ShareConsumer
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 
-Word = Literal["accept", "release", "reject"]
-ANSWERS: Final[dict[str, Word]] = {"a": "accept", "r": "release", "x": "reject"}
-QUIT: Final = "q"
-POLL_S: Final = 30.0
 SAID: Final[dict[Word | None, str]] = {
     None: "settled",
     "accept": "accepted",
     "release": "released",
     "reject": "rejected",
 }
-
-
-def _ask(record: Record) -> Word | None:
-    """What to do with a record that was just printed; None: leave. Asks on stderr, reads stdin."""
-    while True:
-        place = f"{record.topic}-{record.partition} offset {record.offset}"
-        click.echo(f"{place}: [a]ccept, [r]elease, [x] reject, [q]uit? ", nl=False, err=True)
-        answer = sys.stdin.readline()
-        if not answer or answer.strip() == QUIT:
-            return None
-        if answer.strip() in ANSWERS:
-            return ANSWERS[answer.strip()]
-
-
-class Consumption:
-    """One run of the command."""
-
-    def __init__(
-        self,
-        consumer: ShareConsumer,
-        printer: Printer,
-        *,
-        word: Word | None,
-        reason: str | None,
-        max_records: int | None,
-    ) -> None:
-        """`word`: what is said of every record; None asks for each."""
-        self._consumer = consumer
-        self._printer = printer
-        self._word = word
-        self._reason = reason
-        self._max_records = max_records
-        self._stopped = asyncio.Event()
-        self._to_release: list[Record] = []
-        self.count = 0
-
-    def stop(self) -> None:
-        self._printer.stop.set()
-        self._stopped.set()
-
-    @property
-    def _over(self) -> bool:
-        enough = self._max_records is not None and self.count >= self._max_records
-        return enough or self._printer.broken or self._stopped.is_set()
-
-    async def run(self, patience_s: float | None) -> bool:
-        """Go on until enough is printed, nobody reads, `stop` is called, or nothing came for `patience_s`.
-
-        Returns: whether the last was the cause.
-        """
-        idle_since = time.monotonic()
-        while not self._over:
-            wait_s = POLL_S
-            if patience_s is not None:
-                wait_s = min(POLL_S, max(0.0, idle_since + patience_s - time.monotonic()))
-            records = await self._poll(wait_s)
-            if records:
-                await self._settle(records)
-                idle_since = time.monotonic()
-            elif patience_s is not None and time.monotonic() >= idle_since + patience_s:
-                return True
-        return False
-
-    async def _poll(self, wait_s: float) -> list[Record]:
-        polling = asyncio.ensure_future(self._consumer.poll(wait_s * 1000))
-        stopped = asyncio.ensure_future(self._stopped.wait())
-        await asyncio.wait((polling, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not polling.done():
-            polling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                return await polling
-            return []
-        return polling.result()
-
-    async def _settle(self, records: list[Record]) -> None:
-        """Print records and say what becomes of them; those not printed are released when the consumer is closed."""
-        if self._max_records is not None:
-            records = records[: self._max_records - self.count]
-        if self._word is None:
-            await self._settle_one_by_one(records)
-            return
-        printed = await outside(self._printer.print, records)
-        self.count += printed
-        for record in records[:printed]:
-            self._say_of(record, self._word)
-        await self._consumer.commit()
-
-    async def _settle_one_by_one(self, records: list[Record]) -> None:
-        for record in records:
-            word = None
-            if not self._over and await outside(self._printer.print, [record]) == 1:
-                word = await self._ask(record)
-            if word is None:
-                self.stop()
-                return
-            self.count += 1
-            self._say_of(record, word)
-            await self._consumer.commit()
-
-    async def _ask(self, record: Record) -> Word | None:
-        """What is to become of a record; None: leave."""
-        asking = asyncio.ensure_future(outside(_ask, record))
-        stopped = asyncio.ensure_future(self._stopped.wait())
-        await asyncio.wait((asking, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        return asking.result() if asking.done() else None
-
-    def _say_of(self, record: Record, word: Word) -> None:
-        if word == "release":
-            self._to_release.append(record)
-        else:
-            self._consumer.acknowledge(record, word, reason=self._reason if word == "reject" else None)
-
-    async def release(self) -> None:
-        """Give back what was kept for that: not before the end, or it would be fetched and printed again."""
-        for record in self._to_release:
-            self._consumer.acknowledge(record, "release", reason=self._reason)
-        await self._consumer.commit()
 
 
 class Warnings(logging.Handler):

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
+from sharequeue.stack.open_url import open_url
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.process import die_with_parent, free_port, open_log
 from sharequeue.stack.redis import Redis
@@ -26,9 +26,6 @@ READY_SECONDS: Final = 60
 STOP_SECONDS: Final = 15
 EARLIER_SECONDS: Final = 30
 """How long the processes of a killed stack may take to end."""
-
-open_url: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
-"""As `urllib.request.urlopen`, without the proxies of the environment."""
 
 
 class StackError(Exception):

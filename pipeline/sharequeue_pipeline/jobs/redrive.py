@@ -14,9 +14,10 @@ from msgspec import UNSET
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sharequeue.cli.output import moment_ms, show_table
+from sharequeue.cli.output import show_table
+from sharequeue.cli.redrive_options import redrive_options, redrive_request
 from sharequeue.protocol import apis
-from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse, RedriveFilter
+from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway import Gateway
 from sharequeue_pipeline.jobs.running import (
@@ -121,21 +122,8 @@ def overview(
 
 
 @click.command()
-@click.argument("group")
-@click.option("--topic", help="only dead letters of this source topic")
-@click.option("--message", help="only those whose cause, or the reason that a client gave, holds this")
-@click.option("--min-delivery-count", type=click.IntRange(0), help="only those delivered so often")
-@click.option("--before", help="only those dead before that time, as 2026-11-21T08:00; UTC without a zone")
-@click.option("--max-records", type=click.IntRange(1), help="so many at most")
+@redrive_options
 @click.option("--rate", type=click.IntRange(1), help="records a second at most")
-@click.option(
-    "--to",
-    "target",
-    type=click.Choice(["retry", "source"]),
-    default="retry",
-    show_default=True,
-    help="retry: for this group alone; source: as new records, for every group of the topic",
-)
 @click.option("--dry-run", is_flag=True, help="show what would be redriven, and redrive nothing")
 @gateway_options
 @master_option
@@ -158,15 +146,11 @@ def command(
     as_json: bool,
 ) -> int:
     """Send the dead letters of GROUP back to their topics, each once, however often this is run."""
-    filter_ = RedriveFilter(
-        message=message,
-        min_delivery_count=min_delivery_count,
-        before_ms=None if before is None else moment_ms(before, "--before"),
-    )
     to = connection(url, token, timeout_s)
-    request = RedriveDeadLettersRequest(
-        topic=topic, filter=filter_, to="source" if target == "source" else "retry", max_records=max_records
+    request = redrive_request(
+        topic=topic, message=message, min_delivery_count=min_delivery_count, before=before, target=target
     )
+    request.max_records = max_records
     if dry_run:
         request.dry_run = True
         return _show(to, group, request, master, as_json)

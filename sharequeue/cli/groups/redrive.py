@@ -5,31 +5,18 @@ from typing import Final
 import click
 import msgspec
 
-from sharequeue.cli.completion import complete_group, complete_topic
-from sharequeue.cli.output import ask, decode, echo_json, json_option, moment_ms, run, say, url_option
+from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, url_option
+from sharequeue.cli.redrive_options import redrive_options, redrive_request
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse, RedriveFilter
+from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 
 AT_ONCE: Final = 10_000
 """Records of one call."""
 
 
 @click.command()
-@click.argument("group", shell_complete=complete_group)
-@click.option("--topic", shell_complete=complete_topic, help="only dead letters of this source topic")
-@click.option("--message", help="only those whose cause, or the reason that a client gave, holds this")
-@click.option("--min-delivery-count", type=click.IntRange(min=0), help="only those delivered so often")
-@click.option("--before", help="only those dead before that time, as 2026-11-21T08:00; UTC without a zone")
-@click.option("--max-records", type=click.IntRange(min=1), help="so many at most")
-@click.option(
-    "--to",
-    "target",
-    type=click.Choice(["retry", "source"]),
-    default="retry",
-    show_default=True,
-    help="retry: for this group alone; source: as new records, for every group of the topic",
-)
+@redrive_options
 @click.option("--dry-run", is_flag=True, help="count what would be redriven, and redrive nothing")
 @json_option
 @url_option
@@ -47,15 +34,11 @@ async def redrive(
     url: str,
 ) -> None:
     """Send the dead letters of GROUP back to their topics, each once, however often this is run."""
-    wanted = RedriveFilter(
-        message=message,
-        min_delivery_count=min_delivery_count,
-        before_ms=None if before is None else moment_ms(before, "--before"),
-    )
-    request = RedriveDeadLettersRequest(
-        topic=topic, filter=wanted, to="source" if target == "source" else "retry", dry_run=dry_run
+    request = redrive_request(
+        topic=topic, message=message, min_delivery_count=min_delivery_count, before=before, target=target
     )
     if dry_run:
+        request.dry_run = True
         request.max_records = max_records
         matched = (await _page(url, group, request)).matched
         if as_json:

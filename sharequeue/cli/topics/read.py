@@ -7,9 +7,9 @@ from typing import Final
 import click
 
 from sharequeue.cli.commands import INTERRUPTED
-from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.output import json_option, outside, run, url_option
 from sharequeue.cli.printing import Printer, stopping
+from sharequeue.cli.topics.topic import name_argument
 from sharequeue.client.deliveries import Delivery
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
@@ -19,9 +19,6 @@ from sharequeue.protocol.types import MAX_INT64
 READ_AT_ONCE: Final = 1000
 LOOK_EVERY_S: Final = 0.5
 """How often `--follow` asks where the log ends."""
-
-name_argument: Final = click.argument("name", shell_complete=complete_topic)
-"""Of a topic that is there."""
 
 
 class Reading:

@@ -1,0 +1,36 @@
+"""Which groups a command is about."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from sharequeue.cli.completion import complete_group
+from sharequeue.cli.output import ask, decode
+from sharequeue.protocol import apis
+from sharequeue.protocol.group_messages import ListShareGroupsQuery, ListShareGroupsResponse, ShareGroupListing
+
+group_argument: Final = click.argument("group", shell_complete=complete_group)
+groups_argument: Final = click.argument("group", nargs=-1, shell_complete=complete_group)
+all_groups_option = click.option("--all-groups", is_flag=True, help="every group there is")
+force_option = click.option("--force", is_flag=True, help="also while in use: end members, sessions and locks first")
+
+
+async def every_group(url: str, state: str | None = None) -> list[ShareGroupListing]:
+    """All groups, page by page."""
+    groups: list[ShareGroupListing] = []
+    token = None
+    while True:
+        query = ListShareGroupsQuery(state=state, page_token=token)
+        page: ListShareGroupsResponse = decode(await ask(url, apis.LIST_SHARE_GROUPS, query), apis.LIST_SHARE_GROUPS)
+        groups += page.groups
+        token = page.next_page_token
+        if token is None:
+            return groups
+
+
+async def named_groups(url: str, named: Sequence[str], all_groups: bool) -> list[str]:
+    """The groups a command is about. Raises: click.UsageError: none, or both ways at once."""
+    if all_groups == bool(named):
+        raise click.UsageError("name groups, or give --all-groups")
+    return [group.group_id for group in await every_group(url)] if all_groups else list(named)

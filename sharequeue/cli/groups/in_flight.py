@@ -1,0 +1,73 @@
+"""`sharequeue groups in-flight`: who holds what, until when."""
+
+from datetime import datetime
+
+import click
+import msgspec
+
+from sharequeue.cli.completion import complete_topic
+from sharequeue.cli.groups.choosing import group_argument
+from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages import InFlightQuery, ListInFlightResponse
+
+
+@click.command("in-flight")
+@group_argument
+@click.option("--topic", shell_complete=complete_topic, help="only of this topic")
+@click.option("--partition", type=click.IntRange(min=0), help="only of this partition of --topic")
+@json_option
+@url_option
+@run
+async def in_flight(group: str, topic: str | None, partition: int | None, as_json: bool, url: str) -> None:
+    """Show what GROUP has in flight: who holds it, until when, how often it was delivered."""
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition goes with --topic")
+    listed = ListInFlightResponse(partitions=[])
+    page_token = None
+    while True:
+        query = InFlightQuery(topic=topic, partition=partition, page_token=page_token)
+        answer = await ask(url, apis.LIST_IN_FLIGHT_RECORDS, query, group=group)
+        page: ListInFlightResponse = decode(answer, apis.LIST_IN_FLIGHT_RECORDS)
+        listed.partitions += page.partitions
+        listed.errors += page.errors
+        page_token = page.next_page_token
+        if page_token is None:
+            break
+    if as_json:
+        echo_json(msgspec.json.encode(listed))
+        return
+    rows = [
+        (
+            entry.topic,
+            entry.partition,
+            batch.first_offset,
+            batch.last_offset,
+            batch.delivery_state,
+            batch.delivery_count,
+            batch.member_id,
+            _time(batch.lock_expires_at_ms or batch.available_at_ms),
+            batch.reason,
+        )
+        for entry in listed.partitions
+        for batch in entry.batches
+    ]
+    show_table(("topic", "#partition", "#first", "#last", "state", "#count", "member", "until", "reason"), rows)
+    for entry in listed.partitions:
+        for letter in entry.dead_letters:
+            offsets = f"{letter.first_offset} to {letter.last_offset}"
+            say(f"{entry.topic}-{entry.partition}: no dead letter of {offsets} could be written: {letter.last_error}")
+        if entry.parked_dead_letters:
+            parked = f"dead letters parked: {entry.parked_dead_letters}, the last because {entry.parked_cause}"
+            say(f"{entry.topic}-{entry.partition}: {parked}")
+    for fault in listed.errors:
+        say(f"{fault.topic}-{fault.partition}: {fault.code}: {fault.detail}")
+
+
+def _time(epoch_ms: int | None) -> str | None:
+    """Local time of day, with the date where it is another day's."""
+    if epoch_ms is None:
+        return None
+    moment = datetime.fromtimestamp(epoch_ms / 1000).astimezone()
+    today = datetime.now().astimezone().date()
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%dT%H:%M:%S")

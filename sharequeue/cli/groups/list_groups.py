@@ -1,0 +1,45 @@
+"""`sharequeue groups list`."""
+
+from typing import Final
+
+import click
+import msgspec
+
+from sharequeue.cli.groups.choosing import every_group
+from sharequeue.cli.output import echo_json, json_option, run, show_table, url_option
+from sharequeue.protocol.group_messages import ListShareGroupsResponse
+
+STATES: Final = ("Empty", "Stable", "Dead")
+ALL_STATES: Final = "all"
+
+
+@click.command("list")
+@click.option(
+    "--state",
+    is_flag=False,
+    flag_value=ALL_STATES,
+    metavar="[STATE,…]",
+    help="show states; with Empty, Stable or Dead only groups in these",
+)
+@json_option
+@url_option
+def list_groups(state: str | None, as_json: bool, url: str) -> None:
+    """List groups, with --state as a table."""
+    list_all(state=state, as_json=as_json, url=url)
+
+
+@run
+async def list_all(*, state: str | None, as_json: bool, url: str) -> None:
+    """As `list_groups`."""
+    wanted = None if state in (None, ALL_STATES) else state
+    unknown = [name for name in (wanted or "").split(",") if wanted and name.strip().title() not in STATES]
+    if unknown:
+        raise click.UsageError(f"a state is one of {', '.join(STATES)}, not {unknown[0]!r}")
+    groups = await every_group(url, wanted)
+    if as_json:
+        echo_json(msgspec.json.encode(ListShareGroupsResponse(groups=groups)))
+    elif state is None:
+        for group in groups:
+            click.echo(group.group_id)
+    else:
+        show_table(("GROUP", "STATE"), [(group.group_id, group.state) for group in groups])

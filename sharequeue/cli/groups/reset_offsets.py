@@ -1,0 +1,149 @@
+"""`sharequeue groups reset-offsets`."""
+
+import csv
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sharequeue.cli.completion import complete_topic
+from sharequeue.cli.groups.choosing import force_option, group_argument
+from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
+from sharequeue.protocol import apis
+from sharequeue.protocol.group_messages import ResetShareGroupOffsetsRequest, ResetShareGroupOffsetsResponse, ResetTopic
+
+
+@click.command("reset-offsets")
+@group_argument
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", shell_complete=complete_topic, help="repeatable"
+)
+@click.option("--all-topics", is_flag=True, help="everything the group has offsets of")
+@click.option("--from-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="rows of --export")
+@click.option("--to-earliest", is_flag=True, help="the first record there is")
+@click.option("--to-latest", is_flag=True, help="behind the last record")
+@click.option("--to-current", is_flag=True, help="where the group stands")
+@click.option("--to-offset", type=click.IntRange(min=0), help="an offset, kept within the log")
+@click.option(
+    "--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="the first record not before it; UTC without a zone"
+)
+@click.option("--dry-run", is_flag=True, help="show, change nothing")
+@click.option("--execute", is_flag=True, help="do it")
+@click.option("--export", is_flag=True, help="print CSV rows: topic,partition,offset")
+@force_option
+@json_option
+@url_option
+@run
+async def reset_offsets(
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    from_file: Path | None,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    dry_run: bool,
+    execute: bool,
+    export: bool,
+    force: bool,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Have GROUP, which is not in use, start elsewhere. A group that is not there comes to be."""
+    if dry_run == execute:
+        raise click.UsageError("give --dry-run or --execute")
+    scenarios = {
+        "earliest": to_earliest,
+        "latest": to_latest,
+        "current": to_current,
+        "offset": to_offset is not None or from_file is not None,
+        "datetime": to_datetime is not None,
+    }
+    chosen = [to for to, given in scenarios.items() if given]
+    if len(chosen) != 1 or (from_file is not None and to_offset is not None):
+        raise click.UsageError(
+            "give exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime"
+        )
+    if [bool(topics), all_topics, from_file is not None].count(True) != 1:
+        raise click.UsageError("give exactly one of --topic, --all-topics, --from-file")
+    if to_datetime is not None:
+        _check_datetime(to_datetime)
+    wanted = None
+    if topics:
+        wanted = [_topic(text) for text in topics]
+    elif from_file is not None:
+        wanted = _from_file(from_file)
+    fields: dict[str, Any] = {
+        "to": chosen[0],
+        "offset": to_offset,
+        "datetime": to_datetime,
+        "topics": wanted,
+        "dry_run": dry_run,
+        "force": force,
+    }
+    request = ResetShareGroupOffsetsRequest(**fields)
+    answer = await ask(url, apis.RESET_SHARE_GROUP_OFFSETS, request, group=group)
+    done: ResetShareGroupOffsetsResponse = decode(answer, apis.RESET_SHARE_GROUP_OFFSETS)
+    rows = [(topic.topic, entry.partition, entry.start_offset) for topic in done.topics for entry in topic.partitions]
+    if as_json:
+        echo_json(answer)
+    elif export:
+        _export(rows)
+    elif all_topics and not rows:
+        say(f"Share group '{group}' has no offset information.")
+    else:
+        show_table(("GROUP", "TOPIC", "#PARTITION", "#NEW-OFFSET"), [(group, *row) for row in rows])
+    for error in () if as_json else done.errors:  # the answer has them
+        say(f"sharequeue: {error.topic}-{error.partition}: {error.code}: {error.detail}")
+    if done.failed_count > len(done.errors):
+        say(f"sharequeue: {done.failed_count - len(done.errors)} partitions more failed")
+    if done.errors:
+        sys.exit(1)
+
+
+def _check_datetime(text: str) -> None:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(f"--to-datetime is as 2026-11-21T08:30:00.000, not {text!r}") from None
+
+
+def _topic(text: str) -> ResetTopic:
+    """`orders` or `orders:0,1`; no topic's name holds a colon."""
+    topic, separator, numbers = text.partition(":")
+    if not separator:
+        return ResetTopic(topic=topic)
+    return ResetTopic(topic=topic, partitions=[_number(number, text) for number in numbers.split(",")])
+
+
+def _from_file(file: Path) -> list[ResetTopic]:
+    with file.open(newline="", encoding="utf-8") as opened:
+        try:
+            rows = [row for row in csv.reader(opened) if row]
+        except (UnicodeDecodeError, csv.Error) as fault:
+            raise click.UsageError(f"{file} is no CSV: {fault}") from None
+    if not rows:
+        raise click.UsageError(f"{file} has no rows")
+    for row in rows:
+        if len(row) != 3:
+            raise click.UsageError(f"{file}: a row is topic,partition,offset, not {','.join(row)!r}")
+    return [
+        ResetTopic(topic=topic, partitions=[_number(partition, topic)], offset=_number(offset, topic))
+        for topic, partition, offset in rows
+    ]
+
+
+def _number(text: str, where: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise click.UsageError(f"{where}: {text!r} is no number")
+    return int(text)
+
+
+def _export(rows: Iterable[tuple[str, int, int]]) -> None:
+    writer = csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    writer.writerows(rows)

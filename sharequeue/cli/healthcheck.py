@@ -1,0 +1,46 @@
+"""`sharequeue healthcheck`: whether a service can work."""
+
+import http.client
+import os
+import sys
+import urllib.error
+import urllib.request
+from urllib.parse import urlsplit
+
+import click
+
+from sharequeue.cli.commands import complain
+from sharequeue.cli.output import GATEWAY, REFUSED, UNREACHABLE, WRONG_USAGE, json_option
+from sharequeue.stack.open_url import open_url
+
+
+@click.command()
+@click.argument("url", required=False)
+@json_option
+def healthcheck(url: str | None, as_json: bool) -> None:
+    """Ask whether a service can work: exit 0 if its /readyz says so, be it degraded.
+
+    URL is that of a service, with or without /readyz; without one SHAREQUEUE_URL names the gateway, else it is the one
+    that `sharequeue up` runs. Exit codes: 1 it cannot work, 2 this is not a URL, 3 nobody answers.
+    """
+    url = url or os.environ.get("SHAREQUEUE_URL") or GATEWAY
+    if not urlsplit(url).path.strip("/"):
+        url = url.rstrip("/") + "/readyz"
+    try:
+        with open_url(url, timeout=5) as response:
+            click.echo(response.read().decode(errors="replace"))
+    except urllib.error.HTTPError as fault:
+        click.echo(fault.read().decode(errors="replace"), err=True)
+        sys.exit(REFUSED)
+    except ValueError as fault:
+        complain(
+            f"{url!r} is not a URL of a service: {fault}",
+            as_json=as_json,
+            code="WRONG_USAGE",
+            by="sharequeue healthcheck",
+        )
+        sys.exit(WRONG_USAGE)
+    except (OSError, http.client.HTTPException) as fault:
+        why = getattr(fault, "reason", fault)
+        complain(f"cannot reach {url}: {why}", as_json=as_json, code="UNREACHABLE", by="sharequeue healthcheck")
+        sys.exit(UNREACHABLE)

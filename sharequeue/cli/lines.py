@@ -1,0 +1,107 @@
+"""The input of `sharequeue produce`: lines of a file or of stdin, and the records that they are."""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import click
+import msgspec
+
+from sharequeue.cli.output import WRONG_USAGE, outside, say
+from sharequeue.client import NewRecord
+
+READ_BYTES: Final = 256 * 1024
+LONGEST_LINE_BYTES: Final = 52_428_800
+"""The most that max.message.bytes can be."""
+
+
+class BadLine(Exception):
+    """A line of the input that cannot become a record."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"line {number}: {why}")
+
+
+class Lines:
+    """What the lines of the input become."""
+
+    def __init__(
+        self,
+        *,
+        as_json: bool,
+        key: str | None,
+        key_separator: str | None,
+        headers: dict[str, str],
+        partition: int | None,
+    ) -> None:
+        self._as_json = as_json
+        self._key = key
+        self._key_separator = None if key_separator is None else key_separator.encode()
+        self._headers = headers
+        self._partition = partition
+
+    def record(self, line: bytes, number: int) -> NewRecord | None:
+        """The record of one line without its end; None for an empty line of JSON lines. Raises: BadLine."""
+        key: str | bytes | None = self._key
+        if self._key_separator is not None:
+            found, separator, value = line.partition(self._key_separator)
+            if not separator:
+                raise BadLine(number, f"there is no {self._key_separator.decode()!r} behind a key")
+            key, line = _text(found), value
+        if self._as_json and not line.strip():
+            return None
+        return NewRecord(self._value(line, number), key, self._headers, self._partition)
+
+    def _value(self, line: bytes, number: int) -> Any:
+        if not self._as_json:
+            return _text(line)
+        try:
+            line.decode()
+            msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise BadLine(number, f"not JSON: {fault}") from None
+        except RecursionError:
+            raise BadLine(number, "nested too deeply") from None
+        return msgspec.Raw(line.strip())
+
+
+def _text(data: bytes) -> str | bytes:
+    """Text, or the bytes as they are where they are none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def open_input(file: str) -> tuple[int, int | None]:
+    """The input's descriptor and its size in bytes, None if nobody knows. Exits with 2 if there is none."""
+    if file == "-":
+        if sys.stdin is None:
+            say("sharequeue produce: stdin is closed: name a FILE")
+            raise click.exceptions.Exit(WRONG_USAGE)
+        return sys.stdin.fileno(), None
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return descriptor, os.fstat(descriptor).st_size
+    except OSError as fault:
+        say(f"sharequeue produce: {file}: {fault.strerror}")
+        raise click.exceptions.Exit(WRONG_USAGE) from None
+
+
+async def read_lines(file: int) -> AsyncIterator[tuple[bytes, int]]:
+    """The lines of a file descriptor as they come, without their ends, and how many bytes each took. Raises: BadLine."""
+    number, size = 1, 0
+    begun: list[bytes] = []  # of the line whose end has not come yet
+    while data := await outside(os.read, file, READ_BYTES):
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            line = b"".join((*begun, end))
+            yield line.removesuffix(b"\r"), len(line) + 1
+            number, begun, size = number + 1, [], 0
+        begun.append(rest)
+        size += len(rest)
+        if size > LONGEST_LINE_BYTES:
+            raise BadLine(number, f"it has more than {LONGEST_LINE_BYTES} bytes, which no topic takes")
+    if size:
+        yield b"".join(begun), size

@@ -1,0 +1,147 @@
+"""Sends the lines of `sharequeue produce`, many at a time, and knows what became of each."""
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from typing import Final
+
+import msgspec
+from rich.progress import Progress
+
+from sharequeue.cli.lines import BadLine, Lines, read_lines
+from sharequeue.cli.printing import stopping
+from sharequeue.client import ApiError, Pending, Producer
+
+IN_FLIGHT_RECORDS: Final = 5000
+"""Records whose place is not known yet; more are not read before some are durable."""
+SETTLE_S: Final = 3.0
+"""How long after Ctrl-C requests under way may take."""
+
+
+class Where:
+    """Where the records went, by partition."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.counts: Counter[int] = Counter()
+        self._first: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self.last_line = 0
+        """Of those that are appended."""
+        self.doubtful: list[int] = []
+        """Lines of which nobody knows whether they are appended."""
+
+    def add(self, line: int, partition: int, offset: int) -> None:
+        self.last_line = line
+        self.counts[partition] += 1
+        self._first.setdefault(partition, offset)
+        self._last[partition] = offset
+
+    def so_far(self) -> str:
+        """What is certain when the command ends early."""
+        total = self.counts.total()
+        parts = [f"{total} record{'' if total == 1 else 's'} appended, up to line {self.last_line}"]
+        if not total:
+            parts = ["no record appended"]
+        if self.doubtful:
+            first, last = self.doubtful[0], self.doubtful[-1]
+            parts.append(f"not known of line {first}" + (f" to {last}" if last > first else ""))
+        return "; ".join(parts)
+
+    def as_json(self) -> bytes:
+        return msgspec.json.encode(
+            {
+                "topic": self.topic,
+                "record_count": self.counts.total(),
+                "partitions": [
+                    {
+                        "partition": partition,
+                        "record_count": count,
+                        "first_offset": self._first[partition],
+                        "last_offset": self._last[partition],
+                    }
+                    for partition, count in sorted(self.counts.items())
+                ],
+            }
+        )
+
+    def __str__(self) -> str:
+        total = self.counts.total()
+        places = "; ".join(
+            f"partition {partition}: {count}, offsets {self._first[partition]} to {self._last[partition]}"
+            for partition, count in sorted(self.counts.items())
+        )
+        return f"{total} record{'' if total == 1 else 's'} to {self.topic}" + (f" ({places})" if places else "")
+
+
+class Sending:
+    """Sends the lines of the input, and notes in `where` what became of each."""
+
+    def __init__(self, url: str, topic: str, lines: Lines, where: Where, progress: Progress | None) -> None:
+        self._producer = Producer(url)
+        self._topic = topic
+        self._lines = lines
+        self._where = where
+        self._progress = progress
+        self._waiting: deque[tuple[int, Pending]] = deque()
+        """Lines that were handed over, in order, whose outcome was not noted yet."""
+        self._all_read = False
+        self.failed: ApiError | None = None
+        """Why a line that was under way at a Ctrl-C is not appended."""
+
+    async def run(self, descriptor: int) -> bool:
+        """Send all lines. After the first Ctrl-C nothing more is read, and what was read is sent for `SETTLE_S` at most.
+
+        Returns: whether it was interrupted before all was sent. Raises: BadLine: nothing behind that line was sent.
+            ApiError: a record was refused. OSError: the input cannot be read. In each case `where` has all that was sent.
+        """
+        sending = asyncio.ensure_future(self._send(descriptor))
+        with stopping(sending.cancel):
+            await asyncio.wait([sending])
+            with contextlib.suppress(ApiError):  # of what is given up now; `_settle` counts it
+                await self._producer.close(timeout_ms=SETTLE_S * 1000)
+            try:
+                await self._settle()
+            except ApiError as error:
+                self.failed = error
+        if not sending.cancelled():
+            sending.result()
+        return sending.cancelled() and (self.failed is not None or not self._all_read)
+
+    async def _send(self, descriptor: int) -> None:
+        number = 0
+        try:
+            async for line, size in read_lines(descriptor):
+                number += 1
+                record = self._lines.record(line, number)
+                if record is not None:
+                    pending = await self._producer.send_soon(
+                        self._topic, record.value, key=record.key, headers=record.headers, partition=record.partition
+                    )
+                    self._waiting.append((number, pending))
+                if self._progress is not None:
+                    self._progress.advance(self._progress.task_ids[0], size)
+                if len(self._waiting) >= IN_FLIGHT_RECORDS:
+                    await self._settle()
+        except (BadLine, OSError):
+            await self._settle()
+            raise
+        self._all_read = True
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Note what became of the lines that wait. Raises: ApiError: of the first that is not appended."""
+        failed: ApiError | None = None
+        while self._waiting:
+            line, pending = self._waiting[0]
+            try:
+                place = await pending
+            except ApiError as error:
+                if not error.definite:
+                    self._where.doubtful.append(line)
+                failed = failed or error
+            else:
+                self._where.add(line, place.partition, place.offset)
+            self._waiting.popleft()
+        if failed is not None:
+            raise failed

@@ -1,0 +1,27 @@
+"""`sharequeue topics alter`: partitions and settings."""
+
+import click
+
+from sharequeue.cli.output import ask, json_option, key_values, run, url_option
+from sharequeue.cli.topics.topic import name_argument, show_topic
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages import ConfigValue, UpdateTopicRequest
+
+
+@click.command()
+@name_argument
+@click.option("--partitions", type=int, help="how many there are to be; only more than there are")
+@click.option("--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="repeatable")
+@click.option("--reset", multiple=True, metavar="NAME", help="back to the default; repeatable")
+@json_option
+@url_option
+@run
+async def alter(
+    name: str, partitions: int | None, configs: tuple[str, ...], reset: tuple[str, ...], as_json: bool, url: str
+) -> None:
+    """Add partitions to the topic NAME, or change its settings."""
+    if partitions is None and not configs and not reset:
+        raise click.UsageError("give --partitions, --config or --reset")
+    config: dict[str, ConfigValue | None] = {**key_values(configs, "--config")}
+    request = UpdateTopicRequest(partitions=partitions, config=config, reset=list(reset))
+    show_topic(await ask(url, apis.UPDATE_TOPIC, request, topic=name), "changed", as_json)

@@ -1,0 +1,24 @@
+"""`sharequeue topics create`."""
+
+import click
+
+from sharequeue.cli.output import ask, json_option, key_values, run, url_option
+from sharequeue.cli.topics.topic import show_topic
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages import ConfigValue, CreateTopicRequest
+
+
+@click.command()
+@click.argument("name")
+@click.option("--partitions", type=int, default=1, show_default=True)
+@click.option(
+    "--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="e.g. retention.ms=86400000; repeatable"
+)
+@json_option
+@url_option
+@run
+async def create(name: str, partitions: int, configs: tuple[str, ...], as_json: bool, url: str) -> None:
+    """Make the topic NAME."""
+    config: dict[str, ConfigValue] = {**key_values(configs, "--config")}
+    answer = await ask(url, apis.CREATE_TOPIC, CreateTopicRequest(name=name, partitions=partitions, config=config))
+    show_topic(answer, "made", as_json)
