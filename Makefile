@@ -12,13 +12,21 @@ help: ## List the targets
 
 install: .venv/installed ## Make .venv with everything
 
-.venv/installed: pyproject.toml constraints.txt
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+.venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; PYTHON=… names another")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+
+.venv/up-installed: pyproject.toml constraints.txt | .venv/bin/pip
+	$(PIP_INSTALL) '.[up]'
 	@touch $@
 
-up: install ## Run the whole stack on this machine: http://127.0.0.1:8080
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/pip
+	$(PIP_INSTALL) '.[dev]'
+	@touch .venv/up-installed $@
+
+up: .venv/up-installed ## Run the whole stack on this machine: http://127.0.0.1:8080
 	$(BIN)/sharequeue up
 
 test: install ## Run all tests (real PostgreSQL and Redis, started and ended by them)
@@ -37,7 +45,7 @@ format: install ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-migrate: install ## Bring the database at DATABASE_URL up to date
+migrate: .venv/up-installed ## Bring the database at DATABASE_URL up to date
 	$(BIN)/sharequeue migrate
 
 bench: install ## Compare with Redis Streams, and PGMQ when PGMQ_SQL names its install script

@@ -43,7 +43,11 @@ hypothesis.settings.load_profile("tests")
 TEMPLATE = "migrated"
 SPARK = "tests/pipeline/"
 WITHOUT_SPARK = {f"{SPARK}test_{part}.py" for part in ("columns", "java", "options", "ranges", "readers", "rows")}
-ORDER = (SPARK, *(f"tests/{folder}/" for folder in ("system", "cluster", "http", "storage", "chaos", "core")), "")
+ORDER = (
+    SPARK,
+    *(f"tests/{folder}/" for folder in ("system", "packages", "cluster", "http", "storage", "chaos", "core")),
+    "",
+)
 """What has modules that take long comes first: else one worker is still at it when the others are done."""
 REDIS_DATABASES = 4096
 _numbers = itertools.count(1)

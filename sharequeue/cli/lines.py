@@ -82,7 +82,7 @@ def open_input(file: str) -> tuple[int, int | None]:
             raise click.exceptions.Exit(WRONG_USAGE)
         return sys.stdin.fileno(), None
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))  # Windows has text files, too
         return descriptor, os.fstat(descriptor).st_size
     except OSError as fault:
         say(f"sharequeue produce: {file}: {fault.strerror}")

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.output import say
+from sharequeue.cli.extras import extra
 
 JOBS: Final[dict[str, str]] = {
     "ingest": "Write the rows of Parquet, CSV or NDJSON files to a topic.",
@@ -28,13 +28,17 @@ class Jobs(Commands):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in JOBS:
             return None
-        try:
+        with extra("spark", f"pipeline {name}"):
             module = importlib.import_module(f"sharequeue_pipeline.jobs.{name}")
-        except ModuleNotFoundError as fault:
-            say(f"sharequeue: the pipeline needs {fault.name}: pip install 'sharequeue[spark]'")
-            context.exit(2)
         command: click.Command = module.command
         return command
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Without a job this prints the help; but without Spark there is no job to choose."""
+        if not args and not context.resilient_parsing:
+            with extra("spark", "pipeline", "pyspark"):
+                pass
+        return super().parse_args(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Jobs"):

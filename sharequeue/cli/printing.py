@@ -7,11 +7,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 
 from sharequeue.client import Record
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def json_line(record: Record) -> bytes:
@@ -76,20 +78,29 @@ class Printer:
 
 @contextlib.contextmanager
 def stopping(stop: Callable[[], object]) -> Iterator[None]:
-    """The first SIGINT or SIGTERM calls `stop`; the second one ends the process at once."""
+    """The first SIGINT or SIGTERM calls `stop` in the event loop; the second one ends the process at once."""
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
 
     def stop_once() -> None:
-        for number in signals:
-            loop.remove_signal_handler(number)
+        for number in SIGNALS:
+            _ignore_in_loop(loop, number)
             signal.signal(number, signal.SIG_DFL)
         stop()
 
-    for number in signals:
-        loop.add_signal_handler(number, stop_once)
+    for number in SIGNALS:
+        try:
+            loop.add_signal_handler(number, stop_once)
+        except NotImplementedError:  # on Windows: Python's own handler wakes the event loop
+            signal.signal(number, lambda _, __: loop.call_soon_threadsafe(stop_once))
     try:
         yield
     finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+        for number in SIGNALS:
+            _ignore_in_loop(loop, number)
+
+
+def _ignore_in_loop(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+    try:
+        loop.remove_signal_handler(number)
+    except NotImplementedError:
+        signal.signal(number, signal.SIG_DFL)

@@ -9,7 +9,8 @@ from typing import Final
 
 import click
 
-from sharequeue.stack.stack import Stack, StackError
+from sharequeue.cli.extras import SERVER, extra
+from sharequeue.cli.output import REFUSED
 
 PORT: Final = click.IntRange(0, 65535)
 COUNT: Final = click.IntRange(1, 64)
@@ -40,6 +41,10 @@ def up(
 
     Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start or one of its processes died.
     """
+    stores = "up" if postgres_url is None or redis_url is None else "server"
+    with extra(stores, "up", *SERVER):
+        from sharequeue.stack.stack import Stack, StackError  # noqa: PLC0415 - not on every system
+
     stack = Stack(
         data_dir,
         gateway_port=gateway_port,
@@ -76,7 +81,7 @@ def up(
         click.echo(f"sharequeue up: {fault}", err=True)
         if ready:
             click.echo("run it again: it goes on from its data", err=True)
-        sys.exit(1)
+        sys.exit(REFUSED)
     except KeyboardInterrupt:
         click.echo("stopping", err=True)
     finally:

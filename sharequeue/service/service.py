@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import uvicorn
-import uvloop
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 from starlette.types import ASGIApp
 
@@ -29,6 +28,11 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Empty, Readiness
 from sharequeue.service.allocator import release_large_blocks
 from sharequeue.slices import Slices
+
+try:
+    import uvloop
+except ModuleNotFoundError:  # there is none for Windows
+    uvloop = None  # type: ignore[assignment]
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +97,7 @@ def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits:
     """
     release_large_blocks()
     try:
-        uvloop.run(_run(prepare, host, port, limits))
+        (uvloop or asyncio).run(_run(prepare, host, port, limits))
     except OSError as fault:
         log.error("cannot start", extra=fields(host=host, port=port, cause=str(fault)))
         return 1

@@ -9,7 +9,8 @@ import asyncpg
 from alembic.util import CommandError
 from sqlalchemy.exc import SQLAlchemyError
 
-from sharequeue.stack.migrate import CHAINS, upgrade
+from sharequeue.stack.chains import CHAINS
+from sharequeue.stack.migrate import upgrade
 
 ANSWER_SECONDS: Final = 5
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import asyncpg
 from alembic import command
@@ -11,7 +10,7 @@ from alembic.config import Config
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-CHAINS: Final = ("groups", "share_state", "log")
+from sharequeue.stack.chains import CHAINS
 
 
 def scripts() -> Path:

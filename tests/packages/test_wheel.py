@@ -1,0 +1,94 @@
+"""`pip install sharequeue`: the client and the command line, without any library of the services."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.packages import wheels
+from tests.packages.wheels import Environment
+
+LIBRARIES = {"click", "httptools", "msgspec", "rich"}
+REFUSED, WRONG_USAGE, UNREACHABLE = 1, 2, 3
+NOBODY = "http://127.0.0.1:1"
+LOADED = """
+import importlib, json, pkgutil, sys
+import sharequeue.cli, sharequeue.client, sharequeue.client.sync
+for module in pkgutil.walk_packages(sharequeue.cli.__path__, "sharequeue.cli."):
+    importlib.import_module(module.name)
+loaded = {name.partition(".")[0] for name, module in sys.modules.items() if getattr(module, "__spec__", None)}
+print(json.dumps(sorted(loaded - sys.stdlib_module_names)))
+"""
+INSTALLED = "import json; from importlib import metadata; print(json.dumps([d.name for d in metadata.distributions()]))"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheels.build(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """What `pip install sharequeue` makes."""
+    return wheels.environment(tmp_path_factory.mktemp("plain"), wheel, wheels.with_dependencies(LIBRARIES).values())
+
+
+def test_wheel_without_extra_asks_for_four_libraries(wheel: Path) -> None:
+    assert {requirement.name for requirement in wheels.requirements(wheel)} == LIBRARIES
+
+
+def test_up_includes_server(wheel: Path) -> None:
+    asked = {extra: {item.name for item in wheels.requirements(wheel, extra)} for extra in ("server", "up")}
+    assert LIBRARIES < asked["server"] < asked["up"]
+
+
+def test_uvloop_is_not_asked_for_on_windows(wheel: Path) -> None:
+    (uvloop,) = [requirement for requirement in wheels.requirements(wheel, "server") if requirement.name == "uvloop"]
+    assert uvloop.marker is not None
+    assert not uvloop.marker.evaluate({"sys_platform": "win32", "extra": "server"})
+    assert uvloop.marker.evaluate({"sys_platform": "darwin", "extra": "server"})
+
+
+def test_plain_installation_holds_no_other_library(plain: Environment) -> None:
+    installed = json.loads(plain.run("python", "-c", INSTALLED).stdout)
+    assert {name.lower() for name in installed} == {"sharequeue", *wheels.with_dependencies(LIBRARIES)}
+
+
+def test_client_and_command_line_load_no_library_of_the_services(plain: Environment) -> None:
+    loaded = set(json.loads(plain.run("python", "-c", LOADED).stdout))
+    assert loaded <= {"sharequeue", *LIBRARIES}
+
+
+def test_help_needs_no_extra(plain: Environment) -> None:
+    shown = plain.run("sharequeue", "--help").stdout
+    for command in ("up", "migrate", "pipeline"):
+        assert re.search(rf"^  {command} ", shown, re.MULTILINE), command
+        assert plain.run("sharequeue", command, "--help").stdout.startswith(f"Usage: sharequeue {command}")
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        (("up",), "up"),
+        (("up", "--postgres-url", "postgresql://h", "--redis-url", "redis://h"), "server"),
+        (("migrate", "--url", "postgresql://h"), "server"),
+        (("pipeline",), "spark"),
+        (("pipeline", "audit"), "spark"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_commands_name_the_extra_that_they_need(plain: Environment, command: tuple[str, ...], extra: str) -> None:
+    done = plain.run("sharequeue", *command, code=REFUSED)
+    name = re.escape(" ".join(word for word in command[:2] if not word.startswith("-")))
+    line = rf"sharequeue {name}: \w+ is not installed: pip install 'sharequeue\[{extra}\]'\n"
+    assert re.fullmatch(line, done.stderr), done.stderr
+    assert done.stdout == ""
+    assert not (plain.bin / ".sharequeue").exists()
+
+
+def test_other_commands_need_no_extra(plain: Environment) -> None:
+    for command in (("topics",), ("groups",), ("produce", "t", __file__), ("consume", "t", "-g", "g")):
+        assert f"cannot reach {NOBODY}" in plain.run("sharequeue", *command, "--url", NOBODY, code=UNREACHABLE).stderr
+    assert "cannot reach" in plain.run("sharequeue", "healthcheck", NOBODY, code=UNREACHABLE).stderr
+    assert "'up'" in plain.run("sharequeue", "upp", code=WRONG_USAGE).stderr
