@@ -360,8 +360,6 @@ class ShareConsumer:
         record.delivery.choose(record.offset, outcome_of(type, reason, delay_ms))
         self._used()
 
-    acknowledge.any_thread = True  # type: ignore[attr-defined]  # the sync face calls it without its event loop
-
     async def commit(self) -> Committed:
         """Settle everything that has a word; in implicit mode what was handed out is accepted. Returns when durable.
 

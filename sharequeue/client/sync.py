@@ -1,34 +1,55 @@
-"""The client without async: an event loop in a thread of its own, and a face that passes every call to it."""
+"""`Producer` and `ShareConsumer` without async, for ordinary code.
 
-import asyncio
+Each object owns an event loop in a thread of its own. A method hands its call to the same method of the async object there
+and waits for the answer. Signatures are those of `sharequeue.client`, and so is what they raise; a call after `close`
+raises IllegalState. Several threads may use one Producer. One thread at a time uses a ShareConsumer.
+"""
+
 import concurrent.futures
-import functools
-import inspect
-import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Literal, Self
 
 from sharequeue import client
 from sharequeue.client.deliveries import Record
+from sharequeue.client.loop_thread import LoopThread
+from sharequeue.client.producer import Produced
+from sharequeue.client.share_consumer import CommitCallback, Committed
+from sharequeue.protocol.types import AcquireMode
 
 
-class Face:
-    """An object of the async client, used from ordinary code: every method is that one's, and returns when it is done.
+class Producer:
+    """`sharequeue.client.Producer` without async; its docstring explains the arguments.
 
-    What an async method would hand back to be awaited later comes as a `concurrent.futures.Future`.
+    Example:
+        with Producer("http://127.0.0.1:8080") as producer:
+            place = producer.send("orders", {"id": 1})
     """
 
-    kind: ClassVar[Callable[..., Any]]
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="sharequeue client", daemon=True)
-        self._thread.start()
+    def __init__(
+        self,
+        url: str,
+        *,
+        linger_ms: float = 5,
+        max_batch_records: int = 1000,
+        max_batch_bytes: int = 1024 * 1024,
+        max_buffer_bytes: int = 32 * 1024 * 1024,
+        deadline_ms: float = 30_000,
+    ) -> None:
+        self._thread = LoopThread()
         try:
-            self._async = self._run(functools.partial(type(self).kind, *arguments, **options))
+            self._producer = self._thread.call(
+                lambda: client.Producer(
+                    url,
+                    linger_ms=linger_ms,
+                    max_batch_records=max_batch_records,
+                    max_batch_bytes=max_batch_bytes,
+                    max_buffer_bytes=max_buffer_bytes,
+                    deadline_ms=deadline_ms,
+                )
+            )
         except BaseException:
-            self._stop()
+            self._thread.stop()
             raise
 
     def __enter__(self) -> Self:
@@ -37,76 +58,83 @@ class Face:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._loop.is_closed():
+        self.close()
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Produced:
+        """Append one record and return its place when it is durable.
+
+        Args:
+            value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
+        Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended.
+        """
+        return self._thread.wait_for(
+            lambda: self._producer.send(
+                topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+            )
+        )
+
+    def send_soon(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> "concurrent.futures.Future[Produced]":
+        """Hand over one record and return as soon as the buffer has room for it.
+
+        Returns: a future of the record's place.
+        """
+        pending = self._thread.wait_for(
+            lambda: self._producer.send_soon(
+                topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+            )
+        )
+        return self._thread.later(pending)
+
+    def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:
+        """Append many records and return their places when all are durable.
+
+        Args:
+            records: values, or NewRecord where there is more than a value. Up to `max_batch_records` and
+                `max_batch_bytes` of them make one request, which is appended whole or not at all.
+        Raises: ApiError: of the first record that was not appended; those of other requests may have been.
+        """
+        return self._thread.wait_for(lambda: self._producer.send_many(topic, records))
+
+    def flush(self) -> None:
+        """Return when no record waits any more. Raises: ApiError: of the first failure that nobody has seen yet."""
+        self._thread.wait_for(self._producer.flush)
+
+    def close(self, *, timeout_ms: float | None = None) -> None:
+        """Flush, close the connections and end the thread. Once closed, this does nothing.
+
+        Args:
+            timeout_ms: give up requests that have no answer by then. Their records fail; the errors of records that were
+                not sent are `definite`.
+        Raises: as `flush`.
+        """
+        if self._thread.stopped:
             return
         try:
-            self._run(lambda: self._async.__aexit__(kind, fault, trace))
+            self._thread.wait_for(lambda: self._producer.close(timeout_ms=timeout_ms))
         finally:
-            self._stop()
-
-    def close(self) -> None:
-        """Close as the async client does, and end the thread. Once closed, this does nothing."""
-        if self._loop.is_closed():
-            return
-        try:
-            self._run(self._async.close)
-        finally:
-            self._stop()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        attribute = getattr(self._async, name)
-        if not inspect.ismethod(attribute) or getattr(attribute, "any_thread", False):
-            return attribute
-
-        @functools.wraps(attribute)
-        def call(*arguments: Any, **options: Any) -> Any:
-            return self._run(lambda: attribute(*arguments, **options))
-
-        return call
-
-    def _run(self, function: Callable[[], Any]) -> Any:
-        """Run a function in the loop's thread and wait for what it answers, awaiting it if need be."""
-        if self._loop.is_closed():
-            raise client.IllegalState("it is closed")
-        future = asyncio.run_coroutine_threadsafe(_awaited(function), self._loop)
-        try:
-            answer = future.result()
-        except BaseException:
-            future.cancel()  # an interrupt of this thread ends the call
-            raise
-        return self._later(answer) if isinstance(answer, client.Pending) else answer
-
-    def _later(self, pending: Awaitable[Any]) -> concurrent.futures.Future[Any]:
-        return asyncio.run_coroutine_threadsafe(_awaited(lambda: pending), self._loop)
-
-    def _stop(self) -> None:
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+            self._thread.stop()
 
 
-async def _awaited(function: Callable[[], Any]) -> Any:
-    answer = function()
-    return await answer if inspect.isawaitable(answer) else answer
-
-
-class Producer(Face):
-    """`sharequeue.client.Producer` without async; `send_soon` returns a `concurrent.futures.Future`.
-
-    Example:
-        with Producer("http://127.0.0.1:8080") as producer:
-            where = producer.send("orders", {"id": 1})
-    """
-
-    kind = client.Producer
-
-
-class ShareConsumer(Face):
-    """`sharequeue.client.ShareConsumer` without async.
+class ShareConsumer:
+    """`sharequeue.client.ShareConsumer` without async; its docstring explains the modes and the arguments.
 
     Example:
         with ShareConsumer("http://127.0.0.1:8080", "billing", ["orders"]) as consumer:
@@ -114,8 +142,142 @@ class ShareConsumer(Face):
                 print(record.value)
     """
 
-    kind = client.ShareConsumer
+    def __init__(
+        self,
+        url: str,
+        group: str,
+        topics: Iterable[str] = (),
+        *,
+        member_id: str | None = None,
+        acknowledgement: Literal["implicit", "explicit", "deferred"] = "implicit",
+        max_records: int = 500,
+        max_bytes: int = 52_428_800,
+        min_bytes: int = 1,
+        batch_size: int | None = None,
+        acquire_mode: AcquireMode | Literal["record_limit", "batch_optimized"] = AcquireMode.RECORD_LIMIT,
+        renew: bool = True,
+        follow_leaders: bool = False,
+        request_timeout_ms: float = 30_000,
+        max_poll_interval_ms: float = 300_000,
+    ) -> None:
+        self._thread = LoopThread()
+        try:
+            self._consumer = self._thread.call(
+                lambda: client.ShareConsumer(
+                    url,
+                    group,
+                    topics,
+                    member_id=member_id,
+                    acknowledgement=acknowledgement,
+                    max_records=max_records,
+                    max_bytes=max_bytes,
+                    min_bytes=min_bytes,
+                    batch_size=batch_size,
+                    acquire_mode=acquire_mode,
+                    renew=renew,
+                    follow_leaders=follow_leaders,
+                    request_timeout_ms=request_timeout_ms,
+                    max_poll_interval_ms=max_poll_interval_ms,
+                )
+            )
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread.stopped:
+            return
+        try:
+            self._thread.wait_for(lambda: self._consumer.__aexit__(kind, fault, trace))
+        finally:
+            self._thread.stop()
+
+    @property
+    def member_id(self) -> str:
+        """The id of this member, given or made."""
+        return self._consumer.member_id
+
+    @property
+    def group(self) -> str:
+        """The share group."""
+        return self._consumer.group
+
+    @property
+    def subscription(self) -> list[str]:
+        """The names of the topics that polls fetch from."""
+        return self._consumer.subscription
+
+    @property
+    def assignment(self) -> dict[str, list[int]]:
+        """The partitions that the group assigned to this member, by topic; empty without `subscribe`."""
+        return self._consumer.assignment
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Join the group for these topics, in place of the earlier ones. Polls then fetch what the group assigns."""
+        self._thread.call(lambda: self._consumer.subscribe(topics))
+
+    def poll(self, timeout_ms: float = 10_000) -> list[Record]:
+        """Return records as soon as there are any; an empty list when there are none within `timeout_ms`.
+
+        Raises: IllegalState: in explicit mode, a record of an earlier poll is not acknowledged.
+            AcknowledgementError: earlier acknowledgements were not applied; the next poll returns what this one fetched.
+            ApiError: the service refused, or was out of reach for request_timeout_ms.
+        """
+        return self._thread.wait_for(lambda: self._consumer.poll(timeout_ms))
 
     def __iter__(self) -> Iterator[Record]:
+        """Records without end. In implicit mode asking for the next one accepts the one before. Raises: as `poll`."""
         while True:
-            yield self._run(self._async.__anext__)
+            yield self._thread.wait_for(self._consumer.__anext__)
+
+    def acknowledge(
+        self,
+        record: Record,
+        type: Literal["accept", "release", "reject", "renew"] = "accept",
+        *,
+        reason: str | None = None,
+        delay_ms: int = 0,
+    ) -> None:
+        """Choose the outcome of a record; the next poll or commit sends it. The last choice before that counts.
+
+        Args:
+            type: accept: done. release: deliver it again, to any member. reject: write it to the dead-letter queue.
+                renew: start the lock again; the next poll returns the record again.
+            reason: why, on release and reject; up to 1024 characters. delay_ms: on release, not before that time.
+        Raises: IllegalState: implicit mode, or the outcome was sent already. ValueError: no such type, or an option that
+            does not go with it.
+        """
+        self._consumer.acknowledge(record, type, reason=reason, delay_ms=delay_ms)  # needs no event loop
+
+    def commit(self) -> Committed:
+        """Settle every chosen outcome; in implicit mode, accept what was handed out. Returns when it is durable.
+
+        Returns: how many offsets were settled, by (topic, partition).
+        Raises: AcknowledgementError: some were not applied; the others were. ApiError: the outcome is not known yet;
+            commit again, which is safe.
+        """
+        return self._thread.wait_for(self._consumer.commit)
+
+    def commit_async(self, callback: CommitCallback | None = None) -> None:
+        """As `commit`, in the background. The consumer's own thread calls `callback(committed, error)` at the end.
+
+        Without a callback the next poll or `close` raises a failure.
+        """
+        self._thread.call(lambda: self._consumer.commit_async(callback))
+
+    def close(self) -> None:
+        """Settle what has an outcome, release everything else, close the session and end the thread.
+
+        Raises: AcknowledgementError, ApiError: as `commit`; the consumer is closed all the same.
+        """
+        if self._thread.stopped:
+            return
+        try:
+            self._thread.wait_for(self._consumer.close)
+        finally:
+            self._thread.stop()

@@ -2,6 +2,9 @@
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from tests.packages import wheels
 from tests.packages.wheels import Environment
 
 LIBRARIES = {"click", "httptools", "msgspec", "rich"}
+PROGRAMS = Path(__file__).parent / "programs"
 REFUSED, WRONG_USAGE, UNREACHABLE = 1, 2, 3
 NOBODY = "http://127.0.0.1:1"
 LOADED = """
@@ -92,3 +96,26 @@ def test_other_commands_need_no_extra(plain: Environment) -> None:
         assert f"cannot reach {NOBODY}" in plain.run("sharequeue", *command, "--url", NOBODY, code=UNREACHABLE).stderr
     assert "cannot reach" in plain.run("sharequeue", "healthcheck", NOBODY, code=UNREACHABLE).stderr
     assert "'up'" in plain.run("sharequeue", "upp", code=WRONG_USAGE).stderr
+
+
+@pytest.fixture(scope="module")
+def mypy(plain: Environment, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """Checks a program against the installed wheel. Returns: the lines that mypy prints for it."""
+    cache = tmp_path_factory.mktemp("mypy")
+    python = ("--python-executable", str(plain.bin / "python"), "--cache-dir", str(cache))
+
+    def mypy(program: str) -> list[str]:
+        command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary", *python, program]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=PROGRAMS)
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    return mypy
+
+
+def test_type_checker_passes_right_calls_and_refuses_wrong_ones(mypy: Callable[[str], list[str]]) -> None:
+    assert mypy("right_calls.py") == []
+    lines = (PROGRAMS / "wrong_calls.py").read_text().splitlines()
+    wrong = {(number, line.split("# wrong: ")[1]) for number, line in enumerate(lines, 1) if "# wrong: " in line}
+    errors = [re.fullmatch(r"wrong_calls\.py:(\d+): error: .* \[([a-z-]+)\]", line) for line in mypy("wrong_calls.py")]
+    assert {(int(error[1]), error[2]) for error in errors if error is not None} == wrong

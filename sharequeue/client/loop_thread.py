@@ -1,0 +1,59 @@
+"""Async code for callers that are not async: an event loop in a thread of its own."""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from sharequeue.client.deliveries import IllegalState
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop that runs in a thread of its own until it is stopped."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sharequeue client", daemon=True)
+        self._thread.start()
+
+    @property
+    def stopped(self) -> bool:
+        return self._loop.is_closed()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a plain function in the loop's thread. Returns: what it returns. Raises: IllegalState: stopped."""
+
+        async def called() -> T:
+            return function()
+
+        return self.wait_for(called)
+
+    def wait_for(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Await a coroutine in the loop's thread. Raises: IllegalState: stopped. An interrupt cancels the coroutine."""
+        if self.stopped:
+            raise IllegalState("it is closed")
+        future = asyncio.run_coroutine_threadsafe(function(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def later(self, answer: Awaitable[T]) -> "concurrent.futures.Future[T]":
+        """Await something in the loop's thread, in the background."""
+
+        async def awaited() -> T:
+            return await answer
+
+        return asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+
+    def stop(self) -> None:
+        """End the thread. Once stopped, this does nothing."""
+        if self.stopped:
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

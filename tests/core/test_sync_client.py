@@ -1,0 +1,37 @@
+"""The client without async is written out by hand: it must have what the async one has."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sharequeue import client
+from sharequeue.client import sync
+
+OTHER_ANSWERS = {"send_soon"}
+"""Return something else in place of what would be awaited later."""
+
+
+def members(kind: type) -> dict[str, Any]:
+    return {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+
+
+def signature(function: Callable[..., Any], *, answer: bool) -> inspect.Signature:
+    signature = inspect.signature(function)
+    return signature if answer else signature.replace(return_annotation=None)
+
+
+@pytest.mark.parametrize("kind", ["Producer", "ShareConsumer"])
+def test_sync_classes_have_the_methods_of_the_async_ones(kind: str) -> None:
+    theirs, ours = getattr(client, kind), getattr(sync, kind)
+    assert signature(ours.__init__, answer=False) == signature(theirs.__init__, answer=False)
+    for name, member in members(theirs).items():
+        written = members(ours)[name]
+        assert isinstance(written, property) == isinstance(member, property)
+        if not isinstance(member, property):
+            answer = name not in OTHER_ANSWERS
+            assert signature(written, answer=answer) == signature(member, answer=answer), name
+            assert inspect.getdoc(written)
+    extra = members(ours).keys() - members(theirs).keys()
+    assert all(isinstance(members(ours)[name], property) for name in extra), extra
