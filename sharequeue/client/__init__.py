@@ -13,7 +13,8 @@ from sharequeue.client.deliveries import (
     ValueTooDeep,
 )
 from sharequeue.client.producer import NewRecord, Pending, Produced, Producer
-from sharequeue.client.share_consumer import Committed, ShareConsumer
+from sharequeue.client.settling import Committed
+from sharequeue.client.share_consumer import ShareConsumer
 from sharequeue.protocol.errors import ApiError
 
 __all__ = [

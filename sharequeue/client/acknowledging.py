@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.client.deliveries import AcknowledgementError, AcknowledgementFailure, Delivery, Pending, Record
+from sharequeue.client.deliveries import AcknowledgementError, AcknowledgementFailure, Delivery, OutcomeRun, Record
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState
@@ -26,10 +26,10 @@ REPEAT_PAUSE_S: Final = 0.1
 INVALID_RECORD_STATE: Final = InvalidRecordState.error.code
 
 
-def doubt(acknowledgements: Iterable[Pending]) -> None:
+def doubt(acknowledgements: Iterable[OutcomeRun]) -> None:
     """Nobody knows whether these were applied: their answer was lost."""
-    for pending in acknowledgements:
-        pending.in_doubt = True
+    for run in acknowledgements:
+        run.in_doubt = True
 
 
 class Settled:
@@ -50,8 +50,8 @@ class Settled:
             raise AcknowledgementError(failures)
 
     def add(
-        self, acknowledgements: Sequence[Pending], results: Sequence[AcknowledgementResult], patience_s: float
-    ) -> list[Pending]:
+        self, acknowledgements: Sequence[OutcomeRun], results: Sequence[AcknowledgementResult], patience_s: float
+    ) -> list[OutcomeRun]:
         """Take in the results of one call.
 
         Args:
@@ -60,37 +60,37 @@ class Settled:
         """
         again = []
         now = time.monotonic()
-        for pending, result in zip(acknowledgements, results, strict=True):
-            delivery = pending.delivery
-            if result.status in APPLIED or (result.code == INVALID_RECORD_STATE and pending.released_before):
-                self._applied(pending)
+        for run, result in zip(acknowledgements, results, strict=True):
+            delivery = run.delivery
+            if result.status in APPLIED or (result.code == INVALID_RECORD_STATE and run.released_before):
+                self._applied(run)
             else:
-                pending.in_doubt = pending.in_doubt or result.status == "unknown"
-                if pending.give_up_at is None:
-                    pending.give_up_at = now + patience_s
+                run.in_doubt = run.in_doubt or result.status == "unknown"
+                if run.give_up_at is None:
+                    run.give_up_at = now + patience_s
                 retriable = result.status == "unknown" or bool(result.retriable)
-                if retriable and now < pending.give_up_at:
-                    again.append(pending)
+                if retriable and now < run.give_up_at:
+                    again.append(run)
                     continue
                 code = result.code or "UNKNOWN_SERVER_ERROR"
-                self.failures.append(pending.failure(code, result.detail or code, retriable))
+                self.failures.append(run.failure(code, result.detail or code, retriable))
             delivery.in_flight -= 1
             self.touched.append(delivery)
         return again
 
-    def refuse(self, acknowledgements: Sequence[Pending], error: ApiError) -> None:
+    def refuse(self, acknowledgements: Sequence[OutcomeRun], error: ApiError) -> None:
         """The call itself was refused: none was applied."""
-        for pending in acknowledgements:
-            self.failures.append(pending.failure(error.error.code, error.detail, error.error.retriable))
-            pending.delivery.in_flight -= 1
-            self.touched.append(pending.delivery)
+        for run in acknowledgements:
+            self.failures.append(run.failure(error.error.code, error.detail, error.error.retriable))
+            run.delivery.in_flight -= 1
+            self.touched.append(run.delivery)
 
-    def _applied(self, pending: Pending) -> None:
-        if pending.outcome.type == "renew":
-            self.renewed += pending.delivery.hand_out_again(pending.first_offset, pending.last_offset)
+    def _applied(self, run: OutcomeRun) -> None:
+        if run.outcome.type == "renew":
+            self.renewed += run.delivery.hand_out_again(run.first_offset, run.last_offset)
             return
-        place = (pending.delivery.topic, pending.delivery.partition)
-        self.committed[place] = self.committed.get(place, 0) + pending.last_offset - pending.first_offset + 1
+        place = (run.delivery.topic, run.delivery.partition)
+        self.committed[place] = self.committed.get(place, 0) + run.last_offset - run.first_offset + 1
 
 
 class Acknowledging:
@@ -99,12 +99,12 @@ class Acknowledging:
     def __init__(self, client: Client, group: str, member_id: str, patience_s: float) -> None:
         self._client = client
         self._path = {"group": group}
-        self._member_id = member_id
+        self.member_id = member_id
         self._patience_s = patience_s
         self.lock_timeout_ms = 0
         """How long locks last, as the last answer said."""
 
-    async def send(self, acknowledgements: list[Pending], settled: Settled, deadline_s: float | None = None) -> None:
+    async def send(self, acknowledgements: list[OutcomeRun], settled: Settled, deadline_s: float | None = None) -> None:
         """Send acknowledgements until each is settled, and take those that are out of the list.
 
         Args:
@@ -128,10 +128,10 @@ class Acknowledging:
             if again:
                 await asyncio.sleep(REPEAT_PAUSE_S)
 
-    async def _call(self, acknowledgements: Sequence[Pending], deadline_s: float) -> list[AcknowledgementResult]:
+    async def _call(self, acknowledgements: Sequence[OutcomeRun], deadline_s: float) -> list[AcknowledgementResult]:
         """One acknowledge call. Raises: ApiError: it was not answered with results."""
         request = AcknowledgeRequest(
-            member_id=self._member_id, acknowledgements=[pending.message() for pending in acknowledgements]
+            member_id=self.member_id, acknowledgements=[run.message() for run in acknowledgements]
         )
         try:
             response: AcknowledgeResponse = await self._client.call(

@@ -235,10 +235,10 @@ class Delivery:
         self.chosen = dict.fromkeys(range(self.first_offset, self.last_offset + 1), RELEASE)
         self.unsaid.clear()
 
-    def take_chosen(self) -> list["Pending"]:
+    def take_chosen(self) -> list["OutcomeRun"]:
         """What was said, as acknowledgements to send: one per run of offsets with the same outcome."""
         chosen, self.chosen = self.chosen, {}
-        taken = [Pending(self, *run) for run in _outcome_runs(chosen)]
+        taken = [OutcomeRun(self, *run) for run in _outcome_runs(chosen)]
         self.in_flight += len(taken)
         return taken
 
@@ -253,7 +253,7 @@ class Delivery:
         return again
 
 
-def releases(held: Iterable[Delivery]) -> list["Pending"]:
+def releases(held: Iterable[Delivery]) -> list["OutcomeRun"]:
     """Acknowledgements that give back everything nothing was said of."""
     taken = []
     for delivery in held:
@@ -262,7 +262,7 @@ def releases(held: Iterable[Delivery]) -> list["Pending"]:
     return taken
 
 
-class Pending:
+class OutcomeRun:
     """One acknowledgement on its way to the service. `last_offset` inclusive."""
 
     __slots__ = ("delivery", "first_offset", "give_up_at", "in_doubt", "last_offset", "outcome")

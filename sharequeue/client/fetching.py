@@ -12,11 +12,18 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sharequeue.client.acknowledging import doubt
-from sharequeue.client.deliveries import Pending
+from sharequeue.client.deliveries import OutcomeRun
 from sharequeue.client.following import FollowingClient
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import BY_CODE, ApiError, InvalidShareSessionEpoch, ShareSessionNotFound
+from sharequeue.protocol.errors import (
+    BY_CODE,
+    ApiError,
+    InvalidShareSessionEpoch,
+    ShareSessionNotFound,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from sharequeue.protocol.messages import FetchRequest, FetchResponse, TopicPartitions
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
 
@@ -31,6 +38,7 @@ ANSWER_SLACK_S: Final = 5.0
 """How long an answer may take beyond the wait it was asked for."""
 
 SESSION_LOST: Final = (ShareSessionNotFound.error, InvalidShareSessionEpoch.error)
+MISSING_TOPIC: Final = frozenset({UnknownTopicOrPartition.error, UnknownTopicId.error})
 CLOSE_SESSION: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 REPEAT: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 
@@ -49,7 +57,7 @@ class Fetched(NamedTuple):
     """A fetch's answer, the acknowledgements it carried, and whether it was asked for more than once."""
 
     response: FetchResponse
-    acknowledgements: list[Pending]
+    acknowledgements: list[OutcomeRun]
     repeated: bool
 
 
@@ -58,7 +66,7 @@ class _Unanswered:
 
     def __init__(self, fetch_id: str) -> None:
         self.fetch_id = fetch_id
-        self.acknowledgements: list[Pending] = []
+        self.acknowledgements: list[OutcomeRun] = []
         self.attempts = 0
 
 
@@ -114,7 +122,7 @@ class Fetching:
         """The session is lost: the next fetch opens another. An unanswered fetch keeps its id."""
         self._epoch = OPEN
 
-    def take_unanswered_acknowledgements(self) -> list[Pending]:
+    def take_unanswered_acknowledgements(self) -> list[OutcomeRun]:
         """Acknowledgements whose answer was lost; sending them again is safe."""
         if self._unanswered is None:
             return []
@@ -124,7 +132,7 @@ class Fetching:
     def name_topics_soon(self, seconds: float) -> None:
         self._refresh_at = min(self._refresh_at, time.monotonic() + seconds)
 
-    def carry(self, acknowledgements: Sequence[Pending]) -> None:
+    def carry(self, acknowledgements: Sequence[OutcomeRun]) -> None:
         """Have the next fetch carry acknowledgements."""
         self._next().acknowledgements += acknowledgements
 
@@ -156,7 +164,7 @@ class Fetching:
             batch_size=limits.batch_size,
             acquire_mode=limits.acquire_mode,
             share_session_epoch=self._epoch if self._following is None else None,
-            acknowledgements=[pending.message() for pending in unanswered.acknowledgements],
+            acknowledgements=[run.message() for run in unanswered.acknowledgements],
             fetch_id=unanswered.fetch_id,
         )
         epoch = self._epoch

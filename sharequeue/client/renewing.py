@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.client.acknowledging import ACKNOWLEDGE, APPLIED, MAX_ACKNOWLEDGEMENTS
-from sharequeue.client.deliveries import RENEW, Delivery, Pending
+from sharequeue.client.deliveries import RENEW, Delivery, OutcomeRun
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
@@ -120,7 +120,9 @@ class Renewing:
         return self._allowed
 
     async def _renew(self, due: list[Delivery]) -> None:
-        renewals = [Pending(delivery, first, last, RENEW) for delivery in due for first, last in delivery.held_runs()]
+        renewals = [
+            OutcomeRun(delivery, first, last, RENEW) for delivery in due for first, last in delivery.held_runs()
+        ]
         asked_at = time.monotonic()
         for delivery in due:
             delivery.renew_at = NEVER
@@ -154,7 +156,7 @@ class Renewing:
                 delivery.renew_at = again_at.get(delivery, time.monotonic() + RETRY_S)
 
     @staticmethod
-    def _not_renewed(renewal: Pending, result: AcknowledgementResult) -> float:
+    def _not_renewed(renewal: OutcomeRun, result: AcknowledgementResult) -> float:
         """Returns: when to try again what is left of the delivery."""
         delivery = renewal.delivery
         if result.retriable or result.status == "unknown":

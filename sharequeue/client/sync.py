@@ -14,7 +14,7 @@ from sharequeue import client
 from sharequeue.client.deliveries import Record
 from sharequeue.client.loop_thread import LoopThread
 from sharequeue.client.producer import Produced
-from sharequeue.client.share_consumer import CommitCallback, Committed
+from sharequeue.client.settling import CommitCallback, Committed
 from sharequeue.protocol.types import AcquireMode
 
 

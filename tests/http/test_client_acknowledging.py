@@ -42,7 +42,7 @@ async def test_the_next_poll_accepts_what_the_last_one_returned(stack: Stack, na
         assert [record.value for record in await consumer.poll()] == [0, 1, 2]
         assert [record.value for record in await consumer.poll()] == [3, 4]
         with pytest.raises(IllegalState, match="implicitly"):
-            consumer.acknowledge(next(iter(consumer._held)).records[3])
+            consumer.acknowledge(next(iter(consumer._settling.held)).records[3])
     assert await seen_by_another(stack, name, name) == [(3, 2), (4, 2)]  # close released them
 
 

@@ -1,0 +1,145 @@
+"""Fetches for a consumer until records are ready: what a poll sends, when it tries again, what it takes in.
+
+`settling.py` owns what is held. A member of the group fetches what `membership.py` was assigned.
+"""
+
+import asyncio
+import time
+from collections import deque
+from typing import Final
+
+from sharequeue.client.deliveries import Delivery, Record
+from sharequeue.client.fetching import MISSING_TOPIC, SESSION_LOST, Fetched, Fetching
+from sharequeue.client.membership import Membership
+from sharequeue.client.renewing import Renewing
+from sharequeue.client.settling import Settling
+from sharequeue.protocol.errors import ApiError
+
+FIRST_PAUSE_S: Final = 0.05
+LAST_PAUSE_S: Final = 1.0
+EARLY_S: Final = 0.02
+"""A fetch that found nothing and was answered sooner than this did not wait: something keeps it from fetching."""
+SHORTEST_CALL_S: Final = 1.0
+"""An acknowledge call of a poll gets this long at least, however little is left of the poll."""
+
+
+class Polling:
+    """The fetches of one consumer. One call of `fetch` at a time.
+
+    Args:
+        ready: takes the records that fetches acquired.
+        patience_s: how long failures that may pass are waited out.
+    """
+
+    def __init__(
+        self, fetching: Fetching, settling: Settling, renewing: Renewing, ready: deque[Record], patience_s: float
+    ) -> None:
+        self._fetching = fetching
+        self._settling = settling
+        self._renewing = renewing
+        self._ready = ready
+        self._patience_s = patience_s
+        self._failing_since: float | None = None
+        self.membership: Membership | None = None
+        """Set when the consumer subscribes."""
+
+    @property
+    def failing(self) -> bool:
+        """Whether the service did not answer the last time."""
+        return self._failing_since is not None
+
+    async def fetch(self, deadline: float, *, renews: bool) -> None:
+        """Fetch until a record is ready, an acknowledgement failed, or the deadline passed.
+
+        Args:
+            renews: acknowledgements to send renew records. These are ready then, and nothing is fetched.
+        Raises: ApiError: the service refused, or failed for as long as `patience_s`.
+        """
+        pause_s = FIRST_PAUSE_S
+        while True:
+            asked_at = time.monotonic()
+            max_wait_s = max(0.0, deadline - asked_at)
+            fetched = fault = None
+            self._take_assignment()
+            try:
+                if renews or self._ready or self._fetching.opening or self._settling.must_send:
+                    acknowledgements = self._settling.take_all()
+                    await self._settling.send(
+                        acknowledgements, self._settling.settled, max(SHORTEST_CALL_S, max_wait_s)
+                    )
+                if not self._over:
+                    fetched = await self._fetch_once(max_wait_s)
+                    if fetched is None and time.monotonic() < deadline:
+                        continue
+                    fault = None if fetched is None else self._receive(fetched)
+                self._failing_since = None
+            except ApiError as error:
+                self._check_passing(error)
+                fault = error
+            now = time.monotonic()
+            if self._over:
+                return
+            if fault is not None and fault.error not in MISSING_TOPIC:
+                self._failing_since = self._failing_since or asked_at
+                if now - self._failing_since >= self._patience_s:
+                    raise fault
+            if now >= deadline:
+                return
+            if fault is None and now - asked_at >= min(EARLY_S, max_wait_s):
+                pause_s = FIRST_PAUSE_S
+                continue
+            if fetched is not None:  # the answer came at once and is empty: a partition failed or is gone
+                self._fetching.name_topics_soon(0)
+            await asyncio.sleep(min(max(pause_s, (fault and fault.retry_after_s) or 0), deadline - now))
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    @property
+    def _over(self) -> bool:
+        return bool(self._ready or self._settling.settled.failures)
+
+    def _check_passing(self, error: ApiError) -> None:
+        """Raises the error if trying again cannot help."""
+        if error.error in SESSION_LOST:
+            self._fetching.reopen()
+        elif not error.error.retriable and error.error not in MISSING_TOPIC:
+            raise error
+
+    def _take_assignment(self) -> None:
+        """Of a member: fetch what it is assigned by now. That opens another session, whose first fetch carries nothing:
+        so acknowledgements go before it."""
+        membership = self.membership
+        if membership is not None:
+            membership.go_on()
+            if membership.changed.is_set():
+                membership.changed.clear()
+                self._fetching.assign(membership.assignment)
+
+    async def _fetch_once(self, max_wait_s: float) -> Fetched | None:
+        """Fetch. None: the assignment of the member changed during the fetch, or is empty. Raises: ApiError."""
+        membership = self.membership
+        if membership is not None:
+            if membership.failure is not None:
+                raise membership.failure
+            if not membership.assignment:
+                await membership.unless_changed(asyncio.sleep(max_wait_s))
+                return None
+        self._fetching.carry(self._settling.take_unsent())
+        fetching = self._fetching.fetch(round(max_wait_s * 1000))
+        return await (fetching if membership is None else membership.unless_changed(fetching))
+
+    def _receive(self, fetched: Fetched) -> ApiError | None:
+        """Take in a fetch's answer. Returns: why a partition failed, or None. Raises: ApiError: nothing was acquired, and
+        trying again cannot help."""
+        response = fetched.response
+        self._settling.take_results(fetched.acknowledgements, response.acknowledgement_results)
+        received_at = time.monotonic()
+        for batch in response.batches:
+            delivery = Delivery(batch)
+            self._settling.hold(delivery)
+            self._ready.extend(delivery.records.values())
+            self._renewing.held(delivery, received_at, response.acquisition_lock_timeout_ms, urgent=fetched.repeated)
+        faults = self._fetching.faults(response)
+        refused = [fault for fault in faults if not fault.error.retriable and fault.error not in MISSING_TOPIC]
+        if refused and not self._ready:
+            raise refused[0]
+        return faults[0] if faults else None

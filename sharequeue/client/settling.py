@@ -1,0 +1,169 @@
+"""What a consumer holds, and how it is settled: by commits, by acknowledgements that fetches carry, and at the end.
+
+Only this module adds and removes held deliveries. It sends acknowledgements; what a fetch carries `polling.py` sends.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sharequeue.client.acknowledging import Acknowledging, Settled
+from sharequeue.client.deliveries import AcknowledgementError, Delivery, OutcomeRun, Record, releases
+from sharequeue.client.fetching import MISSING_TOPIC, Fetching
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages import AcknowledgementResult
+
+log = logging.getLogger(__name__)
+
+MAX_CARRIED: Final = 1000
+"""A fetch carries no more acknowledgements; more go in calls of their own."""
+
+Committed = dict[tuple[str, int], int]
+CommitCallback = Callable[[Committed, Exception | None], None]
+
+
+class Settling:
+    """The deliveries of one consumer, from their acquisition until nothing of them is open.
+
+    Args:
+        fetching: holds the acknowledgements of a fetch whose answer was lost.
+        ready: takes the records whose lock the user renewed; the next poll returns them again.
+        patience_s: how long an outcome may stay unknown before it counts as failed.
+    """
+
+    def __init__(
+        self, acknowledging: Acknowledging, fetching: Fetching, ready: deque[Record], patience_s: float
+    ) -> None:
+        self._acknowledging = acknowledging
+        self._fetching = fetching
+        self._ready = ready
+        self._patience_s = patience_s
+        self._unsent: list[OutcomeRun] = []
+        """Acknowledgements that no request carries."""
+        self._commits: set[asyncio.Task[None]] = set()
+        self.held: dict[Delivery, None] = {}
+        """Deliveries of which something is open, in the order of their acquisition."""
+        self.settled = Settled()
+        """Its failures are raised by the next poll, or when the consumer is closed."""
+
+    @property
+    def must_send(self) -> bool:
+        """Whether there are more acknowledgements than a fetch may carry."""
+        return len(self._unsent) > MAX_CARRIED
+
+    def hold(self, delivery: Delivery) -> None:
+        """A fetch acquired this."""
+        self.held[delivery] = None
+
+    def collect(self) -> bool:
+        """Turn chosen outcomes into acknowledgements to send. Returns: whether records are to be renewed."""
+        for delivery in self.held:
+            if delivery.chosen:
+                self._unsent += delivery.take_chosen()
+        return any(run.outcome.type == "renew" for run in self._unsent)
+
+    def take_unsent(self) -> list[OutcomeRun]:
+        """The acknowledgements that no request carries; the caller sends them."""
+        taken, self._unsent = self._unsent, []
+        return taken
+
+    def take_all(self) -> list[OutcomeRun]:
+        """As `take_unsent`, with those of a fetch whose answer was lost. No fetch may be under way."""
+        return self._fetching.take_unanswered_acknowledgements() + self.take_unsent()
+
+    async def send(self, acknowledgements: list[OutcomeRun], settled: Settled, deadline_s: float | None = None) -> None:
+        """Settle acknowledgements by a call of their own. Raises: ApiError: they are not settled, and are sent later."""
+        try:
+            await self._acknowledging.send(acknowledgements, settled, deadline_s)
+        finally:
+            self._unsent += acknowledgements  # `send` has removed those that are settled
+            self._release_settled(settled)
+
+    def take_results(self, carried: Sequence[OutcomeRun], results: Sequence[AcknowledgementResult]) -> None:
+        """A fetch was answered, with the results of the acknowledgements that it carried."""
+        self._unsent = self.settled.add(carried, results, self._patience_s) + self._unsent
+        self._release_settled(self.settled)
+
+    def _release_settled(self, settled: Settled) -> None:
+        """Let go of deliveries of which nothing is open any more, and hand out renewed records."""
+        for delivery in [delivery for delivery in settled.touched if delivery.settled]:
+            self.held.pop(delivery, None)
+        settled.touched.clear()
+        for record in settled.renewed:
+            record.renewed_until = time.monotonic() + self._acknowledging.lock_timeout_ms / 1000
+            self._ready.append(record)
+        settled.renewed.clear()
+
+    # Commits
+
+    async def commit(self, acknowledgements: list[OutcomeRun]) -> Committed:
+        """Settle acknowledgements. Returns: how many offsets, by (topic, partition).
+
+        Raises: AcknowledgementError: some were not applied. ApiError: the outcome is not known yet.
+        """
+        settled = Settled()
+        await self.send(acknowledgements, settled)
+        settled.raise_failures()
+        return settled.committed
+
+    def commit_in_background(self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None) -> None:
+        """As `commit`. The callback gets what happened; without one, `settled` keeps the failures."""
+        task = asyncio.get_running_loop().create_task(self._commit_in_background(acknowledgements, callback))
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+
+    async def _commit_in_background(self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None) -> None:
+        settled = Settled()
+        fault: Exception | None = None
+        try:
+            await self.send(acknowledgements, settled)
+            settled.raise_failures()
+        except (ApiError, AcknowledgementError) as error:
+            fault = error
+        if callback is not None:
+            callback(settled.committed, fault)
+        elif isinstance(fault, AcknowledgementError):
+            self.settled.failures += fault.failures
+
+    # Closing
+
+    async def wait_for_commits(self) -> None:
+        """Return when no commit is under way in the background."""
+        if self._commits:
+            await asyncio.wait(self._commits)
+
+    async def send_chosen(self) -> None:
+        """Send every outcome that was chosen. Raises: ApiError."""
+        self.collect()
+        await self._acknowledging.send(self.take_all(), self.settled)
+
+    async def release_held(self, deadline_s: float) -> None:
+        """Release what is held and end the share session. If the service is out of reach, the locks end by themselves.
+
+        What a cancelled poll, or one whose answer was lost, acquired is released too.
+        """
+        if not self._fetching.opened:
+            return
+        try:
+            await self._hold_what_was_lost(deadline_s)
+            await self._acknowledging.send(releases(self.held), Settled(), deadline_s)
+            await self._fetching.close(deadline_s)
+        except ApiError as error:
+            log.warning("what %s holds is released when its locks end: %s", self._acknowledging.member_id, error.detail)
+
+    async def _hold_what_was_lost(self, deadline_s: float) -> None:
+        """Hold what an unanswered fetch acquired. Ending the session does not wait for that fetch, which may still
+        acquire afterwards. Raises: ApiError."""
+        try:
+            answer = await self._fetching.lost(deadline_s)
+        except ApiError as error:
+            if error.error in MISSING_TOPIC:
+                return
+            raise
+        for batch in () if answer is None else answer.batches:
+            delivery = Delivery(batch)
+            delivery.release_range()
+            self.hold(delivery)
