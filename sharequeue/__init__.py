@@ -1,3 +1,12 @@
-"""What the parts of sharequeue share and what users import: the protocol, the wire, the client and the command line."""
+"""What the services share, and what users import.
+
+    cli ──▶ client ──▶ http ──▶ protocol         users: `sharequeue.client`, `.sync`, the command `sharequeue`
+     │                  ▲
+     └──▶ stack         └── service, ownership   the three services: `services/*`, each a package of its own
+
+Everything reads `protocol`: messages, calls, errors, settings; pure. Users need `client` and `cli` alone, with four
+libraries; `service`, `ownership` and `stack` need the extra [server]. Nothing here imports a service: `stack` starts
+them as processes, and all parts talk over HTTP.
+"""
 
 __version__ = "0.1.0"

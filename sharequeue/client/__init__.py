@@ -1,18 +1,41 @@
-"""The Python client: `Producer` and `ShareConsumer`; `sharequeue.client.sync` has the same without async.
+"""The Python client: `Producer` and `ShareConsumer`, for asyncio; `sharequeue.client.sync` has both for ordinary code.
+
+Any program may import this package, on any system; it needs msgspec and httptools alone. The names that this package
+and `sync` export are public, its other modules are not. The client decides when to send, repeat, renew and give up. The
+service decides which member holds a record.
+
+The life of a delivery, a range of offsets that one fetch acquired:
+
+                 a fetch acquires it
+                         │
+                         ▼                        half of the lock's time is over: renewed in the background
+       ┌──────────────▶ HELD ───────────────────▶ and held on; or the renewal is refused: LOST, another
+       │                 │                        member may get the record, an acknowledgement fails
+       │                 │ a poll returns its records; `acknowledge` (in implicit mode the next poll) chooses outcomes
+       │                 ▼
+       │              CHOSEN ───────────────────▶ `acknowledge` again: the last choice counts
+       │                 │
+       │                 │ the next poll or commit sends them
+       │                 ▼
+       │             IN FLIGHT ─────────────────▶ lost answer, or a result that is unknown or retriable:
+       │                 │                        sent again, for request_timeout_ms
+       │ renew, applied  ├─────── refused ──────▶ AcknowledgementError
+       └─────────────────┤
+                         │ accept, release, reject: applied
+                         ▼
+                      SETTLED                     `close` settles what is chosen and releases the rest
+
+`deliveries.py` has these states, `settling.py` moves deliveries through them, `renewing.py` renews.
 
 Errors: `ApiError` is the service's problem (`error.code`, `status`, `detail`, `definite`, and `problem`, the whole
-document); `AcknowledgementError` lists what was not applied; `IllegalState` is a fault of the caller; `ValueTooDeep` is raised
-by `Record.value` alone.
+document). `AcknowledgementError` lists what was not applied. `IllegalState` is a fault of the program. Only
+`Record.value` raises `ValueTooDeep`.
 """
 
-from sharequeue.client.deliveries import (
-    AcknowledgementError,
-    AcknowledgementFailure,
-    IllegalState,
-    Record,
-    ValueTooDeep,
-)
-from sharequeue.client.producer import NewRecord, Pending, Produced, Producer
+from sharequeue.client.deliveries import Record
+from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure, IllegalState, ValueTooDeep
+from sharequeue.client.new_record import NewRecord
+from sharequeue.client.producer import Pending, Produced, Producer
 from sharequeue.client.settling import Committed
 from sharequeue.client.share_consumer import ShareConsumer
 from sharequeue.protocol.errors import ApiError

@@ -1,6 +1,6 @@
-"""Sends acknowledgements in calls of their own and works out what became of each.
+"""Acknowledge calls, and the result of each acknowledgement.
 
-Every acknowledgement names its delivery count, so sending one again whose answer was lost is safe.
+Every acknowledgement names its delivery count. So it is safe to send one again when its answer was lost.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.client.deliveries import AcknowledgementError, AcknowledgementFailure, Delivery, OutcomeRun, Record
+from sharequeue.client.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState
@@ -21,30 +22,31 @@ from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeReque
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 APPLIED: Final = ("applied", "already_applied", "ignored")
 MAX_ACKNOWLEDGEMENTS: Final = 5000
-"""In one call."""
+"""One call carries no more."""
 REPEAT_PAUSE_S: Final = 0.1
 INVALID_RECORD_STATE: Final = InvalidRecordState.error.code
 
 
 def doubt(acknowledgements: Iterable[OutcomeRun]) -> None:
-    """Nobody knows whether these were applied: their answer was lost."""
+    """The answer was lost: the service may have applied these."""
     for run in acknowledgements:
         run.in_doubt = True
 
 
 class Settled:
-    """What became of acknowledgements, gathered over calls."""
+    """The results of acknowledgements, gathered over calls."""
 
     def __init__(self) -> None:
         self.committed: dict[tuple[str, int], int] = {}
         """How many offsets were settled, by (topic, partition)."""
         self.failures: list[AcknowledgementFailure] = []
         self.renewed: list[Record] = []
-        """Records whose lock the user had renewed: they wait for another word."""
+        """Records whose lock the user renewed: they need another outcome."""
         self.touched: list[Delivery] = []
+        """Deliveries of which an acknowledgement got its result."""
 
     def raise_failures(self) -> None:
-        """Raises: AcknowledgementError: of what failed since the last call."""
+        """Raises: AcknowledgementError: with the failures since the last call."""
         if self.failures:
             failures, self.failures = self.failures, []
             raise AcknowledgementError(failures)
@@ -55,8 +57,8 @@ class Settled:
         """Take in the results of one call.
 
         Args:
-            patience_s: how long an outcome may stay unknown, or fail for a cause that passes, before it counts as failed.
-        Returns: those to send again.
+            patience_s: how long a result may be unknown or retriable before it counts as a failure.
+        Returns: the acknowledgements to send again.
         """
         again = []
         now = time.monotonic()
@@ -79,7 +81,7 @@ class Settled:
         return again
 
     def refuse(self, acknowledgements: Sequence[OutcomeRun], error: ApiError) -> None:
-        """The call itself was refused: none was applied."""
+        """The service refused the whole call and applied none."""
         for run in acknowledgements:
             self.failures.append(run.failure(error.error.code, error.detail, error.error.retriable))
             run.delivery.in_flight -= 1
@@ -94,7 +96,7 @@ class Settled:
 
 
 class Acknowledging:
-    """The acknowledge calls of one member of a group. They need no session, so they may overlap with fetches."""
+    """The acknowledge calls of one member of a group. They need no share session, so they may overlap with fetches."""
 
     def __init__(self, client: Client, group: str, member_id: str, patience_s: float) -> None:
         self._client = client
@@ -102,14 +104,14 @@ class Acknowledging:
         self.member_id = member_id
         self._patience_s = patience_s
         self.lock_timeout_ms = 0
-        """How long locks last, as the last answer said."""
+        """How long locks last, by the last answer."""
 
     async def send(self, acknowledgements: list[OutcomeRun], settled: Settled, deadline_s: float | None = None) -> None:
-        """Send acknowledgements until each is settled, and take those that are out of the list.
+        """Send acknowledgements until each has its result. Remove those that have one from the list.
 
         Args:
-            deadline_s: for each call; else as long as an outcome may stay unknown.
-        Raises: ApiError: the service is out of reach or cannot say; what is left in the list may be sent again.
+            deadline_s: for each call; None: as long as a result may stay unknown.
+        Raises: ApiError: the service is out of reach, or the result is unknown. Send what is left in the list again.
         """
         while acknowledgements:
             sent = acknowledgements[:MAX_ACKNOWLEDGEMENTS]
@@ -129,7 +131,7 @@ class Acknowledging:
                 await asyncio.sleep(REPEAT_PAUSE_S)
 
     async def _call(self, acknowledgements: Sequence[OutcomeRun], deadline_s: float) -> list[AcknowledgementResult]:
-        """One acknowledge call. Raises: ApiError: it was not answered with results."""
+        """One acknowledge call. Raises: ApiError: the answer has no results."""
         request = AcknowledgeRequest(
             member_id=self.member_id, acknowledgements=[run.message() for run in acknowledgements]
         )

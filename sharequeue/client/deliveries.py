@@ -1,103 +1,29 @@
-"""What a consumer holds: acquired ranges, their records, and what was said of each. No IO.
+"""What a consumer holds: acquired ranges, their records, and the outcome that was chosen for each. No IO.
 
-Times are seconds of a monotonic clock. Acknowledgements are made per run of offsets with one outcome, not per record.
+Times are seconds of the monotonic clock. One acknowledgement covers a run of offsets with one outcome, not one record.
 """
 
 import base64
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import msgspec
 
+from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep
+from sharequeue.client.outcomes import GAP, RELEASE, Outcome
 from sharequeue.protocol import messages
 from sharequeue.protocol.messages import Acknowledgement
-from sharequeue.protocol.types import ACKNOWLEDGE_TYPES
 
 _decode: Final = msgspec.json.Decoder().decode
 _UNREAD: Final = object()
 
 
-class IllegalState(Exception):
-    """The consumer was used in an order its acknowledgement mode does not allow."""
-
-
-class ValueTooDeep(ValueError):
-    """A record's value nests too deeply to be decoded; `Record.json` has its bytes. The record can be settled as any."""
-
-
-class AcknowledgementFailure(NamedTuple):
-    """A run of offsets (`last_offset` inclusive) whose acknowledgement was not applied.
-
-    `code` is Kafka's name: INVALID_RECORD_STATE where the lock had ended. `retriable`: it may not have been the
-    last word; the record is delivered again when its lock ends.
-    """
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    type: str
-    code: str
-    detail: str
-    retriable: bool = False
-
-
-class AcknowledgementError(Exception):
-    """Acknowledgements that were not applied, one failure each; all others of the same call were applied."""
-
-    def __init__(self, failures: Sequence[AcknowledgementFailure]) -> None:
-        self.failures = tuple(failures)
-        shown = "; ".join(
-            f"{failure.topic}-{failure.partition} {failure.first_offset}..{failure.last_offset} "
-            f"({failure.type}): {failure.code}: {failure.detail}"
-            for failure in self.failures[:3]
-        )
-        more = f"; and {len(self.failures) - 3} more" if len(self.failures) > 3 else ""
-        super().__init__(f"{len(self.failures)} acknowledgements were not applied: {shown}{more}")
-
-
-class Outcome:
-    """What is said of a record. `type`: accept, release, reject, renew or gap. Compared by identity."""
-
-    __slots__ = ("delay_ms", "reason", "type")
-
-    def __init__(self, acknowledge_type: str, reason: str | None = None, delay_ms: int = 0) -> None:
-        if acknowledge_type not in ACKNOWLEDGE_TYPES:
-            known = ", ".join(ACKNOWLEDGE_TYPES)
-            raise ValueError(f"there is no acknowledge type {acknowledge_type!r}; known are {known}")
-        if delay_ms and acknowledge_type != "release":
-            raise ValueError("delay_ms goes with release alone")
-        if reason is not None and acknowledge_type not in ("release", "reject"):
-            raise ValueError("reason goes with release and reject alone")
-        self.type = acknowledge_type
-        self.reason = reason
-        self.delay_ms = delay_ms
-
-    def like(self, other: "Outcome") -> bool:
-        return self is other or (
-            self.type == other.type and self.reason == other.reason and self.delay_ms == other.delay_ms
-        )
-
-
-PLAIN: Final = {name: Outcome(name) for name in ACKNOWLEDGE_TYPES}
-ACCEPT: Final = PLAIN["accept"]
-GAP: Final = PLAIN["gap"]
-RENEW: Final = PLAIN["renew"]
-RELEASE: Final = PLAIN["release"]
-
-
-def outcome_of(acknowledge_type: str, reason: str | None, delay_ms: int) -> Outcome:
-    """Raises: ValueError: no such type, or an option that does not go with it."""
-    plain = PLAIN.get(acknowledge_type) if reason is None and not delay_ms else None
-    return plain or Outcome(acknowledge_type, reason, delay_ms)
-
-
 class Record:
     """One record that this consumer holds.
 
-    `value` is the JSON value, or bytes where bytes were produced; None is a tombstone. It is decoded at its first use,
-    which raises ValueTooDeep where it nests some hundred levels deep; a gateway takes none such by default.
+    `value` is the JSON value, or bytes if bytes were produced; None is a tombstone. Its first use decodes it, and
+    raises ValueTooDeep if it nests some hundred levels deep. By default gateways refuse such values.
     """
 
     __slots__ = ("_message", "_value", "delivery", "renewed_until")
@@ -146,12 +72,12 @@ class Record:
         except RecursionError:
             place = f"{self.topic}-{self.partition} offset {self.offset}"
             raise ValueTooDeep(
-                f"the value of {place} nests too deeply to be decoded: read its bytes from json"
+                f"the value of {place} nests too deeply to be decoded; its bytes are in Record.json"
             ) from None
 
     @property
     def json(self) -> bytes | None:
-        """The value's JSON byte for byte as it was produced; None where bytes were produced."""
+        """The value's JSON, byte for byte as it was produced; None if bytes were produced."""
         value = self._message.value
         return None if isinstance(value, msgspec.UnsetType) else bytes(value)
 
@@ -161,12 +87,12 @@ class Record:
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered to the group, this time included."""
+        """How often the group got this record, this delivery included."""
         return self.delivery.delivery_count
 
     @property
     def lock_remaining_ms(self) -> int:
-        """Milliseconds until the acquisition lock ends, as far as this host can tell; at least 0."""
+        """Milliseconds until the acquisition lock ends, by this host's clock; at least 0."""
         return max(0, round((max(self.delivery.deadline, self.renewed_until) - time.monotonic()) * 1000))
 
     def __repr__(self) -> str:
@@ -174,9 +100,10 @@ class Record:
 
 
 class Delivery:
-    """One acquired range: its records, which of them nothing was said of, and what was said but not sent yet.
+    """One acquired range of offsets.
 
-    `in_flight`: acknowledgements sent, or on their way, whose outcome is not known.
+    `undecided`: offsets of records without an outcome. `chosen`: outcomes that were chosen and not sent yet.
+    `in_flight`: how many acknowledgements were sent, or wait to be sent, and have no result.
     """
 
     __slots__ = (
@@ -191,7 +118,7 @@ class Delivery:
         "records",
         "renew_at",
         "topic",
-        "unsaid",
+        "undecided",
     )
 
     def __init__(self, batch: messages.FetchedBatch) -> None:
@@ -204,10 +131,10 @@ class Delivery:
         self.renew_at = 0.0
         self.in_flight = 0
         self.records = {message.offset: Record(message, self) for message in batch.records or ()}
-        self.unsaid = set(self.records)
+        self.undecided = set(self.records)
         self.chosen: dict[int, Outcome] = {}
         self.lost: set[int] = set()
-        """Offsets whose lock is known to be over."""
+        """Offsets whose lock has ended."""
         if len(self.records) <= self.last_offset - self.first_offset:
             self.chosen = {
                 offset: GAP for offset in range(self.first_offset, self.last_offset + 1) if offset not in self.records
@@ -215,46 +142,46 @@ class Delivery:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing of it is open any more."""
-        return not (self.unsaid or self.chosen or self.in_flight)
+        """Whether every offset has its result."""
+        return not (self.undecided or self.chosen or self.in_flight)
 
     def choose(self, offset: int, outcome: Outcome) -> None:
-        """Say something of one record; the last word before sending counts. Raises: IllegalState: it was sent."""
-        if offset not in self.unsaid and offset not in self.chosen:
-            raise IllegalState(f"{self.topic}-{self.partition} offset {offset} was acknowledged before")
+        """Choose the outcome of one record, in place of an earlier choice. Raises: IllegalState: it was sent."""
+        if offset not in self.undecided and offset not in self.chosen:
+            raise IllegalState(f"{self.topic}-{self.partition} offset {offset} is already acknowledged")
         self.chosen[offset] = outcome
-        self.unsaid.discard(offset)
+        self.undecided.discard(offset)
 
     def choose_all(self, outcome: Outcome) -> None:
-        """Say the same of every record nothing was said of."""
-        self.chosen.update(dict.fromkeys(self.unsaid, outcome))
-        self.unsaid.clear()
+        """Choose the outcome of all records that have none."""
+        self.chosen.update(dict.fromkeys(self.undecided, outcome))
+        self.undecided.clear()
 
     def release_range(self) -> None:
-        """Give back the whole range, which was acquired and never handed out."""
+        """Release the whole range. It was acquired and never handed out."""
         self.chosen = dict.fromkeys(range(self.first_offset, self.last_offset + 1), RELEASE)
-        self.unsaid.clear()
+        self.undecided.clear()
 
     def take_chosen(self) -> list["OutcomeRun"]:
-        """What was said, as acknowledgements to send: one per run of offsets with the same outcome."""
+        """The chosen outcomes as acknowledgements to send: one for each run of offsets with the same outcome."""
         chosen, self.chosen = self.chosen, {}
         taken = [OutcomeRun(self, *run) for run in _outcome_runs(chosen)]
         self.in_flight += len(taken)
         return taken
 
     def held_runs(self) -> list[tuple[int, int]]:
-        """The runs of offsets whose locks the consumer still needs."""
-        return list(_runs(sorted((self.unsaid | set(self.chosen)) - self.lost)))
+        """The runs of offsets whose locks the consumer needs, as (first, last)."""
+        return list(_runs(sorted((self.undecided | set(self.chosen)) - self.lost)))
 
     def hand_out_again(self, first_offset: int, last_offset: int) -> list[Record]:
-        """Records whose lock was renewed by the user: they wait for another word."""
+        """The user renewed these records: they need another outcome."""
         again = [self.records[offset] for offset in range(first_offset, last_offset + 1) if offset in self.records]
-        self.unsaid.update(record.offset for record in again)
+        self.undecided.update(record.offset for record in again)
         return again
 
 
 def releases(held: Iterable[Delivery]) -> list["OutcomeRun"]:
-    """Acknowledgements that give back everything nothing was said of."""
+    """Acknowledgements for everything that is held; records without an outcome are released."""
     taken = []
     for delivery in held:
         delivery.choose_all(RELEASE)
@@ -263,7 +190,7 @@ def releases(held: Iterable[Delivery]) -> list["OutcomeRun"]:
 
 
 class OutcomeRun:
-    """One acknowledgement on its way to the service. `last_offset` inclusive."""
+    """One acknowledgement on its way to the service: a run of offsets with one outcome. `last_offset` is inclusive."""
 
     __slots__ = ("delivery", "first_offset", "give_up_at", "in_doubt", "last_offset", "outcome")
 
@@ -273,9 +200,9 @@ class OutcomeRun:
         self.last_offset = last_offset
         self.outcome = outcome
         self.give_up_at: float | None = None
-        """When an outcome that stays unknown counts as failed."""
+        """When a result that stays unknown counts as a failure; None: it has not been unknown yet."""
         self.in_doubt = False
-        """Whether it was sent before, and may have been applied then."""
+        """Whether it was sent before and its answer was lost: the service may have applied it."""
 
     def message(self) -> Acknowledgement:
         return Acknowledgement(
@@ -291,8 +218,8 @@ class OutcomeRun:
 
     @property
     def released_before(self) -> bool:
-        """Whether INVALID_RECORD_STATE is no failure: it releases, was sent before, and its lock is over by now. Either it
-        was applied then, or its lock had ended: in both cases others get the records, and may have settled them since."""
+        """Whether INVALID_RECORD_STATE means success: a release whose first answer was lost. Either the service applied
+        it then, or the lock ended. In both cases other members may get the records, as a release asks."""
         return self.in_doubt and self.outcome.type == RELEASE.type and not self.outcome.delay_ms
 
     def failure(self, code: str, detail: str, retriable: bool) -> AcknowledgementFailure:

@@ -1,7 +1,7 @@
-"""One member's fetches, in its share session or, following leaders, without one: epochs, fetch ids, lost answers.
+"""One member's fetches: session epochs, fetch ids, lost answers. Consumers that follow leaders need no share session.
 
-A fetch whose answer was lost stays *unanswered*: the next one repeats its id, so that the service answers with what
-the first one acquired and counts no delivery twice. Source: KIP-932, the consumer's share session handler.
+A fetch whose answer was lost stays *unanswered*. The next fetch repeats its id, and the service answers with the
+records that the first one acquired. So no delivery counts twice. Source: KIP-932, the consumer's share session handler.
 """
 
 import logging
@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 OPEN: Final = 0
 CLOSE: Final = -1
 METADATA_REFRESH_S: Final = 30.0
-"""How often a fetch names its topics again, which brings partitions that were added meanwhile into the session."""
+"""How often a fetch names its topics again. That brings new partitions into the session."""
 MISSING_TOPIC_REFRESH_S: Final = 1.0
 ANSWER_SLACK_S: Final = 5.0
-"""How long an answer may take beyond the wait it was asked for."""
+"""How long an answer may take beyond the wait that the fetch asks for."""
 
 SESSION_LOST: Final = (ShareSessionNotFound.error, InvalidShareSessionEpoch.error)
 MISSING_TOPIC: Final = frozenset({UnknownTopicOrPartition.error, UnknownTopicId.error})
@@ -44,7 +44,7 @@ REPEAT: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 
 
 class FetchLimits(NamedTuple):
-    """What one fetch may bring; bytes and records. `batch_size` None: as many as `max_records`."""
+    """The limits of one fetch. `batch_size` None: as many as `max_records`."""
 
     max_records: int
     max_bytes: int
@@ -54,7 +54,7 @@ class FetchLimits(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A fetch's answer, the acknowledgements it carried, and whether it was asked for more than once."""
+    """A fetch's answer and the acknowledgements that it carried. `repeated`: an earlier answer was lost."""
 
     response: FetchResponse
     acknowledgements: list[OutcomeRun]
@@ -62,6 +62,8 @@ class Fetched(NamedTuple):
 
 
 class _Unanswered:
+    """A fetch that has no answer yet: not sent, under way, or its answer was lost."""
+
     __slots__ = ("acknowledgements", "attempts", "fetch_id")
 
     def __init__(self, fetch_id: str) -> None:
@@ -73,7 +75,8 @@ class _Unanswered:
 class Fetching:
     """The fetches of one member of a group, one at a time.
 
-    A `FollowingClient` learns from the answers who leads what; its fetches need no session, which has one home.
+    A `FollowingClient` learns from the answers which gateway leads which partitions. Its fetches need no session: a
+    session lives at one gateway.
     """
 
     def __init__(self, client: Client, group: str, member_id: str, limits: FetchLimits) -> None:
@@ -84,14 +87,14 @@ class Fetching:
         self._limits = limits
         self._topics: list[str] = []
         self._partitions: Mapping[str, list[int]] | None = None
-        """What a member is assigned, by topic; None: all partitions of the topics."""
+        """The partitions that a member is assigned, by topic; None: all partitions of the topics."""
         self._epoch = OPEN
         self._refresh_at = 0.0
         self._fetch_prefix = uuid.uuid4().hex[:16]
         self._fetches = 0
         self._unanswered: _Unanswered | None = None
-        self._told: set[tuple[str, str]] = set()
-        """Faults that were logged."""
+        self._logged: set[tuple[str, str]] = set()
+        """Faults that are logged already, as (where, code)."""
         self.opened = False
         """Whether the service may hold a session of this member."""
 
@@ -100,7 +103,7 @@ class Fetching:
         return list(self._topics)
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Fetch from these topics from now on: the session is opened anew. What is held stays held."""
+        """Fetch from these topics from now on, in a new session. Held records stay held."""
         self._topics = list(dict.fromkeys(topics))
         self._partitions = None
         self._epoch = OPEN
@@ -119,17 +122,18 @@ class Fetching:
         return self._epoch == OPEN and self._following is None
 
     def reopen(self) -> None:
-        """The session is lost: the next fetch opens another. An unanswered fetch keeps its id."""
+        """The session is lost, so the next fetch opens another. An unanswered fetch keeps its id."""
         self._epoch = OPEN
 
     def take_unanswered_acknowledgements(self) -> list[OutcomeRun]:
-        """Acknowledgements whose answer was lost; sending them again is safe."""
+        """The acknowledgements that an unanswered fetch carried. It is safe to send them again."""
         if self._unanswered is None:
             return []
         taken, self._unanswered.acknowledgements = self._unanswered.acknowledgements, []
         return taken
 
     def name_topics_soon(self, seconds: float) -> None:
+        """Name the topics again within this many seconds."""
         self._refresh_at = min(self._refresh_at, time.monotonic() + seconds)
 
     def carry(self, acknowledgements: Sequence[OutcomeRun]) -> None:
@@ -145,7 +149,7 @@ class Fetching:
     async def fetch(self, max_wait_ms: int) -> Fetched:
         """Fetch once, with the acknowledgements it is to carry.
 
-        Raises: ApiError. Whatever it is, or if this is cancelled, the next call repeats the fetch and carries the same
+        Raises: ApiError. After any error, and after a cancellation, the next call repeats the fetch with the same
             acknowledgements.
         """
         unanswered = self._next()
@@ -188,7 +192,7 @@ class Fetching:
             if lost:
                 doubt(unanswered.acknowledgements)
         self._unanswered = None
-        if epoch == self._epoch:  # else subscribe was called meanwhile
+        if epoch == self._epoch:  # else the subscription changed during the fetch
             self._epoch = 1 if epoch in (OPEN, MAX_INT32) else epoch + 1
         if named:
             self._refresh_at = time.monotonic() + METADATA_REFRESH_S
@@ -197,10 +201,10 @@ class Fetching:
         return Fetched(response, unanswered.acknowledgements, unanswered.attempts > 1)
 
     async def lost(self, deadline_s: float) -> FetchResponse | None:
-        """What an unanswered fetch acquired, without its records; nothing more is acquired.
+        """The ranges that an unanswered fetch acquired, without their records. This call acquires nothing.
 
-        The service answers when that fetch is over there, so that it holds nothing behind this call. It goes without
-        the session, whose epoch may be lost too.
+        The service answers when that fetch has ended there, so nothing is acquired after this call. It names no
+        session: the epoch may be lost too.
 
         Raises: ApiError: the service cannot be reached, or refused.
         """
@@ -226,9 +230,9 @@ class Fetching:
         return [TopicPartitions(topic=topic, partitions=some) for topic, some in self._partitions.items()]
 
     def faults(self, response: FetchResponse) -> list[ApiError]:
-        """Why partitions failed, if any did; each is logged once. Their topics are named again soon."""
+        """The errors of partitions; each is logged once. Their topics are named again soon."""
         if not response.errors:
-            self._told.clear()
+            self._logged.clear()
             return []
         self.name_topics_soon(MISSING_TOPIC_REFRESH_S)
         faults = []
@@ -236,13 +240,13 @@ class Fetching:
             where = error.topic if error.partition < 0 else f"{error.topic}-{error.partition}"
             row = BY_CODE.get(error.code, BY_CODE["UNKNOWN_SERVER_ERROR"])
             faults.append(ApiError(f"{where}: {error.detail}", error=row))
-            if (where, error.code) not in self._told:
-                self._told.add((where, error.code))
+            if (where, error.code) not in self._logged:
+                self._logged.add((where, error.code))
                 log.warning("cannot fetch %s: %s", where, error.detail)
         return faults
 
     async def close(self, deadline_s: float) -> None:
-        """End the session, if there is one; what an answer that was lost acquired is released by that.
+        """End the session, if there is one. The service then releases what a lost answer acquired.
 
         Raises: ApiError: the service cannot be reached, or refused.
         """

@@ -1,6 +1,7 @@
-"""Calls to the gateway that leads what a consumer fetches, once answers tell which one that is (`leaders`).
+"""Calls go to the gateway that leads what a consumer fetches, once answers name it (`leaders`).
 
-Any gateway serves any call; the leader serves it without a hop. While it is out of reach the first gateway is asked.
+Any gateway serves any call; the leader serves it without a hop. While the leader is out of reach, calls go to the first
+gateway.
 """
 
 import time
@@ -14,17 +15,17 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import FetchResponse
 
 AVOIDED_S: Final = 30.0
-"""How long a leader that could not be reached is not tried again: it may be of the gateways' network alone."""
+"""How long a leader is avoided after it was out of reach: its URL may be for the gateways' network only."""
 
 
 class FollowingClient(Client):
-    """Calls the gateway at `base_url`, or the one that leads most of what is fetched for as long as it answers."""
+    """Calls the gateway that leads most of what is fetched, while it answers; else the gateway at `base_url`."""
 
     def __init__(self, base_url: str) -> None:
         super().__init__(base_url)
         self._followed: Client | None = None
         self._led_at: dict[tuple[str, int], str] = {}
-        """URLs by (topic, partition), as far as answers told."""
+        """URLs of leaders, by (topic, partition), from the answers."""
         self._avoided_until: dict[str, float] = {}
 
     @property
@@ -37,11 +38,11 @@ class FollowingClient(Client):
         await super().close()
 
     async def learn(self, answer: FetchResponse) -> None:
-        """Go on at who leads most of what was ever fetched, as far as that is more than what is led where it is asked."""
-        told = {(leader.topic, leader.partition): leader.url.rstrip("/") for leader in answer.leaders}
+        """Move to the gateway that leads most partitions that had records, if it leads more than the present one."""
+        named = {(leader.topic, leader.partition): leader.url.rstrip("/") for leader in answer.leaders}
         for batch in answer.batches:
             place = (batch.topic, batch.partition)
-            self._led_at[place] = told.get(place, self.url)
+            self._led_at[place] = named.get(place, self.url)
         counts = Counter(self._led_at.values())
         if counts:
             ((url, count),) = counts.most_common(1)
@@ -49,11 +50,11 @@ class FollowingClient(Client):
                 await self._follow(url)
 
     def forget(self) -> None:
-        """Something else is fetched from now on."""
+        """Forget the leaders: the consumer fetches other partitions from now on."""
         self._led_at.clear()
 
     async def _follow(self, url: str) -> None:
-        """What is under way at the gateway that is left is lost, and is repeated as after any lost answer."""
+        """Call another gateway from now on. Calls under way at the one before lose their answers and are repeated."""
         left, self._followed = self._followed, None if url == self.base_url else Client(url)
         if left is not None:
             await left.close()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from sharequeue.client.deliveries import IllegalState
+from sharequeue.client.errors import IllegalState
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class LoopThread:
         return self._loop.is_closed()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a plain function in the loop's thread. Returns: what it returns. Raises: IllegalState: stopped."""
+        """Call a plain function in the loop's thread. Returns: its answer. Raises: IllegalState: stopped."""
 
         async def called() -> T:
             return function()

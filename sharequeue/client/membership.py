@@ -1,7 +1,7 @@
-"""One member of a share group: joins, sends heartbeats in the background, knows what it is assigned. Source: KIP-932.
+"""One member of a share group: joins, sends heartbeats in the background, knows its assignment. Source: KIP-932.
 
-While the service is out of reach the last assignment stands: fetching asks for no membership. Who is told that it is no
-member any more gives its assignment up and joins again, under the same id.
+While the service is out of reach the last assignment stands: fetches need no membership. An evicted member gives its
+assignment up and joins again under the same id.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 JOIN: Final = 0
 LEAVE: Final = -1
-PUT_OUT: Final = tuple(BY_CODE[code] for code in ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"))
-"""This member is none any more: others may have its partitions."""
+EVICTED: Final = tuple(BY_CODE[code] for code in ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"))
+"""The group evicted this member: others may have its partitions."""
 HEARTBEAT_DEADLINE_S: Final = 5.0
 FIRST_PAUSE_S: Final = 0.1
 RETRY_S: Final = 1.0
@@ -30,10 +30,10 @@ Assignment = Mapping[str, list[int]]
 
 
 class Membership:
-    """Sends the heartbeats of one member for as long as it is subscribed to anything.
+    """Sends the heartbeats of one member while it subscribes to topics.
 
     Args:
-        max_idle_s: the member leaves when its consumer was not used for so long, and joins again with the next use.
+        max_idle_s: a member whose consumer was not used for so long leaves. It joins again with the next use.
     """
 
     def __init__(self, client: Client, group: str, member_id: str, max_idle_s: float) -> None:
@@ -43,43 +43,43 @@ class Membership:
         self._max_idle_s = max_idle_s
         self._epoch = JOIN
         self._known = False
-        """Whether the service may know this member: it was asked to join, be it answered or not."""
-        self._untold = False
-        """Whether the service has still to be told of the topics."""
+        """Whether the service may know this member: a request to join was sent, answered or not."""
+        self._topics_changed = False
+        """Whether the service does not know the topics yet: the next heartbeat names them."""
         self._used_at = time.monotonic()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.topics: list[str] = []
         self.assignment: Assignment = {}
         self.changed = asyncio.Event()
-        """Set when the assignment changed, or there is a failure; whoever looks clears it."""
+        """Set when the assignment changed, or `failure` is set. The reader clears it."""
         self.failure: ApiError | None = None
-        """Why the service refuses this member for good."""
+        """Why the service refuses this member; no heartbeat is sent any more."""
 
     @property
     def joined(self) -> bool:
         return self._epoch > JOIN
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Be a member for these topics; without any leave the group. What is held stays held."""
+        """Be a member for these topics, or leave the group if there are none. Held records stay held."""
         self.topics = list(dict.fromkeys(topics))
-        self._untold = True
+        self._topics_changed = True
         self.failure = None
         self.used()
         self.go_on()
         self._wake.set()
 
     def used(self) -> None:
-        """The consumer is at work."""
+        """The program used the consumer."""
         self._used_at = time.monotonic()
 
     def go_on(self) -> None:
-        """Send heartbeats, if that had ended. Called inside the event loop."""
+        """Send heartbeats again if they had ended. Call it inside the event loop."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self, deadline_s: float) -> None:
-        """Leave the group. A service out of reach takes the member out by itself, after the session timeout."""
+        """Leave the group. If the service is out of reach, the session timeout evicts the member."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -93,11 +93,15 @@ class Membership:
             try:
                 await self._send(ShareGroupHeartbeatRequest(member_id=self._member_id, member_epoch=LEAVE), deadline_s)
             except ApiError as error:
-                if error.error not in PUT_OUT:
-                    log.warning("%s leaves the group by its session timeout: %s", self._member_id, error.detail)
+                if error.error not in EVICTED:
+                    log.warning(
+                        "could not leave the group as %s, which its session timeout will evict: %s",
+                        self._member_id,
+                        error.detail,
+                    )
 
     async def _run(self) -> None:
-        """Heartbeats, until there is nothing to be a member for."""
+        """Send heartbeats until the member leaves or is refused."""
         pause_s = FIRST_PAUSE_S
         while self.failure is None:
             self._wake.clear()
@@ -107,7 +111,7 @@ class Membership:
             interval_s = await self._beat()
             if self.assignment or self.failure is not None:
                 pause_s = FIRST_PAUSE_S
-            elif self.joined:  # partitions come once they are initialised, or others gave theirs up: ask soon
+            elif self.joined:  # partitions follow when they are initialised or given up by others: ask soon
                 interval_s = min(pause_s, interval_s)
                 pause_s *= 2
             try:
@@ -119,18 +123,18 @@ class Membership:
     async def _beat(self) -> float:
         """One heartbeat. Returns: seconds until the next."""
         joining = self._epoch == JOIN
-        telling, self._untold = joining or self._untold, False
+        naming_topics, self._topics_changed = joining or self._topics_changed, False
         request = ShareGroupHeartbeatRequest(
             member_id=self._member_id,
             member_epoch=self._epoch,
-            subscribed_topic_names=self.topics if telling else None,
+            subscribed_topic_names=self.topics if naming_topics else None,
         )
         known, self._known = self._known, True
         try:
             answer = await self._send(request, HEARTBEAT_DEADLINE_S)
         except ApiError as error:
             self._known = known or not error.definite
-            self._untold = telling
+            self._topics_changed = naming_topics
             return self._not_answered(error)
         self._epoch = answer.member_epoch
         if answer.assignment is not None:
@@ -139,8 +143,8 @@ class Membership:
 
     def _not_answered(self, error: ApiError) -> float:
         """Returns: seconds until the next try."""
-        if error.error in PUT_OUT and self.joined:
-            log.warning("%s is no member any more and joins again: %s", self._member_id, error.detail)
+        if error.error in EVICTED and self.joined:
+            log.warning("the group evicted %s, which joins again: %s", self._member_id, error.detail)
             self._epoch = JOIN
             self._assign({})
             return 0.0
@@ -152,7 +156,7 @@ class Membership:
         return max(RETRY_S, error.retry_after_s or 0)
 
     async def unless_changed(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What the work answers; or None once the assignment changed: the work is cancelled then."""
+        """Await work. Returns: its answer, or None if the assignment changed first; the work is then cancelled."""
         working = asyncio.ensure_future(work)
         changing = asyncio.ensure_future(self.changed.wait())
         try:

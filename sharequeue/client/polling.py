@@ -1,6 +1,6 @@
-"""Fetches for a consumer until records are ready: what a poll sends, when it tries again, what it takes in.
+"""Fetches for a consumer until records are ready: sends acknowledgements along, waits failures out, takes answers in.
 
-`settling.py` owns what is held. A member of the group fetches what `membership.py` was assigned.
+`settling.py` owns the held deliveries. A member of the group fetches the partitions that `membership.py` was assigned.
 """
 
 import asyncio
@@ -105,8 +105,8 @@ class Polling:
             raise error
 
     def _take_assignment(self) -> None:
-        """Of a member: fetch what it is assigned by now. That opens another session, whose first fetch carries nothing:
-        so acknowledgements go before it."""
+        """Of a member: fetch its present assignment. A new assignment opens a new session, and acknowledgements go
+        before it, because its first fetch can carry none."""
         membership = self.membership
         if membership is not None:
             membership.go_on()
@@ -128,8 +128,8 @@ class Polling:
         return await (fetching if membership is None else membership.unless_changed(fetching))
 
     def _receive(self, fetched: Fetched) -> ApiError | None:
-        """Take in a fetch's answer. Returns: why a partition failed, or None. Raises: ApiError: nothing was acquired, and
-        trying again cannot help."""
+        """Take in a fetch's answer. Returns: why a partition failed, or None. Raises: ApiError: nothing was acquired,
+        and trying again cannot help."""
         response = fetched.response
         self._settling.take_results(fetched.acknowledgements, response.acknowledgement_results)
         received_at = time.monotonic()

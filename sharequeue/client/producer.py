@@ -1,119 +1,59 @@
-"""The producer: gathers records into batches, one request at a time for each topic, and never appends one twice."""
+"""The producer: gathers records into batches, sends one request at a time for each topic, appends no record twice."""
 
 import asyncio
-import base64
 import contextlib
-import math
 import uuid
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-import msgspec
-from msgspec import UNSET
-
+from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.messages import ProduceRecord, ProduceResponse
+from sharequeue.protocol.messages import ProduceResponse
 from sharequeue.protocol.types import MAX_RECORDS
 
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
-"""Every request of this producer carries an Idempotency-Key, so a lost answer may be asked for again."""
+"""Each request carries an Idempotency-Key, so it is safe to repeat one whose answer was lost."""
 
 ONE_RECORD_MAY_BE_AT_FAULT: Final = frozenset(
     BY_CODE[code] for code in ("MESSAGE_TOO_LARGE", "INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION")
 )
 
-_encode: Final = msgspec.json.Encoder().encode
-
-
-class NewRecord(NamedTuple):
-    """A record to produce, where more than a value is given. `value`: any JSON, bytes, or None for a tombstone."""
-
-    value: Any
-    key: str | bytes | None = None
-    headers: Mapping[str, str] | None = None
-    partition: int | None = None
-    timestamp_ms: int | None = None
-
 
 class Produced(NamedTuple):
-    """Where a record is, durably."""
+    """The place of a record that is durable."""
 
     topic: str
     partition: int
     offset: int
 
 
-def encode_record(record: NewRecord) -> bytes:
-    """The record as it travels. A fault in it is told to who sends it, and to nobody else.
-
-    Raises: TypeError: the value is nothing JSON can say. ValueError: it is NaN or infinite, or a text is not Unicode.
-    """
-    value, key = record.value, record.key
-    message = ProduceRecord(
-        headers=msgspec.Raw(_encode(dict(record.headers))) if record.headers else UNSET,
-        partition=record.partition,
-        timestamp_ms=record.timestamp_ms,
-    )
-    if isinstance(key, str):
-        message.key = key
-    elif key is not None:
-        message.key_base64 = base64.b64encode(key).decode()
-    if isinstance(value, bytes | bytearray | memoryview):
-        message.value_base64 = base64.b64encode(value).decode()
-    elif value is None:
-        message.tombstone = True
-    elif isinstance(value, msgspec.Raw):
-        message.value = value
-    else:
-        message.value = msgspec.Raw(_json_of(value))
-    return _encode(message)
-
-
-def _json_of(value: Any) -> bytes:
-    """Raises: TypeError, ValueError: as `encode_record`."""
-    encoded = _encode(value)
-    if b"null" in encoded:  # msgspec writes that for what JSON has no word for, too
-        for number in _floats(msgspec.to_builtins(value, enc_hook=lambda raw: None)):
-            if not math.isfinite(number):
-                raise ValueError(f"JSON has no {number}")
-    return encoded
-
-
-def _floats(value: Any) -> Iterator[float]:
-    if isinstance(value, float):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _floats(inner)
-
-
 class _Batch:
-    """Records that go in one request. `done` is set when `results` says where each is or why it is not."""
+    """Records of one request. `done` is set when `results` has the place or the error of each."""
 
-    __slots__ = ("closed", "done", "full", "records", "results", "send_at", "size", "unseen", "whole")
+    __slots__ = ("closed", "done", "full", "records", "results", "send_at", "size", "unraised", "whole")
 
     def __init__(self, send_at: float, *, whole: bool) -> None:
         self.send_at = send_at
         self.records: list[bytes] = []
         self.size = 0
         self.whole = whole
-        """Appended whole or not at all."""
+        """The request is appended whole or not at all."""
         self.closed = whole
-        """Nothing is added any more."""
+        """No record may join any more."""
         self.full = asyncio.Event()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.results: list[Produced | ApiError] = []
-        self.unseen: dict[int, ApiError] = {}
-        """Failures nobody was told of."""
+        self.unraised: dict[int, ApiError] = {}
+        """Errors that no caller has seen, by the index of the record."""
 
 
 class Pending:
-    """A record on its way. Await it to learn where it is. Raises: ApiError: it was not appended, or may not have been."""
+    """A record on its way. Await it for its place. Raises: ApiError: it was not appended, or that is not known."""
 
     __slots__ = ("_batch", "_index")
 
@@ -125,7 +65,7 @@ class Pending:
         yield from asyncio.shield(self._batch.done).__await__()
         result = self._batch.results[self._index]
         if isinstance(result, ApiError):
-            self._batch.unseen.pop(self._index, None)
+            self._batch.unraised.pop(self._index, None)
             raise result
         return result
 
@@ -133,19 +73,20 @@ class Pending:
 class Producer:
     """Produces records to topics.
 
-    Records that are sent within `linger_ms` of each other, or while a request of their topic is on its way, travel
-    together. One request is under way for each topic, so records of one topic keep their order. A request is tried
-    again until `deadline_ms` with the same idempotency key, so no retry appends a record twice.
+    Records that are sent within `linger_ms` of each other, or while a request of their topic is under way, share a
+    request. Each topic has one request under way at a time, so its records keep their order. A request is retried until
+    `deadline_ms` with the same idempotency key, so no retry appends a record twice.
 
     Args:
         url: the gateway, e.g. "http://127.0.0.1:8080".
         linger_ms: how long the first record of a batch waits for others.
-        max_batch_records, max_batch_bytes: a request holds no more (one larger record goes alone).
-        max_buffer_bytes: above it `send` waits until there is room.
+        max_batch_records, max_batch_bytes: a request holds no more; a larger record has a request of its own.
+        max_buffer_bytes: `send` waits while more than this is buffered.
+        deadline_ms: for all tries of a request.
 
     Example:
         async with Producer("http://127.0.0.1:8080") as producer:
-            where = await producer.send("orders", {"id": 1}, key="cust-9")   # Produced("orders", 0, 17)
+            place = await producer.send("orders", {"id": 1}, key="cust-9")   # Produced("orders", 0, 17)
     """
 
     def __init__(
@@ -193,11 +134,11 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Produced:
-        """Append one record; returns when it is durable.
+        """Append one record and return its place when it is durable.
 
         Args:
             value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
-        Raises: ApiError: the service's problem; `definite` says whether it surely was not appended.
+        Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended.
         """
         return await (
             await self.send_soon(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
@@ -213,9 +154,9 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Pending:
-        """Hand over one record; returns as soon as there is room for it. Await what it returns to learn where it is.
+        """Hand over one record and return as soon as the buffer has room for it. Await the answer for its place.
 
-        A failure that nobody awaited is raised by the next `flush` or `close`.
+        The next `flush` or `close` raises a failure that was never awaited.
         """
         self._check_open()
         record = encode_record(NewRecord(value, key, headers, partition, timestamp_ms))
@@ -238,7 +179,7 @@ class Producer:
         return Pending(batch, len(batch.records) - 1)
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:
-        """Append many records; returns where each is when all are durable.
+        """Append many records and return their places when all are durable.
 
         Args:
             records: values, or NewRecord where there is more than a value. Up to `max_batch_records` and
@@ -268,7 +209,7 @@ class Producer:
         failures: list[ApiError] = []
         for batch in batches:
             await asyncio.shield(batch.done)
-            batch.unseen.clear()
+            batch.unraised.clear()
             failures += [result for result in batch.results if isinstance(result, ApiError)]
             produced += [result for result in batch.results if not isinstance(result, ApiError)]
         if failures:
@@ -276,7 +217,7 @@ class Producer:
         return produced
 
     async def flush(self) -> None:
-        """Return when nothing waits any more. Raises: ApiError: the first failure nobody was told of."""
+        """Return when no record waits any more. Raises: ApiError: the first failure that no caller has seen."""
         self._flushing += 1
         try:
             while self._senders:
@@ -286,20 +227,20 @@ class Producer:
                 await asyncio.wait(self._senders.values())
         finally:
             self._flushing -= 1
-        self._raise_unseen()
+        self._raise_unraised()
 
-    def _raise_unseen(self) -> None:
+    def _raise_unraised(self) -> None:
         failed, self._failed = self._failed, {}
         for batch in failed:
-            for error in batch.unseen.values():
+            for error in batch.unraised.values():
                 raise error
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
         """Flush, then close the connections.
 
         Args:
-            timeout_ms: give up what has no answer by then. Its records fail; the errors of those that were not sent are
-                `definite`.
+            timeout_ms: give up requests that have no answer by then. Their records fail, with a `definite` error if
+                they were not sent.
         Raises: as `flush`.
         """
         self._closed = True
@@ -317,7 +258,7 @@ class Producer:
             if given_up:
                 await asyncio.wait(given_up)
             await self._client.close()
-        self._raise_unseen()
+        self._raise_unraised()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -343,7 +284,7 @@ class Producer:
         self._buffered_bytes += len(record) + 1
 
     async def _send_batches(self, topic: str) -> None:
-        """Send what waits for one topic, batch by batch, until nothing is left."""
+        """Send the batches of one topic, one after another, until none is left."""
         waiting = self._batches[topic]
         loop = asyncio.get_running_loop()
         try:
@@ -361,21 +302,21 @@ class Producer:
                     self._room.notify_all()
         finally:
             for batch in waiting:
-                stopped = ApiError("the producer was stopped before this was answered", definite=not batch.closed)
+                stopped = ApiError("the producer was closed before the service answered", definite=not batch.closed)
                 self._finish(batch, [stopped] * len(batch.records))
             del self._batches[topic], self._senders[topic]
 
     def _finish(self, batch: _Batch, results: list[Produced | ApiError]) -> None:
         batch.results = results
-        batch.unseen = {index: result for index, result in enumerate(results) if isinstance(result, ApiError)}
-        if batch.unseen:
+        batch.unraised = {index: result for index, result in enumerate(results) if isinstance(result, ApiError)}
+        if batch.unraised:
             self._failed[batch] = None
         self._buffered_bytes -= batch.size
         batch.records = []
         batch.done.set_result(None)
 
     async def _request(self, topic: str, records: list[bytes], *, splits: bool) -> list[Produced | ApiError]:
-        """Append records in one request; one that is refused for a single record's fault is cut until that one is alone."""
+        """Append records in one request. A request that one record may spoil is halved until that record is alone."""
         self._requests += 1
         try:
             answer: ProduceResponse = await self._client.call(

@@ -1,6 +1,7 @@
-"""Keeps the acquisition locks of held records alive: renews each when half of its time is over.
+"""Keeps the acquisition locks of held records alive: renews each at half of its time.
 
-Counts with `acquisition_lock_timeout_ms` from the moment an answer arrived, never with the service's clock.
+A lock's time is `acquisition_lock_timeout_ms`, counted here from the moment the answer arrived. The service's clock is
+never used.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ from typing import Final
 import msgspec
 
 from sharequeue.client.acknowledging import ACKNOWLEDGE, APPLIED, MAX_ACKNOWLEDGEMENTS
-from sharequeue.client.deliveries import RENEW, Delivery, OutcomeRun
+from sharequeue.client.deliveries import Delivery, OutcomeRun
+from sharequeue.client.outcomes import RENEW
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
@@ -22,19 +24,19 @@ from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeReque
 log = logging.getLogger(__name__)
 
 TOGETHER_S: Final = 0.2
-"""Locks due this soon are renewed by the same call."""
+"""One call renews all locks that are due within this time."""
 RETRY_S: Final = 1.0
 NEVER: Final = math.inf
 IGNORED: Final = "ignored"
-"""What an acknowledgement below the start offset is answered: others have settled the records, or they are deleted."""
+"""The result of an acknowledgement below the start offset: the records are settled or deleted."""
 
 
 class Renewing:
-    """Renews the locks of `held` in the background.
+    """Renews locks in the background.
 
     Args:
-        held: the deliveries of the consumer; it adds and removes them.
-        max_idle_s: nothing is renewed any more when the consumer was not used for so long: it may hang.
+        held: the consumer's deliveries. `settling.py` adds and removes them.
+        max_idle_s: a consumer that was not used for so long may hang, and its locks are no longer renewed.
     """
 
     def __init__(
@@ -60,16 +62,17 @@ class Renewing:
         self._task: asyncio.Task[None] | None = None
 
     def used(self) -> None:
-        """The consumer is at work."""
+        """The program used the consumer."""
         self._used_at = time.monotonic()
 
     def held(self, delivery: Delivery, received_at: float, lock_timeout_ms: int, *, urgent: bool) -> None:
-        """A delivery was acquired. `urgent`: some time ago, nobody knows when, so its lock is renewed at once."""
+        """A delivery was acquired. `urgent`: an earlier, lost answer acquired it, so its lock is renewed at once."""
         delivery.deadline = received_at + lock_timeout_ms / 1000
         delivery.renew_at = received_at if urgent else received_at + lock_timeout_ms / 2000
         self._arm(delivery.renew_at)
 
     async def close(self) -> None:
+        """Renew nothing any more."""
         self._enabled = False
         if self._timer is not None:
             self._timer.cancel()
@@ -79,7 +82,7 @@ class Renewing:
 
     def _arm(self, renew_at: float) -> None:
         if not self._enabled or renew_at == NEVER or self._task is not None:
-            return  # a task that runs arms again when it ends
+            return  # a running task arms the timer when it ends
         if self._timer is not None:
             if self._timer_at <= renew_at:
                 return
@@ -97,7 +100,9 @@ class Renewing:
             due = [delivery for delivery in self._held if delivery.renew_at <= now + TOGETHER_S]
             if due and await self._may_renew():
                 if now - self._used_at > self._max_idle_s:
-                    log.warning("the consumer was not used for %.0f s: its locks are left to end", now - self._used_at)
+                    log.warning(
+                        "the consumer was not used for %.0f s: its locks are no longer renewed", now - self._used_at
+                    )
                     for delivery in due:
                         delivery.renew_at = NEVER
                 else:
@@ -107,7 +112,7 @@ class Renewing:
             self._arm(min((delivery.renew_at for delivery in self._held), default=NEVER))
 
     async def _may_renew(self) -> bool:
-        """Whether the group allows it; asked once."""
+        """Whether the group allows renewing; the client asks once."""
         if self._allowed is None:
             try:
                 config = await self._client.call(apis.GET_SHARE_GROUP_CONFIG, path=self._path)
@@ -157,13 +162,13 @@ class Renewing:
 
     @staticmethod
     def _not_renewed(renewal: OutcomeRun, result: AcknowledgementResult) -> float:
-        """Returns: when to try again what is left of the delivery."""
+        """Returns: when to renew the rest of the delivery."""
         delivery = renewal.delivery
         if result.retriable or result.status == "unknown":
             return time.monotonic() + RETRY_S
         first, last = renewal.first_offset, renewal.last_offset
-        if (first, last) in delivery.held_runs():  # else a part of it was acknowledged meanwhile
+        if (first, last) in delivery.held_runs():  # else a part of it was acknowledged during the call
             delivery.lost.update(range(first, last + 1))
             place = f"{delivery.topic}-{delivery.partition} offsets {first} to {last}"
-            log.warning("the lock of %s was lost: %s", place, result.detail or "the group is past it")
+            log.warning("the lock of %s was lost: %s", place, result.detail or "its records are settled or deleted")
         return time.monotonic()

@@ -1,6 +1,7 @@
 """What a consumer holds, and how it is settled: by commits, by acknowledgements that fetches carry, and at the end.
 
-Only this module adds and removes held deliveries. It sends acknowledgements; what a fetch carries `polling.py` sends.
+Only this module adds and removes held deliveries. It sends acknowledgements in calls of their own and hands the others
+to `polling.py`, whose fetches carry them.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sharequeue.client.acknowledging import Acknowledging, Settled
-from sharequeue.client.deliveries import AcknowledgementError, Delivery, OutcomeRun, Record, releases
+from sharequeue.client.deliveries import Delivery, OutcomeRun, Record, releases
+from sharequeue.client.errors import AcknowledgementError
 from sharequeue.client.fetching import MISSING_TOPIC, Fetching
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages import AcknowledgementResult
@@ -55,7 +57,7 @@ class Settling:
         return len(self._unsent) > MAX_CARRIED
 
     def hold(self, delivery: Delivery) -> None:
-        """A fetch acquired this."""
+        """Hold a delivery that a fetch acquired."""
         self.held[delivery] = None
 
     def collect(self) -> bool:
@@ -75,7 +77,7 @@ class Settling:
         return self._fetching.take_unanswered_acknowledgements() + self.take_unsent()
 
     async def send(self, acknowledgements: list[OutcomeRun], settled: Settled, deadline_s: float | None = None) -> None:
-        """Settle acknowledgements by a call of their own. Raises: ApiError: they are not settled, and are sent later."""
+        """Send acknowledgements in a call of their own. Raises: ApiError: no result; they are sent again later."""
         try:
             await self._acknowledging.send(acknowledgements, settled, deadline_s)
         finally:
@@ -88,7 +90,7 @@ class Settling:
         self._release_settled(self.settled)
 
     def _release_settled(self, settled: Settled) -> None:
-        """Let go of deliveries of which nothing is open any more, and hand out renewed records."""
+        """Let go of settled deliveries, and hand out renewed records again."""
         for delivery in [delivery for delivery in settled.touched if delivery.settled]:
             self.held.pop(delivery, None)
         settled.touched.clear()
@@ -110,7 +112,7 @@ class Settling:
         return settled.committed
 
     def commit_in_background(self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None) -> None:
-        """As `commit`. The callback gets what happened; without one, `settled` keeps the failures."""
+        """As `commit`. The callback gets the result; without one, `settled` keeps the failures."""
         task = asyncio.get_running_loop().create_task(self._commit_in_background(acknowledgements, callback))
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
@@ -143,7 +145,7 @@ class Settling:
     async def release_held(self, deadline_s: float) -> None:
         """Release what is held and end the share session. If the service is out of reach, the locks end by themselves.
 
-        What a cancelled poll, or one whose answer was lost, acquired is released too.
+        This includes the records that a cancelled poll, or a poll whose answer was lost, acquired.
         """
         if not self._fetching.opened:
             return
@@ -152,11 +154,15 @@ class Settling:
             await self._acknowledging.send(releases(self.held), Settled(), deadline_s)
             await self._fetching.close(deadline_s)
         except ApiError as error:
-            log.warning("what %s holds is released when its locks end: %s", self._acknowledging.member_id, error.detail)
+            log.warning(
+                "the records that %s holds are released when their locks end: %s",
+                self._acknowledging.member_id,
+                error.detail,
+            )
 
     async def _hold_what_was_lost(self, deadline_s: float) -> None:
-        """Hold what an unanswered fetch acquired. Ending the session does not wait for that fetch, which may still
-        acquire afterwards. Raises: ApiError."""
+        """Hold the deliveries that an unanswered fetch acquired. Ending the session does not wait for that fetch, which
+        may still acquire afterwards. Raises: ApiError."""
         try:
             answer = await self._fetching.lost(deadline_s)
         except ApiError as error:

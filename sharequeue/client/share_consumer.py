@@ -1,6 +1,7 @@
 """The share consumer: polls records of a share group, keeps their locks alive, acknowledges them. Source: KIP-932.
 
-This file is what a program calls, and the three modes of acknowledging. `polling.py` fetches and `settling.py` settles.
+This file has the methods that a program calls, and the three modes of acknowledging. `polling.py` fetches and
+`settling.py` settles.
 """
 
 import logging
@@ -12,18 +13,12 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from sharequeue.client.acknowledging import Acknowledging
-from sharequeue.client.deliveries import (
-    ACCEPT,
-    AcknowledgementError,
-    Delivery,
-    IllegalState,
-    OutcomeRun,
-    Record,
-    outcome_of,
-)
+from sharequeue.client.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.errors import AcknowledgementError, IllegalState
 from sharequeue.client.fetching import Fetching, FetchLimits
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.membership import Membership
+from sharequeue.client.outcomes import ACCEPT, outcome_of
 from sharequeue.client.polling import Polling
 from sharequeue.client.renewing import Renewing
 from sharequeue.client.settling import CommitCallback, Committed, Settling
@@ -44,8 +39,8 @@ class ShareConsumer:
 
     `acknowledgement="implicit"`: the next poll or commit accepts what the last poll returned. `"explicit"`:
     `acknowledge` chooses the outcome of every record before the next poll. `"deferred"`: as explicit, but a record may
-    stay without an outcome over many polls, as in a pool of workers. Outcomes travel with the next poll, or with `commit`.
-    `close` releases the records that have none.
+    stay without an outcome over many polls, as in a pool of workers. Outcomes travel with the next poll, or with
+    `commit`. `close` releases the records that have none.
 
     Args:
         url: the gateway, e.g. "http://127.0.0.1:8080".
@@ -99,9 +94,9 @@ class ShareConsumer:
         self._ready: deque[Record] = deque()
         """Acquired, not handed out yet."""
         self._returned: list[Delivery] = []
-        """What the last poll returned."""
+        """Deliveries of which the last poll returned records."""
         self._current: Record | None = None
-        """What the iteration handed out last."""
+        """The record that the iteration handed out last."""
         self._fetching = Fetching(self._client, group, self.member_id, limits)
         acknowledging = Acknowledging(self._client, group, self.member_id, patience_s)
         self._settling = Settling(acknowledging, self._fetching, self._ready, patience_s)
@@ -162,7 +157,8 @@ class ShareConsumer:
         records.
 
         Raises: IllegalState: in explicit mode, a record of an earlier poll is not acknowledged.
-            AcknowledgementError: earlier acknowledgements were not applied; the next poll returns what this one fetched.
+            AcknowledgementError: earlier acknowledgements were not applied; the next poll returns the records of this
+                one.
             ApiError: the service refused, or was out of reach for request_timeout_ms.
         """
         await self._fill(timeout_ms / 1000)
@@ -203,7 +199,7 @@ class ShareConsumer:
         self._settling.settled.raise_failures()
 
     def _check_acknowledged(self) -> None:
-        left = sum(len(delivery.unsaid) for delivery in self._settling.held) - len(self._ready)
+        left = sum(len(delivery.undecided) for delivery in self._settling.held) - len(self._ready)
         if left > 0:
             raise IllegalState(f"{left} records are not acknowledged; in explicit mode acknowledge each before a poll")
 
@@ -234,8 +230,8 @@ class ShareConsumer:
             type: accept: done. release: deliver it again, to any member. reject: write it to the dead-letter queue.
                 renew: start the lock again; the next poll returns the record again.
             reason: why, on release and reject; up to 1024 characters. delay_ms: on release, not before that time.
-        Raises: IllegalState: implicit mode, or the outcome was sent already. ValueError: no such type, or an option that
-            does not go with it.
+        Raises: IllegalState: implicit mode, or the outcome was sent already. ValueError: no such type, or an option
+            that it does not allow.
         """
         self._check_open()
         if self._implicit:
@@ -265,14 +261,15 @@ class ShareConsumer:
         self._accept_returned()
         self._used()
         self._settling.collect()
-        if self._under_way:  # the poll's own request carries what was lost before
+        if self._under_way:  # the poll itself sends the unanswered ones again
             return self._settling.take_unsent()
         return self._settling.take_all()
 
     async def close(self) -> None:
         """Settle what has an outcome, release everything else, close the session and the connections.
 
-        What a cancelled poll, or one whose answer was lost, acquired is released too before this returns.
+        Before this returns, the records are released too that a cancelled poll, or a poll whose answer was lost,
+        acquired.
 
         Raises: AcknowledgementError, ApiError: as `commit`; the consumer is closed all the same.
         """

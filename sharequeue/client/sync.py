@@ -1,8 +1,8 @@
 """`Producer` and `ShareConsumer` without async, for ordinary code.
 
-Each object owns an event loop in a thread of its own. A method hands its call to the same method of the async object there
-and waits for the answer. Signatures are those of `sharequeue.client`, and so is what they raise; a call after `close`
-raises IllegalState. Several threads may use one Producer. One thread at a time uses a ShareConsumer.
+Each object owns an event loop in a thread of its own. A method hands its call to the same method of the async object
+there and waits for the answer. Signatures are those of `sharequeue.client`, and so is what they raise; a call after
+`close` raises IllegalState. Several threads may use one Producer. One thread at a time uses a ShareConsumer.
 """
 
 import concurrent.futures
@@ -121,8 +121,8 @@ class Producer:
         """Flush, close the connections and end the thread. Once closed, this does nothing.
 
         Args:
-            timeout_ms: give up requests that have no answer by then. Their records fail; the errors of records that were
-                not sent are `definite`.
+            timeout_ms: give up requests that have no answer by then. Their records fail, with a `definite` error if
+                they were not sent.
         Raises: as `flush`.
         """
         if self._thread.stopped:
@@ -225,7 +225,8 @@ class ShareConsumer:
         """Return records as soon as there are any; an empty list when there are none within `timeout_ms`.
 
         Raises: IllegalState: in explicit mode, a record of an earlier poll is not acknowledged.
-            AcknowledgementError: earlier acknowledgements were not applied; the next poll returns what this one fetched.
+            AcknowledgementError: earlier acknowledgements were not applied; the next poll returns the records of this
+                one.
             ApiError: the service refused, or was out of reach for request_timeout_ms.
         """
         return self._thread.wait_for(lambda: self._consumer.poll(timeout_ms))
@@ -249,8 +250,8 @@ class ShareConsumer:
             type: accept: done. release: deliver it again, to any member. reject: write it to the dead-letter queue.
                 renew: start the lock again; the next poll returns the record again.
             reason: why, on release and reject; up to 1024 characters. delay_ms: on release, not before that time.
-        Raises: IllegalState: implicit mode, or the outcome was sent already. ValueError: no such type, or an option that
-            does not go with it.
+        Raises: IllegalState: implicit mode, or the outcome was sent already. ValueError: no such type, or an option
+            that it does not allow.
         """
         self._consumer.acknowledge(record, type, reason=reason, delay_ms=delay_ms)  # needs no event loop
 

@@ -11,7 +11,8 @@ from sharequeue.client import (
     IllegalState,
 )
 from sharequeue.client.acknowledging import Settled
-from sharequeue.client.deliveries import ACCEPT, Delivery
+from sharequeue.client.deliveries import Delivery
+from sharequeue.client.outcomes import ACCEPT
 from sharequeue.protocol import messages
 from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
@@ -93,11 +94,11 @@ async def test_each_record_gets_a_word_before_the_next_poll(stack: Stack, client
         consumer.acknowledge(records[5], "release", delay_ms=3_600_000)
         again = await consumer.poll()
         assert [(record.offset, record.delivery_count) for record in again] == [(1, 2)]
-        with pytest.raises(IllegalState, match="acknowledged before"):
+        with pytest.raises(IllegalState, match="already acknowledged"):
             consumer.acknowledge(records[0])
         with pytest.raises(ValueError, match="no acknowledge type"):
             consumer.acknowledge(again[0], "forget")  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="reason goes with"):
+        with pytest.raises(ValueError, match="reason is allowed with"):
             consumer.acknowledge(again[0], "accept", reason="why")
         consumer.acknowledge(again[0])
         assert await consumer.commit() == {(name, 0): 1}

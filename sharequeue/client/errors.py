@@ -1,0 +1,43 @@
+"""The errors of the client itself. `ApiError`, a problem of the service, is in `sharequeue.protocol.errors`."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class IllegalState(Exception):
+    """The program used the client after `close`, or in an order that its acknowledgement mode does not allow."""
+
+
+class ValueTooDeep(ValueError):
+    """A record's value nests too deeply to be decoded. `Record.json` has its bytes, and any outcome may be chosen."""
+
+
+class AcknowledgementFailure(NamedTuple):
+    """A run of offsets (`last_offset` inclusive) whose acknowledgement was not applied.
+
+    `code` is Kafka's name of the error: INVALID_RECORD_STATE if the lock had ended. `retriable`: the cause may pass;
+    the group delivers the record again when its lock ends.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    type: str
+    code: str
+    detail: str
+    retriable: bool = False
+
+
+class AcknowledgementError(Exception):
+    """Acknowledgements were not applied: `failures` has one entry for each. The others of the call were applied."""
+
+    def __init__(self, failures: Sequence[AcknowledgementFailure]) -> None:
+        self.failures = tuple(failures)
+        shown = "; ".join(
+            f"{failure.topic}-{failure.partition} {failure.first_offset}..{failure.last_offset} "
+            f"({failure.type}): {failure.code}: {failure.detail}"
+            for failure in self.failures[:3]
+        )
+        more = f"; and {len(self.failures) - 3} more" if len(self.failures) > 3 else ""
+        super().__init__(f"{len(self.failures)} acknowledgements were not applied: {shown}{more}")

@@ -1,0 +1,41 @@
+"""The outcomes that a consumer may choose for a record. No IO."""
+
+from typing import Final
+
+from sharequeue.protocol.types import ACKNOWLEDGE_TYPES
+
+
+class Outcome:
+    """The outcome of a record. `type`: accept, release, reject, renew or gap. `like` compares two."""
+
+    __slots__ = ("delay_ms", "reason", "type")
+
+    def __init__(self, acknowledge_type: str, reason: str | None = None, delay_ms: int = 0) -> None:
+        if acknowledge_type not in ACKNOWLEDGE_TYPES:
+            known = ", ".join(ACKNOWLEDGE_TYPES)
+            raise ValueError(f"there is no acknowledge type {acknowledge_type!r}; known are {known}")
+        if delay_ms and acknowledge_type != "release":
+            raise ValueError("delay_ms is allowed with release only")
+        if reason is not None and acknowledge_type not in ("release", "reject"):
+            raise ValueError("reason is allowed with release and reject only")
+        self.type = acknowledge_type
+        self.reason = reason
+        self.delay_ms = delay_ms
+
+    def like(self, other: "Outcome") -> bool:
+        return self is other or (
+            self.type == other.type and self.reason == other.reason and self.delay_ms == other.delay_ms
+        )
+
+
+PLAIN: Final = {name: Outcome(name) for name in ACKNOWLEDGE_TYPES}
+ACCEPT: Final = PLAIN["accept"]
+GAP: Final = PLAIN["gap"]
+RENEW: Final = PLAIN["renew"]
+RELEASE: Final = PLAIN["release"]
+
+
+def outcome_of(acknowledge_type: str, reason: str | None, delay_ms: int) -> Outcome:
+    """An outcome, shared if it has no options. Raises: ValueError: no such type, or an option it does not allow."""
+    plain = PLAIN.get(acknowledge_type) if reason is None and not delay_ms else None
+    return plain or Outcome(acknowledge_type, reason, delay_ms)
