@@ -1,4 +1,9 @@
-"""The command line: `sharequeue up`, `produce`, `consume`, `topics`, `groups`, `activity`, `pipeline`, `migrate`, `healthcheck`, `completion`."""
+"""The command line, `sharequeue COMMAND`: one module or package for each command, named as the command.
+
+A command is a client of the gateway and decides nothing about records. Commands share `output.py` (calls, tables, exit
+codes), `commands.py` (groups of commands, usage errors), `printing.py` (records on stdout) and `extras.py`. At import
+they load no library beside the client's: `up`, `migrate` and `pipeline` import the rest when they run.
+"""
 
 import importlib
 import sys
@@ -26,7 +31,7 @@ COMMANDS: Final = (
 
 
 class Main(Commands):
-    """Imports a command's module when the command is asked for: `produce` need not wait for what `migrate` imports."""
+    """Imports the module of a command when it is used, so that a command does not wait for the imports of others."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -45,7 +50,7 @@ class Main(Commands):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """As click has it; but wrong usage is JSON where --json is given, and Ctrl-C leaves the code that shells know."""
+        """As click does it. But wrong usage is reported as JSON if --json is given, and Ctrl-C exits with 130."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
         arguments = list(sys.argv[1:] if args is None else args)

@@ -1,4 +1,4 @@
-"""`sharequeue activity`: what went through the queue, by hour."""
+"""`sharequeue activity`: how many records went through the queue, by hour."""
 
 import time
 from datetime import UTC, datetime
@@ -32,18 +32,18 @@ COLUMNS: Final = (
 @click.command()
 @click.option("--from", "begin", metavar="TIME", help="as 2026-11-21T08:00; UTC without a zone  [default: a day ago]")
 @click.option("--to", "end", metavar="TIME", help="up to that time  [default: now]")
-@click.option("--group", "-g", shell_complete=complete_group, help="only of this group")
-@click.option("--topic", shell_complete=complete_topic, help="only of this topic")
+@click.option("--group", "-g", shell_complete=complete_group, help="only this group")
+@click.option("--topic", shell_complete=complete_topic, help="only this topic")
 @json_option
 @url_option
 @run
 async def activity(
     begin: str | None, end: str | None, group: str | None, topic: str | None, as_json: bool, url: str
 ) -> None:
-    """Show what went through the queue by hour: records produced, delivered, settled, dead.
+    """Show how many records went through the queue in each hour: produced, delivered, settled, dead.
 
-    Rows without a group say what was produced. Hours are UTC. --json has delivery counts, times to accept,
-    and dead letters by cause too.
+    Rows without a group count produced records. Hours are UTC. --json adds delivery counts, times to accept, and dead
+    letters by cause.
     """
     query = ListActivityQuery(
         from_ms=max(0, round(time.time() * 1000) - DAY_MS) if begin is None else moment_ms(begin, "--from"),

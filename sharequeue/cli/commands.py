@@ -1,4 +1,4 @@
-"""Groups of commands: help that is not cut, a hint where a name is misspelt, and how a command says that it failed."""
+"""Groups of commands: help with whole sentences, a hint for a misspelt name, and messages of failures."""
 
 import difflib
 from typing import Final
@@ -7,11 +7,11 @@ import click
 import msgspec
 
 INTERRUPTED: Final = 130
-"""The exit code of a command that Ctrl-C ended before its work was done; shells expect it."""
+"""The exit code after Ctrl-C, if the work was not done. Shells expect it."""
 
 
 class Commands(click.Group):
-    """A group of commands whose help shows whole sentences, and which names commands like one that does not exist."""
+    """A group of commands. Its help shows whole sentences, and for an unknown command it names similar ones."""
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]
@@ -30,12 +30,12 @@ class Commands(click.Group):
 
 
 def summary_of(command: click.Command) -> str:
-    """The first sentence of a command's help, whole."""
+    """The first sentence of a command's help, not cut."""
     return command.get_short_help_str(limit=1000)
 
 
 def complain(detail: str, *, as_json: bool, code: str = "FAILED", by: str = "sharequeue") -> None:
-    """Say on stderr what went wrong here, in the form that was asked for. `by`: the command."""
+    """Print a failure on stderr, as JSON or as a line. `by`: the command that failed."""
     if as_json:
         click.echo(msgspec.json.encode({"code": code, "detail": detail}), err=True)
     else:

@@ -1,4 +1,4 @@
-"""Completion for shells: `sharequeue completion bash`, and the names of groups and topics, asked of the gateway."""
+"""`sharequeue completion`: scripts for shells, which complete names of groups and topics too, from the gateway."""
 
 import asyncio
 import os
@@ -19,13 +19,13 @@ DEADLINE_S: Final = 1.0
 
 
 def complete_group(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Groups that begin so; none if the gateway does not answer at once."""
+    """Groups with this prefix; none if the gateway does not answer within DEADLINE_S."""
     answer = _ask(context, apis.LIST_SHARE_GROUPS, ListShareGroupsQuery())
     return [group.group_id for group in getattr(answer, "groups", ()) if group.group_id.startswith(incomplete)]
 
 
 def complete_topic(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Topics that begin so."""
+    """Topics with this prefix; likewise."""
     answer = _ask(context, apis.LIST_TOPICS, apis.ListTopicsQuery())
     return [topic.name for topic in getattr(answer, "topics", ()) if topic.name.startswith(incomplete)]
 

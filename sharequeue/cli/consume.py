@@ -1,4 +1,4 @@
-"""`sharequeue consume`: print records and settle what was printed."""
+"""`sharequeue consume`: print records and settle those that were printed."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ SAID: Final[dict[Word | None, str]] = {
 
 
 class Warnings(logging.Handler):
-    """Says what the client warns of, but for topics of which it was said before that they do not exist."""
+    """Prints the client's warnings, except those about topics that the command has already reported as missing."""
 
     def __init__(self, missing: Sequence[str]) -> None:
         super().__init__(logging.WARNING)
@@ -40,19 +40,19 @@ class Warnings(logging.Handler):
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option("--group", "-g", required=True, shell_complete=complete_group, help="the share group")
 @click.option("--explicit", is_flag=True, help="ask about each record, on a terminal")
-@click.option("--release", is_flag=True, help="give the records back when all are printed")
-@click.option("--reject", is_flag=True, help="send each record to the dead-letter queue after it is printed")
-@click.option("--reason", help="why, with --release, --reject or --explicit")
-@click.option("--max-records", type=click.IntRange(min=1), help="stop after so many")
-@click.option("--follow", "-f", is_flag=True, help="go on waiting for records")
+@click.option("--release", is_flag=True, help="release the records when all are printed")
+@click.option("--reject", is_flag=True, help="reject each record after it is printed: it becomes a dead letter")
+@click.option("--reason", help="the reason, with --release, --reject or --explicit")
+@click.option("--max-records", type=click.IntRange(min=1), help="stop after this many records")
+@click.option("--follow", "-f", is_flag=True, help="wait for more records until Ctrl-C")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=3.0,
     show_default=True,
-    help="seconds without a record after which to stop",
+    help="stop after this many seconds without a record",
 )
-@click.option("--member-id", help="who this is: 1 to 36 characters")
+@click.option("--member-id", help="the id of this member of the group: 1 to 36 characters")
 @json_option
 @url_option
 @run
@@ -70,23 +70,23 @@ async def consume(
     as_json: bool,
     url: str,
 ) -> None:
-    """Print the records of TOPIC a group has not settled yet, and accept what was printed.
+    """Print the records of TOPIC that a group has not settled, and accept each after it is printed.
 
-    One value a line; --json prints whole records. What was fetched and not printed is released: nobody reads stdout
-    any more, --max-records is reached, Ctrl-C. --release keeps its records locked until the command ends; so a group
-    hands it no more than share.partition.max.record.locks of each partition.
+    Prints one value a line; --json prints whole records. The command releases records that it fetched and did not print
+    because stdout was closed, --max-records was reached or Ctrl-C came. --release keeps its records locked until the
+    command ends, so it gets at most share.partition.max.record.locks records of each partition.
 
-    A TOPIC that does not exist is waited for. If it still does not exist after --timeout, the command exits with 1.
+    If TOPIC does not exist, the command waits for it. If it still does not exist after --timeout, it exits with 1.
     """
     if explicit + release + reject > 1:
         raise click.UsageError("--explicit, --release and --reject exclude each other")
     if reason is not None and not (explicit or release or reject):
-        raise click.UsageError("--reason goes with --release, --reject or --explicit")
+        raise click.UsageError("--reason needs --release, --reject or --explicit")
     if sys.stdout is None:
         say("sharequeue consume: stdout is closed: there is nowhere to print to")
         raise click.exceptions.Exit(WRONG_USAGE)
     if explicit and (sys.stdin is None or not sys.stdin.isatty()):
-        raise click.UsageError("--explicit asks on a terminal; stdin is none")
+        raise click.UsageError("--explicit asks on a terminal, and stdin is not a terminal")
     missing = await _missing(url, topics)
     warnings = Warnings(missing)
     if missing:
@@ -101,7 +101,7 @@ async def consume(
     try:
         consumer = ShareConsumer(url, group, topics, **options)
         consumption = Consumption(consumer, printer, word=word, reason=reason, max_records=max_records)
-        with stopping(consumption.stop):  # until all is released: the first Ctrl-C never cuts that off
+        with stopping(consumption.stop):  # the first Ctrl-C never interrupts the release at the end
             async with consumer:
                 in_vain = await consumption.run(None if follow else timeout)
                 await consumption.release()
@@ -117,7 +117,7 @@ async def consume(
 
 
 async def _missing(url: str, topics: Sequence[str]) -> list[str]:
-    """The topics that do not exist. Raises: ApiError: the service is out of reach, or such a name cannot be."""
+    """The topics that do not exist. Raises: ApiError: the service is out of reach, or a name is not allowed."""
     missing = []
     for topic in dict.fromkeys(topics):
         try:

@@ -1,4 +1,4 @@
-"""One run of `sharequeue consume`: polls, prints, and settles what was printed."""
+"""One run of `sharequeue consume`: polls, prints, and settles the records that were printed."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ POLL_S: Final = 30.0
 
 
 def _ask(record: Record) -> Word | None:
-    """What to do with a record that was just printed; None: leave. Asks on stderr, reads stdin."""
+    """Ask on stderr for the outcome of the record just printed, and read it from stdin. None: the user quits."""
     while True:
         place = f"{record.topic}-{record.partition} offset {record.offset}"
         click.echo(f"{place}: [a]ccept, [r]elease, [x] reject, [q]uit? ", nl=False, err=True)
@@ -31,7 +31,7 @@ def _ask(record: Record) -> Word | None:
 
 
 class Consumption:
-    """One run of the command."""
+    """Polls a consumer and prints, until it is stopped."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Consumption:
         reason: str | None,
         max_records: int | None,
     ) -> None:
-        """`word`: what is said of every record; None asks for each."""
+        """`word`: the outcome of every record; None: the user is asked for each."""
         self._consumer = consumer
         self._printer = printer
         self._word = word
@@ -62,9 +62,9 @@ class Consumption:
         return enough or self._printer.broken or self._stopped.is_set()
 
     async def run(self, patience_s: float | None) -> bool:
-        """Go on until enough is printed, nobody reads, `stop` is called, or nothing came for `patience_s`.
+        """Run until `max_records` are printed, stdout is closed, `stop` is called, or no record came for `patience_s`.
 
-        Returns: whether the last was the cause.
+        Returns: whether it ended because no record came.
         """
         idle_since = time.monotonic()
         while not self._over:
@@ -92,7 +92,7 @@ class Consumption:
         return polling.result()
 
     async def _settle(self, records: list[Record]) -> None:
-        """Print records and say what becomes of them; those not printed are released when the consumer is closed."""
+        """Print records and choose their outcomes. Closing the consumer releases those that were not printed."""
         if self._max_records is not None:
             records = records[: self._max_records - self.count]
         if self._word is None:
@@ -101,7 +101,7 @@ class Consumption:
         printed = await outside(self._printer.print, records)
         self.count += printed
         for record in records[:printed]:
-            self._say_of(record, self._word)
+            self._choose(record, self._word)
         await self._consumer.commit()
 
     async def _settle_one_by_one(self, records: list[Record]) -> None:
@@ -113,25 +113,25 @@ class Consumption:
                 self.stop()
                 return
             self.count += 1
-            self._say_of(record, word)
+            self._choose(record, word)
             await self._consumer.commit()
 
     async def _ask(self, record: Record) -> Word | None:
-        """What is to become of a record; None: leave."""
+        """The outcome of a record; None: the user quits, or `stop` was called."""
         asking = asyncio.ensure_future(outside(_ask, record))
         stopped = asyncio.ensure_future(self._stopped.wait())
         await asyncio.wait((asking, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         return asking.result() if asking.done() else None
 
-    def _say_of(self, record: Record, word: Word) -> None:
+    def _choose(self, record: Record, word: Word) -> None:
         if word == "release":
             self._to_release.append(record)
         else:
             self._consumer.acknowledge(record, word, reason=self._reason if word == "reject" else None)
 
     async def release(self) -> None:
-        """Give back what was kept for that: not before the end, or it would be fetched and printed again."""
+        """Release the records of --release. Earlier than at the end they would be fetched and printed again."""
         for record in self._to_release:
             self._consumer.acknowledge(record, "release", reason=self._reason)
         await self._consumer.commit()

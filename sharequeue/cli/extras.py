@@ -19,9 +19,9 @@ def extra(name: str, command: str, *modules: str) -> Iterator[None]:
     """Imports in its body may fail: the command then prints one line and exits with 1.
 
     Args:
-        name: the extra that brings what the body imports.
+        name: the extra with the libraries that the body imports.
         command: as the user typed it, without `sharequeue`.
-        modules: what must be there although the body does not import it.
+        modules: further modules that must be installed, although the body does not import them.
     """
     try:
         for module in modules:

@@ -1,4 +1,4 @@
-"""`sharequeue healthcheck`: whether a service can work."""
+"""`sharequeue healthcheck`: asks a service whether it can work."""
 
 import http.client
 import os
@@ -18,10 +18,11 @@ from sharequeue.stack.open_url import open_url
 @click.argument("url", required=False)
 @json_option
 def healthcheck(url: str | None, as_json: bool) -> None:
-    """Ask whether a service can work: exit 0 if its /readyz says so, be it degraded.
+    """Ask a service whether it can work: exit 0 if its /readyz says ready or degraded.
 
-    URL is that of a service, with or without /readyz; without one SHAREQUEUE_URL names the gateway, else it is the one
-    that `sharequeue up` runs. Exit codes: 1 it cannot work, 2 this is not a URL, 3 nobody answers.
+    URL is the address of a service, with or without /readyz. Without URL the command asks the gateway that
+    SHAREQUEUE_URL names, or else the one that `sharequeue up` runs. Exit codes: 1 it cannot work, 2 URL is not a URL, 3
+    no answer.
     """
     url = url or os.environ.get("SHAREQUEUE_URL") or GATEWAY
     if not urlsplit(url).path.strip("/"):

@@ -1,4 +1,4 @@
-"""The input of `sharequeue produce`: lines of a file or of stdin, and the records that they are."""
+"""The input of `sharequeue produce`: the lines of a file or of stdin become records."""
 
 import os
 import sys
@@ -13,18 +13,18 @@ from sharequeue.client import NewRecord
 
 READ_BYTES: Final = 256 * 1024
 LONGEST_LINE_BYTES: Final = 52_428_800
-"""The most that max.message.bytes can be."""
+"""The largest value of max.message.bytes."""
 
 
 class BadLine(Exception):
-    """A line of the input that cannot become a record."""
+    """A line of the input cannot become a record."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
 
 
 class Lines:
-    """What the lines of the input become."""
+    """Makes records of lines, as the options say."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class Lines:
         self._partition = partition
 
     def record(self, line: bytes, number: int) -> NewRecord | None:
-        """The record of one line without its end; None for an empty line of JSON lines. Raises: BadLine."""
+        """The record of one line without its end; None for an empty line with --json-lines. Raises: BadLine."""
         key: str | bytes | None = self._key
         if self._key_separator is not None:
             found, separator, value = line.partition(self._key_separator)
             if not separator:
-                raise BadLine(number, f"there is no {self._key_separator.decode()!r} behind a key")
+                raise BadLine(number, f"no {self._key_separator.decode()!r} after a key")
             key, line = _text(found), value
         if self._as_json and not line.strip():
             return None
@@ -62,12 +62,12 @@ class Lines:
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
             raise BadLine(number, f"not JSON: {fault}") from None
         except RecursionError:
-            raise BadLine(number, "nested too deeply") from None
+            raise BadLine(number, "the JSON nests too deeply") from None
         return msgspec.Raw(line.strip())
 
 
 def _text(data: bytes) -> str | bytes:
-    """Text, or the bytes as they are where they are none."""
+    """The text, or the bytes if they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -75,14 +75,14 @@ def _text(data: bytes) -> str | bytes:
 
 
 def open_input(file: str) -> tuple[int, int | None]:
-    """The input's descriptor and its size in bytes, None if nobody knows. Exits with 2 if there is none."""
+    """The input's descriptor, and its size in bytes if that is known. Exits with 2 if it cannot be opened."""
     if file == "-":
         if sys.stdin is None:
-            say("sharequeue produce: stdin is closed: name a FILE")
+            say("sharequeue produce: stdin is closed; name a FILE")
             raise click.exceptions.Exit(WRONG_USAGE)
         return sys.stdin.fileno(), None
     try:
-        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))  # Windows has text files, too
+        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))  # Windows changes line ends otherwise
         return descriptor, os.fstat(descriptor).st_size
     except OSError as fault:
         say(f"sharequeue produce: {file}: {fault.strerror}")
@@ -90,9 +90,9 @@ def open_input(file: str) -> tuple[int, int | None]:
 
 
 async def read_lines(file: int) -> AsyncIterator[tuple[bytes, int]]:
-    """The lines of a file descriptor as they come, without their ends, and how many bytes each took. Raises: BadLine."""
+    """The lines of a file as they arrive, without their ends, each with its size in bytes. Raises: BadLine."""
     number, size = 1, 0
-    begun: list[bytes] = []  # of the line whose end has not come yet
+    begun: list[bytes] = []  # parts of the line whose end has not arrived
     while data := await outside(os.read, file, READ_BYTES):
         *ends, rest = data.split(b"\n")
         for end in ends:
@@ -102,6 +102,6 @@ async def read_lines(file: int) -> AsyncIterator[tuple[bytes, int]]:
         begun.append(rest)
         size += len(rest)
         if size > LONGEST_LINE_BYTES:
-            raise BadLine(number, f"it has more than {LONGEST_LINE_BYTES} bytes, which no topic takes")
+            raise BadLine(number, f"it has more than {LONGEST_LINE_BYTES} bytes, the most that any topic allows")
     if size:
         yield b"".join(begun), size

@@ -20,7 +20,7 @@ from sharequeue.stack.chains import CHAINS
 )
 @click.option("--chain", "chains", multiple=True, type=click.Choice(CHAINS), help="only this schema; repeatable")
 def migrate(database_url: str, chains: tuple[str, ...]) -> None:
-    """Bring the database schemas up to date. Exits 1 when they cannot be."""
+    """Bring the database schemas up to date. Exits with 1 if that fails."""
     with extra("server", "migrate"):
         from sharequeue.stack import checks  # noqa: PLC0415 - needs the extra, and takes long
 

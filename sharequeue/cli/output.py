@@ -1,7 +1,7 @@
-"""What the commands share: the service's address, tables for people, JSON lines for machines, exit codes.
+"""Used by all commands: the option for the gateway, calls of it, tables, JSON, messages and exit codes.
 
-Data goes to stdout, messages to stderr. With --json both are JSON. Exit codes: 0 done, 1 the service refused or failed,
-2 wrong usage, 3 the service cannot be reached, 130 interrupted before the work was done.
+Data goes to stdout, messages to stderr. With --json both are JSON. Exit codes: 0 done, 1 refused or failed, 2 wrong
+usage, 3 the service cannot be reached, 130 interrupted before the work was done.
 """
 
 import asyncio
@@ -33,10 +33,9 @@ WRONG_USAGE: Final = 2
 UNREACHABLE: Final = 3
 
 GATEWAY: Final = "http://127.0.0.1:8080"
-"""Where `sharequeue up` has it."""
+"""The gateway of `sharequeue up`."""
 NOTHING: Final = "-"
-"""An empty cell of a table that no terminal shows."""
-MAKE_TOPIC: Final = "; make it with `sharequeue topics create`"
+"""An empty cell of a table, if stdout is not a terminal."""
 HTTP_HINT: Final = re.compile(r"; [^;]*\b(?:GET|POST|PATCH|PUT|DELETE) /v1/[^;]*")
 
 P = ParamSpec("P")
@@ -65,33 +64,33 @@ def url_option(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines; errors too, on stderr")(
+    return click.option("--json", "as_json", is_flag=True, help="print JSON on stdout, and errors as JSON on stderr")(
         command
     )
 
 
 def check_options_behind(context: click.Context) -> None:
-    """Of a group that lists when it has no command: options that stand before a command mean nothing.
+    """`topics` and `groups` list when no command follows; with a command, their own options mean nothing.
 
-    Raises: click.UsageError.
+    Raises: click.UsageError: such an option is given.
     """
     if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in context.params):
-        raise click.UsageError(f"options go behind {context.invoked_subcommand!r}")
+        raise click.UsageError(f"give options after {context.invoked_subcommand!r}")
 
 
 def say(text: str) -> None:
-    """A message for whoever runs the command."""
+    """Print a message for the user, on stderr."""
     click.echo(text, err=True)
 
 
 def unreachable(error: ApiError) -> bool:
-    """Whether the service did not answer at all."""
+    """Whether the service gave no answer at all."""
     return isinstance(error.__cause__, CannotConnect | ConnectionLost | TimeoutError)
 
 
 def run(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Run a command's coroutine; a failure becomes one line on stderr, JSON if `as_json` is among its keywords, and an
-    exit code."""
+    """Make a command of a coroutine function. A failure becomes an exit code and one line on stderr, which is JSON if
+    the command's `as_json` is set."""
 
     @functools.wraps(work)
     def command(*arguments: P.args, **options: P.kwargs) -> T:
@@ -111,7 +110,7 @@ def exit_code(error: ApiError) -> int:
 
 
 def explain(error: ApiError, *, as_json: bool = False) -> int:
-    """Say what went wrong. Returns: the exit code."""
+    """Print an error on stderr. Returns: the exit code."""
     if as_json:
         click.echo(msgspec.json.encode(problem_of(error)), err=True)
     elif unreachable(error):
@@ -124,12 +123,12 @@ def explain(error: ApiError, *, as_json: bool = False) -> int:
 
 
 def without_http(detail: str) -> str:
-    """What was wrong; a hint at an HTTP call becomes one at a command, or goes where there is none."""
-    return HTTP_HINT.sub(lambda hint: MAKE_TOPIC if "POST /v1/topics" in hint[0] else "", detail)
+    """An error's detail without its hint at an HTTP call: users of the command line have commands."""
+    return HTTP_HINT.sub("", detail)
 
 
 def problem_of(error: ApiError) -> dict[str, Any]:
-    """An error as JSON: the service's problem document, or what is known where there is none."""
+    """An error as JSON: the service's problem document, or `code` and `detail` if the service did not answer."""
     if error.problem is not None:
         return {**msgspec.to_builtins(error.problem), "detail": without_http(error.detail)}
     code = "UNREACHABLE" if unreachable(error) else error.error.code
@@ -137,7 +136,7 @@ def problem_of(error: ApiError) -> dict[str, Any]:
 
 
 async def outside(call: Callable[..., T], *arguments: Any) -> T:
-    """Run a call that may block for ever, in a thread that does not keep the process alive."""
+    """Run a call that may never return in a thread, which does not keep the process alive."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -156,7 +155,7 @@ async def outside(call: Callable[..., T], *arguments: Any) -> T:
             answer = call(*arguments)
         except BaseException as error:
             fault = error
-        with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the event loop may have ended
             loop.call_soon_threadsafe(set_unless_cancelled, answer, fault)
 
     threading.Thread(target=work, daemon=True).start()
@@ -164,12 +163,12 @@ async def outside(call: Callable[..., T], *arguments: Any) -> T:
 
 
 async def check_reachable(url: str) -> None:
-    """Ask whether anybody is there, once. Raises: ApiError."""
+    """Ask once whether the service answers. Raises: ApiError."""
     await ask(url, apis.LIVEZ)
 
 
 async def ask(url: str, api: Api, request: Any = None, **path: Any) -> bytes:
-    """One call of the service; returns the answer's bytes. Raises: ApiError."""
+    """Call the service once. Returns: the answer's bytes. Raises: ApiError."""
     client = Client(url)
     try:
         return await client.exchange(api, request, path=path, retry=False)
@@ -178,18 +177,19 @@ async def ask(url: str, api: Api, request: Any = None, **path: Any) -> bytes:
 
 
 def echo_json(answer: bytes) -> None:
-    """An answer as the service gave it, on one line."""
+    """Print an answer as the service gave it, on one line."""
     click.echo(answer)
 
 
 def decode(answer: bytes, api: Api) -> Any:
+    """An answer as its message. Values that nest too deeply for the decoder are carried as they are."""
     return nesting.decode(decoder_of(api.response), answer)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A table on stdout; columns whose name begins with `#` hold numbers.
+    """Print a table on stdout. Columns whose names begin with `#` hold numbers.
 
-    A terminal gets a drawn table. Anything else gets columns with spaces between, as kafka-share-groups.sh prints them.
+    A terminal gets a drawn table. Otherwise columns are separated by spaces, as kafka-share-groups.sh prints them.
     """
     console = Console()
     if not console.is_terminal:
@@ -205,7 +205,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
 
 
 def _plain(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None) -> Iterator[str]:
-    """The lines of a table for programs. An empty cell is a dash and a head has no spaces, so that columns can be counted."""
+    """The lines of a table for programs. Empty cells are dashes and heads have no spaces, so columns can be counted."""
     if title is not None:
         yield title
     head = [column.removeprefix("#").replace(" ", "-") for column in columns]
@@ -227,9 +227,9 @@ def key_values(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def moment_ms(text: str, option: str) -> int:
-    """A moment that an option names, in epoch milliseconds; UTC without a zone. Raises: click.BadParameter."""
+    """The time that an option names, in epoch milliseconds; UTC if it has no zone. Raises: click.BadParameter."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"must be as 2026-11-21T08:00, not {text!r}", param_hint=option) from None
+        raise click.BadParameter(f"must be a time like 2026-11-21T08:00, not {text!r}", param_hint=option) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -10,17 +10,17 @@ from sharequeue.cli.extras import extra
 
 JOBS: Final[dict[str, str]] = {
     "ingest": "Write the rows of Parquet, CSV or NDJSON files to a topic.",
-    "archive": "Copy a topic to Parquet, from where the last run ended.",
+    "archive": "Copy a topic to Parquet, from the end of the last run on.",
     "compact": "Keep the last record of each key of a topic.",
-    "redrive": "Send dead letters back to where they came from.",
-    "report": "Tables and plots of what went through the queue.",
-    "audit": "Compare what is stored with itself and with what the services answer.",
+    "redrive": "Send dead letters back to the topics that they came from.",
+    "report": "Make tables and plots of the records that went through the queue.",
+    "audit": "Compare stored records and states with each other and with the answers of the services.",
 }
-"""Names and what they do. Each is a module of `sharequeue_pipeline.jobs` with a click command named `command`."""
+"""Names of jobs and their help. Each is a module of `sharequeue_pipeline.jobs` with a click command named `command`."""
 
 
 class Jobs(Commands):
-    """Imports a job when it is asked for: Spark takes a second to import, and need not be installed."""
+    """Imports a job when it is used: Spark takes a second to import, and may not be installed."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(JOBS)
@@ -34,7 +34,7 @@ class Jobs(Commands):
         return command
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Without a job this prints the help; but without Spark there is no job to choose."""
+        """Without a job click prints the help. Without Spark the missing extra matters more."""
         if not args and not context.resilient_parsing:
             with extra("spark", "pipeline", "pyspark"):
                 pass

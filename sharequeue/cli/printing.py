@@ -17,7 +17,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def json_line(record: Record) -> bytes:
-    """A record as one JSON object; bytes are base64, the value stands as it was produced."""
+    """A record as one JSON object. Bytes are base64; a JSON value is printed as it was produced."""
     fields: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -25,7 +25,7 @@ def json_line(record: Record) -> bytes:
         "timestamp_ms": record.timestamp_ms,
         "headers": record.headers,
     }
-    if record.delivery_count:  # none where it was read without a group
+    if record.delivery_count:  # 0: it was read without a group
         fields["delivery_count"] = record.delivery_count
     if isinstance(record.key, bytes):
         fields["key_base64"] = base64.b64encode(record.key).decode()
@@ -39,20 +39,20 @@ def json_line(record: Record) -> bytes:
 
 
 def value_line(record: Record) -> bytes:
-    """A record's value alone: text and bytes as they are, anything else as its JSON."""
+    """A record's value: text and bytes as they are, anything else as its JSON."""
     if record.json is None:
         return bytes(record.value)
     return cast(str, record.value).encode() if record.json.startswith(b'"') else record.json
 
 
 class Printer:
-    """Prints records to stdout, each at once, and knows which it printed. Runs in a thread: stdout may be slow."""
+    """Prints records to stdout, flushes each, and counts them. `print` runs in a thread, because stdout may be slow."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._line = json_line if as_json else value_line
         self._stdout = cast(BinaryIO, sys.stdout.buffer)
         self.broken = False
-        """Nobody reads stdout any more."""
+        """The reader of stdout closed it."""
         self.stop = threading.Event()
 
     def print(self, records: Sequence[Record]) -> int:
@@ -69,7 +69,7 @@ class Printer:
         return len(records)
 
     def close(self) -> None:
-        """Nothing is left to be flushed when Python ends: that would complain about the pipe."""
+        """Close a broken stdout, or Python would print an error when it flushes stdout at its end."""
         if self.broken:
             with contextlib.suppress(OSError):
                 sys.stdout = None
@@ -90,7 +90,7 @@ def stopping(stop: Callable[[], object]) -> Iterator[None]:
     for number in SIGNALS:
         try:
             loop.add_signal_handler(number, stop_once)
-        except NotImplementedError:  # on Windows: Python's own handler wakes the event loop
+        except NotImplementedError:  # Windows: Python's own handler wakes the event loop
             signal.signal(number, lambda _, __: loop.call_soon_threadsafe(stop_once))
     try:
         yield

@@ -1,4 +1,4 @@
-"""`sharequeue produce`: lines become records, in order, many to a request."""
+"""`sharequeue produce`: the lines of a file become records, in order."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ LONG_INPUT_BYTES: Final = 1024 * 1024
 
 @contextmanager
 def _progress(size: int | None) -> Iterator[Progress | None]:
-    """A bar on stderr while long input is read on a terminal. `size`: bytes, None if nobody knows."""
+    """A bar on stderr while long input is read, if stderr is a terminal. `size`: in bytes; None: unknown."""
     console = Console(stderr=True)
     if not console.is_terminal or (size is not None and size < LONG_INPUT_BYTES):
         yield None
@@ -34,10 +34,10 @@ def _progress(size: int | None) -> Iterator[Progress | None]:
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("file", default="-")
-@click.option("--json-lines", is_flag=True, help="each line is a JSON value; else each line is a string")
+@click.option("--json-lines", is_flag=True, help="each line is a JSON value; otherwise each line is a string")
 @click.option("--key", help="the key of every record")
-@click.option("--key-separator", help="what stands between key and value in each line")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="of every record; repeatable")
+@click.option("--key-separator", help="the text between key and value in each line")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="a header of every record; repeatable")
 @click.option("--partition", type=click.IntRange(min=0), help="the partition of every record")
 @json_option
 @url_option
@@ -55,9 +55,10 @@ async def produce(
 ) -> None:
     """Produce each line of FILE, or of stdin, as a record of TOPIC.
 
-    Lines that are not UTF-8 go as bytes. Records keep the order of the lines. A line that is refused ends the command;
-    its neighbours may have been sent by then, and the count says how many were. After Ctrl-C it sends what it has read,
-    for 3 seconds at most, says which lines are records now, and exits with 130.
+    Lines that are not UTF-8 become bytes. Records keep the order of the lines. A refused line ends the command; lines
+    near it may have been sent by then, and the message counts the records that were appended. After Ctrl-C the command
+    reads nothing more, sends the lines that it has read for at most 3 seconds, reports which lines are appended, and
+    exits with 130.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("give --key or --key-separator, not both")
@@ -88,7 +89,7 @@ async def produce(
     if interrupted:
         if sending.failed is not None and sending.failed.problem is not None:
             explain(sending.failed, as_json=as_json)
-        detail = f"interrupted: {where.so_far()}; nothing was sent of the lines behind"
+        detail = f"interrupted: {where.so_far()}; no later line was sent"
         complain(detail, as_json=as_json, code="INTERRUPTED", by="sharequeue produce")
         raise click.exceptions.Exit(INTERRUPTED)
     if fault is None:

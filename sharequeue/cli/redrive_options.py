@@ -1,4 +1,4 @@
-"""Which dead letters are redriven, and where to: options that `groups redrive` and `pipeline redrive` have in common."""
+"""Options of `groups redrive` and `pipeline redrive`: which dead letters are redriven, and to whom."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +14,16 @@ Command = Callable[..., Any]
 _PARAMETERS = (
     click.argument("group", shell_complete=complete_group),
     click.option("--topic", shell_complete=complete_topic, help="only dead letters of this source topic"),
-    click.option("--message", help="only those whose cause, or the reason that a client gave, holds this"),
-    click.option("--min-delivery-count", type=click.IntRange(min=0), help="only those delivered so often"),
-    click.option("--before", help="only those dead before that time, as 2026-11-21T08:00; UTC without a zone"),
-    click.option("--max-records", type=click.IntRange(min=1), help="so many at most"),
+    click.option("--message", help="only dead letters whose cause or reason contains this text"),
+    click.option(
+        "--min-delivery-count",
+        type=click.IntRange(min=0),
+        help="only dead letters that were delivered at least this often",
+    ),
+    click.option(
+        "--before", help="only dead letters from before this time, like 2026-11-21T08:00; UTC if it has no zone"
+    ),
+    click.option("--max-records", type=click.IntRange(min=1), help="redrive at most this many"),
     click.option(
         "--to",
         "target",
@@ -30,7 +36,7 @@ _PARAMETERS = (
 
 
 def redrive_options(command: Command) -> Command:
-    """Adds `group`, `max_records`, and what `redrive_request` takes."""
+    """Add the options: `group`, `max_records`, and the arguments of `redrive_request`."""
     for parameter in reversed(_PARAMETERS):
         command = parameter(command)
     return command
@@ -39,7 +45,7 @@ def redrive_options(command: Command) -> Command:
 def redrive_request(
     *, topic: str | None, message: str | None, min_delivery_count: int | None, before: str | None, target: str
 ) -> RedriveDeadLettersRequest:
-    """The request that the options mean, without `max_records`. Raises: click.BadParameter: `before` is not a time."""
+    """The request that the options ask for, without `max_records`. Raises: click.BadParameter: not a time."""
     wanted = RedriveFilter(
         message=message,
         min_delivery_count=min_delivery_count,

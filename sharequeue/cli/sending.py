@@ -1,4 +1,4 @@
-"""Sends the lines of `sharequeue produce`, many at a time, and knows what became of each."""
+"""Sends the lines of `sharequeue produce`, many at a time, and keeps the result of each."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,13 @@ from sharequeue.cli.printing import stopping
 from sharequeue.client import ApiError, Pending, Producer
 
 IN_FLIGHT_RECORDS: Final = 5000
-"""Records whose place is not known yet; more are not read before some are durable."""
+"""Reading waits while this many records have no result."""
 SETTLE_S: Final = 3.0
-"""How long after Ctrl-C requests under way may take."""
+"""How long requests may take after Ctrl-C."""
 
 
 class Where:
-    """Where the records went, by partition."""
+    """The places of the appended records, by partition."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -27,9 +27,9 @@ class Where:
         self._first: dict[int, int] = {}
         self._last: dict[int, int] = {}
         self.last_line = 0
-        """Of those that are appended."""
+        """The last line that is appended."""
         self.doubtful: list[int] = []
-        """Lines of which nobody knows whether they are appended."""
+        """Lines that may be appended or not: their answer was lost."""
 
     def add(self, line: int, partition: int, offset: int) -> None:
         self.last_line = line
@@ -38,14 +38,14 @@ class Where:
         self._last[partition] = offset
 
     def so_far(self) -> str:
-        """What is certain when the command ends early."""
+        """The results in words, if the command ends early."""
         total = self.counts.total()
         parts = [f"{total} record{'' if total == 1 else 's'} appended, up to line {self.last_line}"]
         if not total:
             parts = ["no record appended"]
         if self.doubtful:
             first, last = self.doubtful[0], self.doubtful[-1]
-            parts.append(f"not known of line {first}" + (f" to {last}" if last > first else ""))
+            parts.append("unknown for " + (f"lines {first} to {last}" if last > first else f"line {first}"))
         return "; ".join(parts)
 
     def as_json(self) -> bytes:
@@ -75,7 +75,7 @@ class Where:
 
 
 class Sending:
-    """Sends the lines of the input, and notes in `where` what became of each."""
+    """Sends the lines of the input, and notes the result of each in `where`."""
 
     def __init__(self, url: str, topic: str, lines: Lines, where: Where, progress: Progress | None) -> None:
         self._producer = Producer(url)
@@ -84,21 +84,22 @@ class Sending:
         self._where = where
         self._progress = progress
         self._waiting: deque[tuple[int, Pending]] = deque()
-        """Lines that were handed over, in order, whose outcome was not noted yet."""
+        """Lines that were handed to the producer and have no result yet, in order."""
         self._all_read = False
         self.failed: ApiError | None = None
-        """Why a line that was under way at a Ctrl-C is not appended."""
+        """The error of a line that was under way at Ctrl-C."""
 
     async def run(self, descriptor: int) -> bool:
-        """Send all lines. After the first Ctrl-C nothing more is read, and what was read is sent for `SETTLE_S` at most.
+        """Send all lines. After the first Ctrl-C it reads no more, and sends the lines that it has read for at most
+        `SETTLE_S`.
 
-        Returns: whether it was interrupted before all was sent. Raises: BadLine: nothing behind that line was sent.
-            ApiError: a record was refused. OSError: the input cannot be read. In each case `where` has all that was sent.
+        Returns: whether Ctrl-C came before all lines were sent. Raises: BadLine: no line after that one was sent.
+            ApiError: a record was refused. OSError: the input cannot be read. In each case `where` has the results.
         """
         sending = asyncio.ensure_future(self._send(descriptor))
         with stopping(sending.cancel):
             await asyncio.wait([sending])
-            with contextlib.suppress(ApiError):  # of what is given up now; `_settle` counts it
+            with contextlib.suppress(ApiError):  # of requests that are given up now; `_settle` notes them
                 await self._producer.close(timeout_ms=SETTLE_S * 1000)
             try:
                 await self._settle()
@@ -130,7 +131,7 @@ class Sending:
         await self._settle()
 
     async def _settle(self) -> None:
-        """Note what became of the lines that wait. Raises: ApiError: of the first that is not appended."""
+        """Note the results of the lines that wait. Raises: ApiError: the error of the first that is not appended."""
         failed: ApiError | None = None
         while self._waiting:
             line, pending = self._waiting[0]

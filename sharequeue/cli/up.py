@@ -21,11 +21,13 @@ COUNT: Final = click.IntRange(1, 64)
 @click.option("--gateway-port", type=PORT, default=8080, show_default=True, help="0 takes a free port")
 @click.option("--coordinator-port", type=PORT, default=8081, show_default=True, help="0 takes a free port")
 @click.option("--share-coordinator-port", type=PORT, default=8082, show_default=True, help="0 takes a free port")
-@click.option("--gateways", type=COUNT, default=1, show_default=True, help="further ones take free ports")
-@click.option("--coordinators", type=COUNT, default=1, show_default=True, help="group coordinators; likewise")
-@click.option("--share-coordinators", type=COUNT, default=1, show_default=True, help="likewise")
-@click.option("--postgres-url", help="your PostgreSQL in the place of the embedded one: postgresql://…")
-@click.option("--redis-url", help="your Redis in the place of the embedded one: redis://…")
+@click.option("--gateways", type=COUNT, default=1, show_default=True, help="further gateways take free ports")
+@click.option(
+    "--coordinators", type=COUNT, default=1, show_default=True, help="group coordinators; further ones take free ports"
+)
+@click.option("--share-coordinators", type=COUNT, default=1, show_default=True, help="further ones take free ports")
+@click.option("--postgres-url", help="use this PostgreSQL, not the embedded one: postgresql://…")
+@click.option("--redis-url", help="use this Redis, not the embedded one: redis://…")
 def up(
     data_dir: Path,
     gateway_port: int,
@@ -62,7 +64,7 @@ def up(
         raise KeyboardInterrupt
 
     ends = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup asks to outlive the terminal
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it outlives the terminal
         ends.append(signal.SIGHUP)
     for number in ends:
         signal.signal(number, interrupt)
@@ -80,7 +82,7 @@ def up(
     except StackError as fault:
         click.echo(f"sharequeue up: {fault}", err=True)
         if ready:
-            click.echo("run it again: it goes on from its data", err=True)
+            click.echo("run it again: the data is kept", err=True)
         sys.exit(REFUSED)
     except KeyboardInterrupt:
         click.echo("stopping", err=True)

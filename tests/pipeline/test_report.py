@@ -89,7 +89,7 @@ def test_a_report_of_one_group_or_of_nothing(run: Run, gateway: Gateway, name: s
 
 def test_what_is_wrong_is_said_in_one_line(run: Run, pipeline: Pipeline, tmp_path: Path) -> None:
     out = ("report", "--out", str(tmp_path))
-    assert "must be as 2026-11-21T08:00, not 'x'" in run(*out, "--from", "x", code=2).stderr
+    assert "must be a time like 2026-11-21T08:00, not 'x'" in run(*out, "--from", "x", code=2).stderr
     assert "--from must be before --to" in run(*out, "--from", "2026-01-02", "--to", "2026-01-01", code=2).stderr
     pipeline.url = "http://127.0.0.1:9"
     refused = run(*out, "--timeout", "1", code=3).stderr

@@ -21,8 +21,8 @@ import asyncpg
 import httpx
 import pytest
 
-from sharequeue.stack import system_user
 from sharequeue.stack.postgres import Postgres
+from sharequeue.stack.stack import system_user
 from tests.system.up_command import COMMAND, FREE_PORTS, Up, command_for, until
 
 ROOT = os.geteuid() == 0
@@ -193,7 +193,7 @@ def test_data_and_locks_outlive_every_end(tmp_path: Path, data_dir: Path) -> Non
             assert next_up.exit_code() == 1
             assert next_up.left() == []
             assert "PostgreSQL died" in next_up.stderr
-            assert "run it again: it goes on from its data" in next_up.stderr
+            assert "run it again: the data is kept" in next_up.stderr
     assert status(data_dir) == before
 
 

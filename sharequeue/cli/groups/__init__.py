@@ -1,6 +1,6 @@
-"""`sharequeue groups`: one file a command.
+"""`sharequeue groups`: one file for each command.
 
-The words and columns of list, describe, delete, delete-offsets and reset-offsets are those of kafka-share-groups.sh, where
+list, describe, delete, delete-offsets and reset-offsets take their words and columns from kafka-share-groups.sh, where
 they make sense here.
 """
 
@@ -24,7 +24,7 @@ from sharequeue.cli.output import check_options_behind, json_option, url_option
 @url_option
 @click.pass_context
 def groups(context: click.Context, as_json: bool, url: str) -> None:
-    """List share groups, or look at one and set it up."""
+    """List share groups, or show and change one."""
     if context.invoked_subcommand is None:
         list_all(state=None, as_json=as_json, url=url)
     else:

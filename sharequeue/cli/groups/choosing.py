@@ -1,4 +1,4 @@
-"""Which groups a command is about."""
+"""The groups that a command is about: arguments, options, and pages of groups."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,8 +12,10 @@ from sharequeue.protocol.group_messages import ListShareGroupsQuery, ListShareGr
 
 group_argument: Final = click.argument("group", shell_complete=complete_group)
 groups_argument: Final = click.argument("group", nargs=-1, shell_complete=complete_group)
-all_groups_option = click.option("--all-groups", is_flag=True, help="every group there is")
-force_option = click.option("--force", is_flag=True, help="also while in use: end members, sessions and locks first")
+all_groups_option = click.option("--all-groups", is_flag=True, help="all groups")
+force_option = click.option(
+    "--force", is_flag=True, help="even if the group is in use: end its members, sessions and locks first"
+)
 
 
 async def every_group(url: str, state: str | None = None) -> list[ShareGroupListing]:
@@ -30,7 +32,7 @@ async def every_group(url: str, state: str | None = None) -> list[ShareGroupList
 
 
 async def named_groups(url: str, named: Sequence[str], all_groups: bool) -> list[str]:
-    """The groups a command is about. Raises: click.UsageError: none, or both ways at once."""
+    """The names of the groups. Raises: click.UsageError: neither names nor --all-groups are given, or both."""
     if all_groups == bool(named):
         raise click.UsageError("name groups, or give --all-groups")
     return [group.group_id for group in await every_group(url)] if all_groups else list(named)

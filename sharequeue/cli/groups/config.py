@@ -17,12 +17,12 @@ from sharequeue.protocol import apis
     metavar="NAME=VALUE",
     help="e.g. share.record.lock.duration.ms=60000; repeatable",
 )
-@click.option("--reset", multiple=True, metavar="NAME", help="back to the default; repeatable")
+@click.option("--reset", multiple=True, metavar="NAME", help="set back to the default; repeatable")
 @json_option
 @url_option
 @run
 async def config(group: str, changes: tuple[str, ...], reset: tuple[str, ...], as_json: bool, url: str) -> None:
-    """Show the settings of GROUP, after changing some. The group need not exist yet."""
+    """Change settings of GROUP, if --set or --reset is given, and show all. The group need not exist yet."""
     if changes or reset:
         request = {**key_values(changes, "--set"), **({"reset": list(reset)} if reset else {})}
         answer = await ask(url, apis.UPDATE_SHARE_GROUP_CONFIG, request, group=group)

@@ -20,7 +20,7 @@ from sharequeue.protocol.group_messages import InUseQuery
 @url_option
 @run
 async def delete(group: tuple[str, ...], all_groups: bool, force: bool, as_json: bool, url: str) -> None:
-    """Delete GROUPs that are not in use."""
+    """Delete groups that are not in use."""
     failed = 0
     deleted = []
     for group_id in await named_groups(url, group, all_groups):

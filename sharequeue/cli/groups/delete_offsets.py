@@ -33,7 +33,7 @@ from sharequeue.protocol.group_messages import InUseQuery
 @url_option
 @run
 async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_json: bool, url: str) -> None:
-    """Forget where GROUP, which is not in use, stands in topics."""
+    """Delete the offsets of GROUP in topics. The group must not be in use."""
     rows = []
     failed = 0
     for topic in topics:

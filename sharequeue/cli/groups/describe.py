@@ -21,10 +21,10 @@ from sharequeue.protocol.messages import ListShareGroupOffsetsResponse
 @click.command()
 @groups_argument
 @all_groups_option
-@click.option("--offsets", is_flag=True, help="where it stands (the default)")
-@click.option("--members", is_flag=True, help="who is in it, and what each is assigned")
-@click.option("--state", is_flag=True, help="its state, and how many are in it")
-@click.option("--verbose", is_flag=True, help="epochs too")
+@click.option("--offsets", is_flag=True, help="offsets and lag of each partition (the default)")
+@click.option("--members", is_flag=True, help="members and their assignments")
+@click.option("--state", is_flag=True, help="state and number of members")
+@click.option("--verbose", is_flag=True, help="show epochs too")
 @json_option
 @url_option
 @run
@@ -38,7 +38,7 @@ async def describe(
     as_json: bool,
     url: str,
 ) -> None:
-    """Describe GROUPs: offsets and lag, members, or state."""
+    """Describe groups: offsets and lag, members, or state."""
     if [offsets, members, state].count(True) > 1:
         raise click.UsageError("give one of --offsets, --members, --state")
     failed = 0

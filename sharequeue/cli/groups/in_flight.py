@@ -1,4 +1,4 @@
-"""`sharequeue groups in-flight`: who holds what, until when."""
+"""`sharequeue groups in-flight`: records that members hold, and records that wait for redelivery."""
 
 from datetime import datetime
 
@@ -14,15 +14,15 @@ from sharequeue.protocol.messages import InFlightQuery, ListInFlightResponse
 
 @click.command("in-flight")
 @group_argument
-@click.option("--topic", shell_complete=complete_topic, help="only of this topic")
-@click.option("--partition", type=click.IntRange(min=0), help="only of this partition of --topic")
+@click.option("--topic", shell_complete=complete_topic, help="only this topic")
+@click.option("--partition", type=click.IntRange(min=0), help="only this partition of --topic")
 @json_option
 @url_option
 @run
 async def in_flight(group: str, topic: str | None, partition: int | None, as_json: bool, url: str) -> None:
-    """Show what GROUP has in flight: who holds it, until when, how often it was delivered."""
+    """Show the records that GROUP has in flight: their member, the end of their lock, their delivery count."""
     if partition is not None and topic is None:
-        raise click.UsageError("--partition goes with --topic")
+        raise click.UsageError("--partition needs --topic")
     listed = ListInFlightResponse(partitions=[])
     page_token = None
     while True:
@@ -56,7 +56,10 @@ async def in_flight(group: str, topic: str | None, partition: int | None, as_jso
     for entry in listed.partitions:
         for letter in entry.dead_letters:
             offsets = f"{letter.first_offset} to {letter.last_offset}"
-            say(f"{entry.topic}-{entry.partition}: no dead letter of {offsets} could be written: {letter.last_error}")
+            say(
+                f"{entry.topic}-{entry.partition}: the dead letters of {offsets} could not be written: "
+                f"{letter.last_error}"
+            )
         if entry.parked_dead_letters:
             parked = f"dead letters parked: {entry.parked_dead_letters}, the last because {entry.parked_cause}"
             say(f"{entry.topic}-{entry.partition}: {parked}")
@@ -65,7 +68,7 @@ async def in_flight(group: str, topic: str | None, partition: int | None, as_jso
 
 
 def _time(epoch_ms: int | None) -> str | None:
-    """Local time of day, with the date where it is another day's."""
+    """Local time of day; with the date if it is not today."""
     if epoch_ms is None:
         return None
     moment = datetime.fromtimestamp(epoch_ms / 1000).astimezone()

@@ -19,12 +19,12 @@ ALL_STATES: Final = "all"
     is_flag=False,
     flag_value=ALL_STATES,
     metavar="[STATE,…]",
-    help="show states; with Empty, Stable or Dead only groups in these",
+    help="show states too; with a list of Empty, Stable, Dead: only groups in these states",
 )
 @json_option
 @url_option
 def list_groups(state: str | None, as_json: bool, url: str) -> None:
-    """List groups, with --state as a table."""
+    """List groups; with --state as a table."""
     list_all(state=state, as_json=as_json, url=url)
 
 

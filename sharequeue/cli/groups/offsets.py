@@ -1,4 +1,4 @@
-"""`sharequeue groups offsets`: how far a group is."""
+"""`sharequeue groups offsets`: the position and the lag of a group."""
 
 import click
 
@@ -14,7 +14,7 @@ from sharequeue.protocol.messages import ListShareGroupOffsetsResponse
 @url_option
 @run
 async def offsets(group: str, as_json: bool, url: str) -> None:
-    """Show where GROUP stands in each partition and how many records are left."""
+    """Show the start offset and the lag of GROUP in each partition."""
     answer = await ask(url, apis.LIST_SHARE_GROUP_OFFSETS, group=group)
     if as_json:
         echo_json(answer)

@@ -1,4 +1,4 @@
-"""`sharequeue groups redrive`: dead letters go back to where they came from; `sharequeue pipeline redrive` does it at a rate."""
+"""`sharequeue groups redrive`: dead letters go back to their topics; `pipeline redrive` does it at a rate."""
 
 from typing import Final
 
@@ -12,12 +12,12 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 
 AT_ONCE: Final = 10_000
-"""Records of one call."""
+"""One call redrives no more."""
 
 
 @click.command()
 @redrive_options
-@click.option("--dry-run", is_flag=True, help="count what would be redriven, and redrive nothing")
+@click.option("--dry-run", is_flag=True, help="count the dead letters that would be redriven, and redrive none")
 @json_option
 @url_option
 @run
@@ -33,7 +33,7 @@ async def redrive(
     as_json: bool,
     url: str,
 ) -> None:
-    """Send the dead letters of GROUP back to their topics, each once, however often this is run."""
+    """Send the dead letters of GROUP back to their topics, each once, even if the command runs again."""
     request = redrive_request(
         topic=topic, message=message, min_delivery_count=min_delivery_count, before=before, target=target
     )

@@ -21,17 +21,23 @@ from sharequeue.protocol.group_messages import ResetShareGroupOffsetsRequest, Re
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", shell_complete=complete_topic, help="repeatable"
 )
-@click.option("--all-topics", is_flag=True, help="everything the group has offsets of")
-@click.option("--from-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="rows of --export")
-@click.option("--to-earliest", is_flag=True, help="the first record there is")
-@click.option("--to-latest", is_flag=True, help="behind the last record")
-@click.option("--to-current", is_flag=True, help="where the group stands")
-@click.option("--to-offset", type=click.IntRange(min=0), help="an offset, kept within the log")
+@click.option("--all-topics", is_flag=True, help="all topics that the group has offsets of")
 @click.option(
-    "--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="the first record not before it; UTC without a zone"
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="a file of rows that --export printed",
 )
-@click.option("--dry-run", is_flag=True, help="show, change nothing")
-@click.option("--execute", is_flag=True, help="do it")
+@click.option("--to-earliest", is_flag=True, help="start at the first record")
+@click.option("--to-latest", is_flag=True, help="start after the last record")
+@click.option("--to-current", is_flag=True, help="start at the present start offset")
+@click.option("--to-offset", type=click.IntRange(min=0), help="start at this offset, or at the nearest one of the log")
+@click.option(
+    "--to-datetime",
+    metavar="YYYY-MM-DDThh:mm:ss.sss",
+    help="start at the first record from this time on; UTC if it has no zone",
+)
+@click.option("--dry-run", is_flag=True, help="show the new offsets, change nothing")
+@click.option("--execute", is_flag=True, help="change the offsets")
 @click.option("--export", is_flag=True, help="print CSV rows: topic,partition,offset")
 @force_option
 @json_option
@@ -54,7 +60,7 @@ async def reset_offsets(
     as_json: bool,
     url: str,
 ) -> None:
-    """Have GROUP, which is not in use, start elsewhere. A group that is not there comes to be."""
+    """Change the start offsets of GROUP, which must not be in use. A group that does not exist is created."""
     if dry_run == execute:
         raise click.UsageError("give --dry-run or --execute")
     scenarios = {
@@ -101,7 +107,7 @@ async def reset_offsets(
     for error in () if as_json else done.errors:  # the answer has them
         say(f"sharequeue: {error.topic}-{error.partition}: {error.code}: {error.detail}")
     if done.failed_count > len(done.errors):
-        say(f"sharequeue: {done.failed_count - len(done.errors)} partitions more failed")
+        say(f"sharequeue: {done.failed_count - len(done.errors)} more partitions failed")
     if done.errors:
         sys.exit(1)
 
@@ -110,7 +116,7 @@ def _check_datetime(text: str) -> None:
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        raise click.UsageError(f"--to-datetime is as 2026-11-21T08:30:00.000, not {text!r}") from None
+        raise click.UsageError(f"--to-datetime takes a time like 2026-11-21T08:30:00.000, not {text!r}") from None
 
 
 def _topic(text: str) -> ResetTopic:
@@ -126,7 +132,7 @@ def _from_file(file: Path) -> list[ResetTopic]:
         try:
             rows = [row for row in csv.reader(opened) if row]
         except (UnicodeDecodeError, csv.Error) as fault:
-            raise click.UsageError(f"{file} is no CSV: {fault}") from None
+            raise click.UsageError(f"{file} is not a CSV file: {fault}") from None
     if not rows:
         raise click.UsageError(f"{file} has no rows")
     for row in rows:
@@ -140,7 +146,7 @@ def _from_file(file: Path) -> list[ResetTopic]:
 
 def _number(text: str, where: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise click.UsageError(f"{where}: {text!r} is no number")
+        raise click.UsageError(f"{where}: {text!r} is not a number")
     return int(text)
 
 

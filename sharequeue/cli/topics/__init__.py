@@ -1,4 +1,4 @@
-"""`sharequeue topics`: one file a command."""
+"""`sharequeue topics`: one file for each command."""
 
 import click
 
@@ -18,7 +18,7 @@ from sharequeue.cli.topics.read import read
 @url_option
 @click.pass_context
 def topics(context: click.Context, as_json: bool, url: str) -> None:
-    """List topics, or do something with one."""
+    """List topics, or show, read and change one."""
     if context.invoked_subcommand is None:
         list_all(as_json=as_json, url=url)
     else:

@@ -10,9 +10,9 @@ from sharequeue.protocol.messages import ConfigValue, UpdateTopicRequest
 
 @click.command()
 @name_argument
-@click.option("--partitions", type=int, help="how many there are to be; only more than there are")
+@click.option("--partitions", type=int, help="the new number of partitions; it can only grow")
 @click.option("--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="repeatable")
-@click.option("--reset", multiple=True, metavar="NAME", help="back to the default; repeatable")
+@click.option("--reset", multiple=True, metavar="NAME", help="set back to the default; repeatable")
 @json_option
 @url_option
 @run

@@ -18,7 +18,7 @@ from sharequeue.protocol.messages import ConfigValue, CreateTopicRequest
 @url_option
 @run
 async def create(name: str, partitions: int, configs: tuple[str, ...], as_json: bool, url: str) -> None:
-    """Make the topic NAME."""
+    """Create the topic NAME."""
     config: dict[str, ConfigValue] = {**key_values(configs, "--config")}
     answer = await ask(url, apis.CREATE_TOPIC, CreateTopicRequest(name=name, partitions=partitions, config=config))
     show_topic(answer, "made", as_json)

@@ -16,7 +16,7 @@ LOG_END: Final = -1
 @click.command("delete-records")
 @name_argument
 @click.argument("before", metavar="PARTITION:OFFSET...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="do not ask")
+@click.option("--yes", is_flag=True, help="do not ask for confirmation")
 @json_option
 @url_option
 @run

@@ -18,11 +18,11 @@ from sharequeue.protocol.types import MAX_INT64
 
 READ_AT_ONCE: Final = 1000
 LOOK_EVERY_S: Final = 0.5
-"""How often `--follow` asks where the log ends."""
+"""How often `--follow` asks for the end of the log."""
 
 
 class Reading:
-    """Reads one partition or all of a topic, up to the log end, and prints what it reads. It goes on where it ended."""
+    """Reads one partition of a topic, or all, and prints the records. Each `read` goes on where the last one ended."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Reading:
         offset: int | None,
         max_records: int | None,
     ) -> None:
-        """`partition` None: all of them. `offset`: where reading it begins; None: at the log start."""
+        """`partition` None: all of them. `offset`: the first to read in `partition`; None: the log start."""
         self._client = client
         self._topic = topic
         self._printer = printer
@@ -42,14 +42,14 @@ class Reading:
         self._offset = offset
         self._left = max_records
         self._next: dict[int, int] = {}
-        """Where reading goes on, by partition."""
+        """The next offset to read, by partition."""
 
     @property
     def over(self) -> bool:
         return self._left == 0 or self._printer.broken or self._printer.stop.is_set()
 
     async def read(self) -> None:
-        """Print what there is, partition by partition. Raises: ApiError; click.UsageError: no such partition."""
+        """Print the records up to the log end. Raises: ApiError; click.UsageError: no such partition."""
         if self._partition in self._next:
             await self._read_to(self._partition, MAX_INT64)
             return
@@ -59,7 +59,7 @@ class Reading:
         count = len(described.partitions)
         if self._offset is not None and self._partition is None:
             if count > 1:
-                raise click.UsageError(f"--offset goes with --partition: {self._topic} has {count} partitions")
+                raise click.UsageError(f"--offset needs --partition: {self._topic} has {count} partitions")
             self._partition = 0
         if self._partition is not None and self._partition >= count:
             raise click.UsageError(f"{self._topic} has no partition {self._partition}, but 0 to {count - 1}")
@@ -99,10 +99,14 @@ class Reading:
 
 @click.command()
 @name_argument
-@click.option("--partition", type=click.IntRange(min=0), help="only this one; else all, one after another")
-@click.option("--offset", type=click.IntRange(min=0), help="where to begin in --partition; else at the log start")
-@click.option("--max-records", type=click.IntRange(min=1), help="stop after so many; else at the log end")
-@click.option("--follow", "-f", is_flag=True, help="go on with what is appended, until Ctrl-C")
+@click.option("--partition", type=click.IntRange(min=0), help="only this partition; otherwise all, one after another")
+@click.option(
+    "--offset", type=click.IntRange(min=0), help="the first offset to read in --partition; otherwise the log start"
+)
+@click.option(
+    "--max-records", type=click.IntRange(min=1), help="stop after this many records; otherwise at the log end"
+)
+@click.option("--follow", "-f", is_flag=True, help="print new records too, until Ctrl-C")
 @json_option
 @url_option
 @run
@@ -115,7 +119,7 @@ async def read(
     as_json: bool,
     url: str,
 ) -> None:
-    """Print records of the topic NAME by offset, without a group: nothing is locked, nothing is settled."""
+    """Print records of the topic NAME by offset, without a group: no record is locked or settled."""
     printer = Printer(as_json=as_json)
     client = Client(url)
     reading = Reading(client, name, printer, partition=partition, offset=offset, max_records=max_records)

@@ -1,4 +1,4 @@
-"""What the commands about one topic share: its name as an argument, its line, the question before a deletion."""
+"""For commands about one topic: its name as an argument, its line, the question before a deletion."""
 
 import sys
 from typing import Final
@@ -11,10 +11,11 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Topic
 
 name_argument: Final = click.argument("name", shell_complete=complete_topic)
-"""Of a topic that is there."""
+"""The name of an existing topic."""
 
 
 def show_topic(answer: bytes, what: str, as_json: bool) -> None:
+    """Print a topic that was created or changed. `what`: the verb."""
     if as_json:
         echo_json(answer)
         return
@@ -24,8 +25,9 @@ def show_topic(answer: bytes, what: str, as_json: bool) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
+    """Ask before a deletion. Raises: click.UsageError: stdin is not a terminal; click.Abort: the user said no."""
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("give --yes: nobody can be asked here")
+        raise click.UsageError("give --yes: stdin is not a terminal, so the command cannot ask")
     click.confirm(question, abort=True, err=True)

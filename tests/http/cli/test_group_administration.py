@@ -64,7 +64,7 @@ def test_cl_001_list(gateway: Gateway, run: Run, name: str) -> None:
     assert "Bogus" in run("list", "--state", "Bogus", code=WRONG_USAGE)
     assert run() == run("list")
     assert json.loads(run("--json")) == json.loads(run("list", "--json"))
-    assert "options go behind 'list'" in run("--json", "list", code=WRONG_USAGE)
+    assert "give options after 'list'" in run("--json", "list", code=WRONG_USAGE)
     listed = json.loads(run("list", "--json"))["groups"]
     assert {"group_id": stable, "type": "share", "state": "Stable"} in listed
 

@@ -68,7 +68,7 @@ def test_what_producing_refuses(run: Run, process: Run, client: httpx.Client, na
     assert b"INVALID_TOPIC_EXCEPTION" in done.stderr
     assert b"(request " in done.stderr
     assert done.stdout == b""
-    assert b"no '|' behind a key" in run("produce", name, str(file), "--key-separator", "|", code=REFUSED).stderr
+    assert b"no '|' after a key" in run("produce", name, str(file), "--key-separator", "|", code=REFUSED).stderr
     run("produce", name, str(tmp_path / "missing"), code=WRONG_USAGE)
     assert b"line 1: it has more than 52428800 bytes" in process("produce", name, "/dev/zero", code=REFUSED).stderr
     run("produce", name, str(tmp_path), code=REFUSED)
@@ -115,7 +115,7 @@ def test_an_interrupt_sends_whole_lines_that_were_read_and_says_where_to_go_on(
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.read() == f"2 records to {name} (partition 0: 2, offsets 0 to 1)\n".encode()
-    said = b"interrupted: 2 records appended, up to line 2; nothing was sent of the lines behind"
+    said = b"interrupted: 2 records appended, up to line 2; no later line was sent"
     assert process.stderr.read() == b"sharequeue produce: " + said + b"\n"
     assert [record["value"] for record in log(client, name)] == ["one", "two"]
 
@@ -173,7 +173,7 @@ def test_an_interrupt_names_lines_of_which_nobody_knows(
         os.kill(gateway, signal.SIGCONT)
     assert process.stderr is not None
     said = process.stderr.read()
-    assert b"interrupted: 1 record appended, up to line 1; not known of line 2 to 3; nothing was sent" in said
+    assert b"interrupted: 1 record appended, up to line 1; unknown for lines 2 to 3; no later line was sent" in said
 
 
 def test_progress_is_shown_on_a_terminal_alone(

@@ -54,7 +54,7 @@ def test_a_topic_from_its_making_to_its_end(run: Run, client: httpx.Client, name
     assert (altered["partitions"], altered["config"]["max.message.bytes"]) == (3, "2000")
     assert altered["config"].get("retention.ms", "-1") == "-1"
     run("topics", "alter", name, code=WRONG_USAGE)
-    assert b"behind 'describe'" in run("topics", "--json", "describe", name, code=WRONG_USAGE).stderr
+    assert b"after 'describe'" in run("topics", "--json", "describe", name, code=WRONG_USAGE).stderr
     values = [{"value": value, "partition": 1} for value in ("a", "b", "c")]
     ask(client, "POST", f"/v1/topics/{name}/records", {"records": values})
     described = run("topics", "describe", name).stdout.decode()
@@ -91,7 +91,7 @@ def test_records_of_all_partitions_are_read(run: Run, start: Popen, client: http
     assert run("topics", "read", name).stdout == b"of 0\nof 1\nof 2\nof 2\n"
     lines = run("topics", "read", name, "--max-records", "3", "--json").stdout.splitlines()
     assert [json.loads(line)["partition"] for line in lines] == [0, 1, 2]
-    assert b"--offset goes with --partition" in run("topics", "read", name, "--offset", "1", code=WRONG_USAGE).stderr
+    assert b"--offset needs --partition" in run("topics", "read", name, "--offset", "1", code=WRONG_USAGE).stderr
     said = run("topics", "read", name, "--partition", "3", code=WRONG_USAGE).stderr.decode()
     assert f"{name} has no partition 3, but 0 to 2" in said
     outside = run("topics", "read", name, "--partition", "0", "--offset", "9", code=REFUSED).stderr
