@@ -7,10 +7,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue.stack.embedded import Postgres
 
 from sharequeue.stack.chains import CHAINS
-from sharequeue.stack.migrate import CHAINS, upgrade_async
+from sharequeue.stack.migrate import upgrade_async
 from sharequeue.stack.postgres import Postgres
 
 _numbers = itertools.count(1)
