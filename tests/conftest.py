@@ -45,7 +45,7 @@ SPARK = "tests/pipeline/"
 WITHOUT_SPARK = {f"{SPARK}test_{part}.py" for part in ("columns", "java", "options", "ranges", "readers", "rows")}
 ORDER = (
     SPARK,
-    *(f"tests/{folder}/" for folder in ("system", "packages", "cluster", "http", "storage", "chaos", "core")),
+    *(f"tests/{folder}/" for folder in ("system", "packages", "cluster", "http", "storage", "chaos", "shell", "core")),
     "",
 )
 """What has modules that take long comes first: else one worker is still at it when the others are done."""

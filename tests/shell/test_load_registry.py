@@ -38,7 +38,7 @@ from sharequeue.protocol.internal import (
 from sharequeue.protocol.messages import Acknowledgement
 from sharequeue.protocol.messages import Topic as Described
 from sharequeue.protocol.types import SharePartitionKey
-from tests.core.coordinator_wire import CoordinatorWire
+from tests.shell.coordinator_wire import CoordinatorWire
 
 
 def described(partitions: int) -> Described:

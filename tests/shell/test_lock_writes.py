@@ -11,8 +11,8 @@ from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLo
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import AcquireMode
-from tests.core.coordinator_wire import CoordinatorWire
-from tests.core.test_loads import KEY, run
+from tests.shell.coordinator_wire import CoordinatorWire
+from tests.shell.test_load_registry import KEY, run
 
 ACQUIRED = [AcquiredRange(0, 0, 1, 0)]
 

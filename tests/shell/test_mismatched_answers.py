@@ -19,7 +19,7 @@ from sharequeue.protocol.internal import (
     WriteBatchResponse,
 )
 from sharequeue.protocol.types import SharePartitionKey
-from tests.core.coordinator_wire import CoordinatorWire
+from tests.shell.coordinator_wire import CoordinatorWire
 from tests.core.share_partition_driver import fetched
 
 WANTED = {"t1": (0, 1), "t2": (0,)}

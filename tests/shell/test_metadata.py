@@ -21,7 +21,7 @@ from sharequeue.protocol.internal import (
     InitializeSharePartitionsResponse,
     MetadataChangesResponse,
 )
-from tests.core.coordinator_wire import CoordinatorWire
+from tests.shell.coordinator_wire import CoordinatorWire
 
 LIMIT = "share.delivery.count.limit"
 
