@@ -328,7 +328,7 @@ def test_a_planted_violation_is_noticed(rule: str, story: Story) -> None:
     assert rule in {violation.rule for violation in violations}, violations
 
 
-def test_a_report_tells_what_touched_the_record() -> None:
+def test_a_report_lists_every_event_of_its_record() -> None:
     told = Told()
     a_holder_is_refused_after_a_repeated_fetch(told)
     (violation, *_) = check(told.end())

@@ -129,7 +129,7 @@ class Membership:
 
 
 @pytest.mark.soak
-def test_members_go_on_whatever_happens(cluster: Stack, seed: int) -> None:
+def test_members_keep_consuming_through_every_fault(cluster: Stack, seed: int) -> None:
     async def go() -> None:
         gateways = Gateways(cluster.urls, f"members {seed}")
         await gateways.until_answered("POST", "/v1/topics", {"name": STEADY, "partitions": PARTITIONS})

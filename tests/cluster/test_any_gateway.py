@@ -110,7 +110,7 @@ def test_acknowledgements_with_the_next_fetch_reach_all_leaders(clients: list[ht
     assert places(more) == {(0, 5)}
 
 
-def test_a_foreign_member_is_refused_whoever_leads(clients: list[httpx.Client], name: str) -> None:
+def test_another_member_is_refused_at_every_leader(clients: list[httpx.Client], name: str) -> None:
     make_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):
         produce(clients[0], name, partition, 1)
@@ -127,7 +127,7 @@ def test_a_foreign_member_is_refused_whoever_leads(clients: list[httpx.Client], 
     assert {result["code"] for result in response.json()["results"]} == {"INVALID_RECORD_STATE"}
 
 
-def test_a_session_goes_on_through_any_gateway(clients: list[httpx.Client], name: str) -> None:
+def test_a_session_continues_through_any_gateway(clients: list[httpx.Client], name: str) -> None:
     make_topic(clients[0], name, PARTITIONS)
     fetch(clients[0], name, topics=[name], member_id="m", share_session_epoch=0, max_wait_ms=0)
     for epoch in range(1, 7):
@@ -142,7 +142,7 @@ def test_a_session_goes_on_through_any_gateway(clients: list[httpx.Client], name
         released |= places(again)
 
 
-def test_a_repeated_fetch_gets_the_same_through_another_gateway(clients: list[httpx.Client], name: str) -> None:
+def test_a_repeated_fetch_gets_the_same_records_through_another_gateway(clients: list[httpx.Client], name: str) -> None:
     make_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):
         produce(clients[0], name, partition, 4)
@@ -163,7 +163,7 @@ def test_in_flight_lists_all_leaders(clients: list[httpx.Client], name: str) -> 
         assert {batch["member_id"] for entry in listed for batch in entry["batches"]} == {"m"}
 
 
-def test_many_polls_over_all_gateways_share_what_comes(clients: list[httpx.Client], name: str) -> None:
+def test_many_polls_over_all_gateways_share_new_records(clients: list[httpx.Client], name: str) -> None:
     make_topic(clients[0], name, PARTITIONS)
     fetch(clients[0], name, topics=[name], max_wait_ms=0)
     got: list[tuple[int, int]] = []
@@ -189,7 +189,7 @@ def test_many_polls_over_all_gateways_share_what_comes(clients: list[httpx.Clien
     assert fetch(clients[0], name, topics=[name], max_wait_ms=0)["batches"] == []
 
 
-def test_a_client_that_hung_up_at_once_uses_up_no_deliveries(
+def test_a_client_that_hangs_up_at_once_uses_no_deliveries(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     """What it acquired is given back, once: it does not try again until its time is over.
@@ -213,7 +213,7 @@ def test_a_client_that_hung_up_at_once_uses_up_no_deliveries(
         assert sum(batch["last_offset"] - batch["first_offset"] + 1 for batch in tried) <= 10, group
 
 
-def test_less_than_min_bytes_comes_when_the_time_is_over(clients: list[httpx.Client], name: str) -> None:
+def test_fewer_than_min_bytes_are_delivered_when_the_wait_ends(clients: list[httpx.Client], name: str) -> None:
     """However many lead it; and until then nobody asks the leaders time and again."""
     make_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):
@@ -242,7 +242,7 @@ def attempts(clients: list[httpx.Client]) -> float:
     return sum(float(line.removeprefix(counted)) for line in lines if line.startswith(counted))
 
 
-def test_what_another_gateway_leads_is_not_starved(
+def test_partitions_led_by_another_gateway_are_not_starved(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     """A client that stays at one gateway gets the records of others, though that one always has some of its own."""

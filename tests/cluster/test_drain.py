@@ -55,7 +55,7 @@ def assert_left(gateway: ServiceProcess, since: float) -> None:
     assert time.monotonic() - since < AT_ONCE_S
 
 
-def test_a_poll_that_waits_at_a_leader_goes_on_when_it_leaves(
+def test_a_poll_waiting_at_a_leader_survives_its_departure(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     leaver, led = leaver_of(cluster, name, topic_id)
@@ -70,7 +70,7 @@ def test_a_poll_that_waits_at_a_leader_goes_on_when_it_leaves(
     assert time.monotonic() - since < AT_ONCE_S
 
 
-def test_a_poll_through_a_gateway_that_leaves_is_answered(
+def test_a_poll_through_a_leaving_gateway_is_answered(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     leaver, led = leaver_of(cluster, name, topic_id)
@@ -86,7 +86,7 @@ def test_a_poll_through_a_gateway_that_leaves_is_answered(
         cluster.start()
 
 
-def test_a_poll_that_is_passed_on_by_a_gateway_that_leaves_is_to_be_repeated(
+def test_a_poll_forwarded_by_a_leaving_gateway_must_be_repeated(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     """The leader may hold something for its fetch_id by then: who is told that there is nothing would never ask for it."""
@@ -105,7 +105,7 @@ def test_a_poll_that_is_passed_on_by_a_gateway_that_leaves_is_to_be_repeated(
     assert places(fetch(clients[0], name, **wanted, max_wait_ms=5000)) == {(elsewhere, 0)}
 
 
-def test_holders_settle_at_once_what_was_held_at_a_gateway_that_left(
+def test_records_held_at_a_gateway_that_left_can_be_settled_at_once(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     leaver, led = leaver_of(cluster, name, topic_id)
@@ -123,7 +123,7 @@ def test_holders_settle_at_once_what_was_held_at_a_gateway_that_left(
     assert fetch(clients[0], name, topic_partitions=wanted, max_wait_ms=0)["batches"] == []
 
 
-def test_fetches_under_way_leave_no_lock_behind_at_a_gateway_that_leaves(
+def test_fetches_in_progress_leave_no_lock_at_a_leaving_gateway(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     """Whatever they acquire is told: else it would wait for the end of a lock that nobody knows of."""
@@ -154,7 +154,7 @@ def test_fetches_under_way_leave_no_lock_behind_at_a_gateway_that_leaves(
     assert sorted(got) == [(offset, 1) for offset in range(300)]
 
 
-def test_acknowledgements_under_way_are_answered_while_a_gateway_leaves(
+def test_acknowledgements_in_progress_are_answered_by_a_leaving_gateway(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     """Through all gateways, the leaving one too, as long as it takes requests; none is told that it failed."""
@@ -190,7 +190,7 @@ def test_acknowledgements_under_way_are_answered_while_a_gateway_leaves(
 
 
 @pytest.mark.parametrize("how", ["released", "expired"])
-def test_a_forwarded_poll_wakes_for_what_comes_back(
+def test_a_forwarded_poll_wakes_for_released_records(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, how: str
 ) -> None:
     """A release through a third gateway, or a lock that ends, wakes a poll that waits at the leader."""

@@ -64,7 +64,7 @@ async def given_epoch(stack: Stack) -> int:
         return await higher_epoch(group_coordinator)
 
 
-def test_a_leader_that_is_fenced_although_it_leads_takes_a_higher_epoch(
+def test_a_fenced_leader_that_still_leads_takes_a_higher_epoch(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     topic_id = make_topic(clients[0], name, 1)
@@ -78,7 +78,7 @@ def test_a_leader_that_is_fenced_although_it_leads_takes_a_higher_epoch(
     assert places(rest) == {(0, offset) for offset in range(1, RECORDS)}
 
 
-def test_a_renewal_is_told_once_redis_has_it(
+def test_a_renewal_is_answered_once_redis_has_it(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     """Redis refuses what its leader writes: that the leader remembers the lock as renewed keeps it for nobody."""

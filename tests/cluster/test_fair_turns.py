@@ -88,7 +88,7 @@ def test_ss_028_each_leader_has_its_turn_in_a_session(
     assert set(taken) == set(range(PARTITIONS))
 
 
-def test_groups_and_topics_that_are_polled_in_turn_have_turns_of_their_own(
+def test_groups_and_topics_polled_in_turn_have_their_own_turns(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     places = [(f"{name}-g{group}", f"{name}-t{topic}") for group in range(2) for topic in range(2)]

@@ -59,7 +59,9 @@ def served(gateway: ServiceProcess) -> int:
 
 @pytest.mark.parametrize("follow_leaders", [True, False])
 @pytest.mark.parametrize("as_member", [True, False])
-def test_after_the_first_answer_the_leader_is_asked(led: Led, follow_leaders: bool, as_member: bool) -> None:
+def test_after_the_first_answer_a_consumer_fetches_from_the_leader(
+    led: Led, follow_leaders: bool, as_member: bool
+) -> None:
     async def run() -> tuple[int, int]:
         async with consumer_of(led, () if as_member else (led.topic,), follow_leaders=follow_leaders) as consumer:
             if as_member:
@@ -74,7 +76,7 @@ def test_after_the_first_answer_the_leader_is_asked(led: Led, follow_leaders: bo
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
-def test_a_consumer_goes_on_when_its_leader_is_gone(led: Led, how: signal.Signals) -> None:
+def test_a_consumer_survives_the_loss_of_its_leader(led: Led, how: signal.Signals) -> None:
     async def run() -> None:
         async with consumer_of(led, (led.topic,)) as consumer:
             first = await values(consumer, 20)

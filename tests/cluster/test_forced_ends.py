@@ -20,7 +20,7 @@ def leaders_of(cluster: GatewayCluster, group: str, topic_id: str, partitions: i
 
 @pytest.mark.parametrize("leaders", [1, 2])
 @pytest.mark.parametrize("turn", range(3))
-def test_a_poll_at_a_gateway_that_leads_nothing_does_not_begin_a_deleted_group_again(
+def test_a_poll_at_a_gateway_that_leads_nothing_does_not_recreate_a_deleted_group(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, leaders: int, turn: int
 ) -> None:
     topic_id = make_topic(clients[0], name, leaders)

@@ -32,7 +32,7 @@ def other(clients: list[httpx.Client], leader: httpx.Client) -> httpx.Client:
 
 @pytest.mark.parametrize("through", ["leader", "other"])
 @pytest.mark.parametrize("limits", [{"max_records": 500}, {"min_bytes": 3000}], ids=["max_records", "min_bytes"])
-def test_batches_of_two_gateways_in_turn_come_in_one_answer(
+def test_alternating_batches_of_two_gateways_come_in_one_answer(
     leader: httpx.Client, other: httpx.Client, name: str, through: str, limits: dict[str, int]
 ) -> None:
     """The leader has only its own in memory; it knew where the log ends, and answered the first batch alone."""
@@ -47,7 +47,7 @@ def test_batches_of_two_gateways_in_turn_come_in_one_answer(
     assert values == list(range(10)) * BATCHES
 
 
-def test_what_another_gateway_appended_is_found_by_the_next_fetch(
+def test_records_appended_at_another_gateway_are_found_by_the_next_fetch(
     leader: httpx.Client, other: httpx.Client, name: str, new_redis: Callable[[], str]
 ) -> None:
     """Also by one that does not wait, where the leader has not heard of it: it looks at the log's end."""

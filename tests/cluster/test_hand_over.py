@@ -57,7 +57,7 @@ def topic_id(cluster: GatewayCluster, clients: list[httpx.Client], name: str) ->
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
-def test_holders_go_on_when_their_leader_is_gone(
+def test_holders_settle_their_records_when_their_leader_is_gone(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str, how: signal.Signals
 ) -> None:
     victim = victim_of(cluster, name, topic_id)
@@ -84,7 +84,7 @@ def test_holders_go_on_when_their_leader_is_gone(
     assert got == {(partition, 10) for partition in led}
 
 
-def test_a_gateway_that_dies_is_replaced_soon(
+def test_a_dead_gateway_is_replaced_soon(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     victim = victim_of(cluster, name, topic_id)
@@ -98,7 +98,7 @@ def test_a_gateway_that_dies_is_replaced_soon(
     assert places(answer)
 
 
-def test_records_that_nobody_fetches_come_back_after_their_leader_died(
+def test_locks_expire_after_their_leader_died_without_a_fetch(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     """The locks of a dead gateway end by time although nobody fetches from those that lead now."""
@@ -121,7 +121,7 @@ def test_records_that_nobody_fetches_come_back_after_their_leader_died(
     assert {batch["delivery_count"] for entry in of_victim for batch in entry["batches"]} == {1}
 
 
-def test_a_poll_goes_on_when_leadership_moves(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
+def test_a_poll_survives_a_move_of_leadership(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
     topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
     fetch(clients[0], name, topics=[name], max_wait_ms=0)
     victim = victim_of(cluster, name, topic_id)
@@ -137,7 +137,7 @@ def test_a_poll_goes_on_when_leadership_moves(cluster: GatewayCluster, clients: 
 
 
 @pytest.mark.parametrize("there", [1, 2], ids=["the one asked leads all", "another one leads all"])
-def test_a_poll_goes_on_when_some_of_what_it_waits_for_moves(
+def test_a_poll_survives_when_leadership_of_some_partitions_moves(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, there: int
 ) -> None:
     """It hears of what is produced to what has moved; the rest stays where it waits."""
@@ -168,7 +168,7 @@ def test_a_poll_goes_on_when_some_of_what_it_waits_for_moves(
         assert places(poll.result(60)) == {(moved[0], 0)}
 
 
-def test_a_gateway_that_joins_takes_over_what_is_held(
+def test_a_new_gateway_takes_over_held_records(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     newcomer = cluster.gateways[2]
@@ -184,7 +184,7 @@ def test_a_gateway_that_joins_takes_over_what_is_held(
     assert fetch(clients[2], name, topics=[name], max_wait_ms=0)["batches"] == []
 
 
-def test_a_session_whose_home_moved_holds_its_group_no_longer(
+def test_a_session_whose_home_moved_does_not_keep_its_group_in_use(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     """The old home drops it when a gateway joins: the member opens it anew, and else the group is in use no more."""
@@ -211,7 +211,7 @@ def test_a_session_whose_home_moved_holds_its_group_no_longer(
     assert clients[0].delete(f"/v1/share-groups/{name}").status_code == 409
 
 
-def test_nobody_waits_long_for_a_gateway_that_is_paused(
+def test_a_paused_gateway_delays_others_only_briefly(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
     """What it was asked before it was replaced is asked of who leads then."""

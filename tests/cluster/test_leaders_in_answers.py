@@ -25,7 +25,7 @@ def told(answer: dict, topic: str) -> dict[int, tuple[str, str]]:
     return by_partition
 
 
-def test_a_fetch_tells_who_else_leads_what_it_brings(
+def test_a_fetch_names_other_leaders_of_its_records(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
@@ -46,9 +46,7 @@ def test_a_fetch_tells_who_else_leads_what_it_brings(
     raise AssertionError(f"only {sorted(seen)} came")
 
 
-def test_whoever_asks_the_leader_is_told_of_no_other(
-    cluster: GatewayCluster, clients: list[httpx.Client], name: str
-) -> None:
+def test_a_fetch_at_the_leader_names_no_other(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
     topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
     leaders = leaders_of(cluster, name, topic_id)
     partition = next(partition for partition in leaders if leaders[partition][1] != cluster.gateways[0].url)
@@ -64,7 +62,7 @@ def test_whoever_asks_the_leader_is_told_of_no_other(
         acknowledge(leader, name, direct)
 
 
-def test_a_heartbeat_tells_who_leads_what_it_assigns(
+def test_a_heartbeat_names_the_leaders_of_assigned_partitions(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)

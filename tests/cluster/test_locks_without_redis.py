@@ -72,7 +72,7 @@ def hold(client: httpx.Client, group: str, partitions: list[int], member: str, c
 
 
 @pytest.mark.parametrize("how", ["joins", "leaves"])
-def test_holders_and_counts_go_on_without_redis(
+def test_holders_and_counts_survive_without_redis(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str, how: str
 ) -> None:
     """One member holds records, another one waits for them; then it is released what is held, at who leads by then."""
@@ -107,7 +107,7 @@ def untouched(clients: list[httpx.Client], group: str, held: dict, asked: list[i
     acknowledge(clients[asked[0]], group, held)
 
 
-def test_locks_follow_leadership_that_moved_twice_before_anybody_loaded(
+def test_locks_follow_leadership_that_moved_twice_before_a_load(
     cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str
 ) -> None:
     """Who led in between never knew them, and who leads last never knew who did."""
@@ -136,7 +136,7 @@ def test_locks_follow_leadership_that_moved_twice_before_anybody_loaded(
     untouched(clients, name, held, [2, 0])
 
 
-def test_locks_of_a_gateway_that_leaves_are_kept_though_nobody_asks_for_them(
+def test_locks_of_a_leaving_gateway_are_kept_without_a_request(
     cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str, topic_id: str
 ) -> None:
     moved = led_by_last(cluster, name, topic_id)
@@ -149,7 +149,7 @@ def test_locks_of_a_gateway_that_leaves_are_kept_though_nobody_asks_for_them(
     untouched(clients, name, held, [0, 1])
 
 
-def test_locks_that_nobody_asked_for_are_in_redis_when_it_is_back(
+def test_locks_never_requested_are_in_redis_when_it_is_back(
     cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str, topic_id: str
 ) -> None:
     """Who leads now has loaded nothing yet; who led has the locks, and dies."""

@@ -7,7 +7,7 @@ from tests.cluster.calls import acknowledge, fetch, make_topic, produce
 PARTITIONS = 6
 
 
-def test_every_gateway_knows_how_far_a_group_is(clients: list[httpx.Client], name: str) -> None:
+def test_every_gateway_answers_a_groups_offsets(clients: list[httpx.Client], name: str) -> None:
     """And has it go on there: nothing that is finished comes again after a reset to `current`."""
     make_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):

@@ -28,7 +28,7 @@ def database(stack: Stack) -> str:
     return url
 
 
-def test_it_writes_none_of_them_again(
+def test_a_paused_gateway_writes_no_dead_letter_again(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], database: str, name: str
 ) -> None:
     """It has read the records that died and is about to append them; their keys are gone when it does."""

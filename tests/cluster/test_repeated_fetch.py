@@ -21,7 +21,7 @@ def share_coordinator(stack: Stack) -> Iterator[ServiceProcess]:
 
 
 @pytest.mark.parametrize("through", ["the leader", "another gateway"])
-def test_a_hang_up_does_not_take_back_what_the_repeat_was_told(
+def test_a_disconnect_does_not_release_records_of_the_repeated_fetch(
     cluster: GatewayCluster, clients: list[httpx.Client], share_coordinator: ServiceProcess, name: str, through: str
 ) -> None:
     """The first fetch has acquired, and waits for its acknowledgement to be durable, when its client hangs up."""

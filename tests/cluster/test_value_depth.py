@@ -10,7 +10,7 @@ PARTITIONS = 6
 TOO_DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
-def test_any_gateway_answers_with_it(stack: Stack, clients: list[httpx.Client], name: str) -> None:
+def test_any_gateway_answers_with_a_deep_value(stack: Stack, clients: list[httpx.Client], name: str) -> None:
     """Each partition holds one of them and one that is flat; every answer is over all leaders."""
     database_url: str = stack.service("gateway")._environment["SHAREQUEUE_GATEWAY_DATABASE_URL"]
     topic_id = make_topic(clients[0], name, PARTITIONS)

@@ -38,7 +38,9 @@ def states(client: httpx.Client, group: str) -> set[tuple[str, str | None, int]]
 
 
 @pytest.mark.parametrize("zombie", [LOCK_MS], indirect=True)
-def test_locks_that_end_in_its_memory_move_nothing(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
+def test_locks_that_end_in_a_zombies_memory_change_nothing(
+    zombie: Zombie, clients: list[httpx.Client], name: str
+) -> None:
     """It believes that the only delivery of each record is over: it would dead-letter them and move the start offset.
 
     The holder has renewed its locks where they are led now.
@@ -61,9 +63,7 @@ def test_locks_that_end_in_its_memory_move_nothing(zombie: Zombie, clients: list
     assert dead_letters(clients[0], name) == []
 
 
-def test_what_it_settles_after_it_woke_is_refused_or_so_already(
-    zombie: Zombie, clients: list[httpx.Client], name: str
-) -> None:
+def test_a_zombies_late_acknowledgement_changes_nothing(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
     """A reject lies in the socket of the paused gateway; the holder accepts the same records elsewhere."""
     held = zombie.hold()
     body = {"member_id": "m", "acknowledgements": acknowledgements_of(held, "reject")}
@@ -82,7 +82,7 @@ def test_what_it_settles_after_it_woke_is_refused_or_so_already(
     assert dead_letters(clients[0], name) == []
 
 
-def test_what_it_renews_after_it_woke_is_not_renewed(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
+def test_a_zombies_late_renewal_is_refused(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
     """It remembers locks that live; the records are finished where they are led now.
 
     The renewal is there before anybody asks it to let go. See also the renewal in test_epochs.
@@ -99,7 +99,9 @@ def test_what_it_renews_after_it_woke_is_not_renewed(zombie: Zombie, clients: li
     assert {result["status"] for result in results} <= {"failed", "ignored"}
 
 
-def test_a_holder_is_heard_through_it(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
+def test_a_zombie_forwards_an_acknowledgement_to_the_new_leader(
+    zombie: Zombie, clients: list[httpx.Client], name: str
+) -> None:
     """As far as it remembers nobody holds these records; who leads now knows better."""
     fetch(zombie.client, name, topic_partitions=zombie.wanted, member_id="m", max_wait_ms=0)
     with ThreadPoolExecutor(1) as pool:
@@ -115,7 +117,7 @@ def test_a_holder_is_heard_through_it(zombie: Zombie, clients: list[httpx.Client
 
 
 @pytest.mark.parametrize("zombie", [1000], indirect=True)
-def test_what_is_due_there_is_tried_once(zombie: Zombie) -> None:
+def test_a_zombie_tries_its_due_locks_once(zombie: Zombie) -> None:
     """Who leads now asked it to let go, and all it knows is that something of it is due: it does not try without end."""
     zombie.hold()
     with zombie.paused():

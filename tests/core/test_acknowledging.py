@@ -12,7 +12,7 @@ def test_ak_001_an_empty_window_holds_nothing() -> None:
     refused(Driver(), "0-15 Rej")
 
 
-def test_ak_003_a_hole_between_batches() -> None:
+def test_ak_003_offsets_that_nobody_fetched_between_batches_are_refused() -> None:
     d = fetched("[0-4]", "[20-24]")
     refused(d, "0-10 Acc", "20-24 Acc", error=InvalidRequest)
     assert d.fetch("[5-10]", at=5) == "5-10×1"
@@ -21,20 +21,20 @@ def test_ak_003_a_hole_between_batches() -> None:
     assert d.where() == (25, 25, 25, 0)
 
 
-def test_ak_005_a_second_acknowledgement() -> None:
+def test_ak_005_a_second_acknowledgement_is_refused() -> None:
     d = fetched("[5-9]", start=5)
     d.ack("5-9 Rel")
     refused(d, "5-9 Acc")
 
 
-def test_ak_007_an_offset_twice_in_one_request() -> None:
+def test_ak_007_an_offset_twice_in_one_request_is_refused() -> None:
     d = fetched("[5-9]", "[10-14]", "[15-19]", start=5)
     refused(d, "5-9 Rel", "10-14 Acc", "15-19 Acc", "19-19 Acc")
     assert d.states() == "5-19 AQ×1"
     assert (d.where()[3], d.written) == (0, [])
 
 
-def test_ak_009_a_batch_of_another_member() -> None:
+def test_ak_009_a_batch_of_another_member_is_refused() -> None:
     d = fetched("[5-9]", start=5)
     d.fetch("[10-14]", "M2")
     d.fetch("[15-19]")
@@ -42,7 +42,7 @@ def test_ak_009_a_batch_of_another_member() -> None:
     assert d.states() == "5-19 AQ×1"
 
 
-def test_ak_011_types_for_single_offsets_and_a_hole() -> None:
+def test_ak_011_each_offset_has_its_own_type() -> None:
     d = fetched("[5-6]", "[10-20]", start=5)
     d.ack("6-18 Acc Acc Acc Acc Acc Acc Gap Gap Acc Gap Acc Gap Acc")
     assert d.states() == (
@@ -52,14 +52,14 @@ def test_ak_011_types_for_single_offsets_and_a_hole() -> None:
     assert d.where() == (5, 20, 21, 10)
 
 
-def test_ak_013_below_the_start_offset_is_ignored() -> None:
+def test_ak_013_offsets_below_the_start_offset_are_ignored() -> None:
     d = fetched("[0-9]")
     d.ack("0-9 Acc")
     assert d.where()[0] == 10
     assert d.ack("0-9 Acc") == ((), True, [])
 
 
-def test_ak_015_what_is_written() -> None:
+def test_ak_015_a_write_holds_state_start_offset_and_complete_count() -> None:
     d = fetched("[0-9]")
     d.ack("5-9 Acc")
     assert d.where() == (0, 9, 10, 5)
@@ -83,7 +83,7 @@ def test_ak_019_a_release_at_the_limit_finishes_the_window() -> None:
     assert d.where() == (20, 20, 20, 0)
 
 
-def test_ak_021_a_release_over_both_sides_of_the_limit() -> None:
+def test_ak_021_a_release_archives_at_the_limit_and_frees_below_it() -> None:
     d = fetched("[0-4]", delivery_count_limit=2)
     d.ack("0-1 Rel")
     assert d.fetch("[0-4]", max=2, rl=True) == "0-1×2"
@@ -93,7 +93,7 @@ def test_ak_021_a_release_over_both_sides_of_the_limit() -> None:
     assert d.where() == (2, 4, 2, 0)
 
 
-def test_ak_023_all_or_nothing() -> None:
+def test_ak_023_a_request_applies_whole_or_not_at_all() -> None:
     d = fetched("[0-4]")
     d.fetch("[5-9]", "M2")
     refused(d, "0-4 Acc", "5-9 Acc")
@@ -104,7 +104,7 @@ def test_ak_023_all_or_nothing() -> None:
     ("name", "state"),
     [("Gap", "AR"), ("Acc", "AK"), ("Rel", "AV"), ("Rej", "AR"), ("Ren", "AQ")],
 )
-def test_where_each_type_leads(name: str, state: str) -> None:
+def test_each_type_leads_to_its_state(name: str, state: str) -> None:
     d = fetched("[0-4]")
     d.ack(f"1-3 {name}")
     expected = "0-4 AQ×1" if state == "AQ" else f"0-0 AQ×1 | 1-3 {state}×1 | 4-4 AQ×1"
@@ -113,12 +113,12 @@ def test_where_each_type_leads(name: str, state: str) -> None:
 
 
 @pytest.mark.parametrize("batch", ["15-17 Acc", "10-16 Acc", "16-17 Acc", "10-21 Acc", "25-29 Acc"])
-def test_what_was_never_fetched_is_an_invalid_request(batch: str) -> None:
+def test_acknowledging_unfetched_offsets_is_an_invalid_request(batch: str) -> None:
     refused(fetched("[10-14]", "[18-20]", start=10), batch, error=InvalidRequest)
 
 
 @pytest.mark.parametrize("batch", ["2-4 Acc", "3-12 Acc", "9-10 Acc"])
-def test_what_lies_before_the_window_is_not_held(batch: str) -> None:
+def test_offsets_before_the_window_are_not_held(batch: str) -> None:
     d = Driver([(10, 14, 0, 1)], start=2)
     d.fetch("[10-14]", at=10)
     refused(d, batch)
@@ -132,7 +132,7 @@ def test_an_acknowledgement_may_begin_in_a_hole_and_below_the_start() -> None:
     assert d.where() == (13, 14, 15, 0)
 
 
-def test_types_stay_with_their_offsets_below_the_start() -> None:
+def test_types_stay_with_their_offsets_across_the_start_offset() -> None:
     d = fetched("[0-4]")
     d.ack("0-1 Acc")
     d.ack("0-4 Rej Rej Rel Acc Rel")
@@ -143,7 +143,7 @@ def test_types_stay_with_their_offsets_below_the_start() -> None:
 
 
 @pytest.mark.parametrize("name", ["Acc", "Rel", "Rej", "Gap"])
-def test_a_repeat_at_the_same_count_changes_nothing(name: str) -> None:
+def test_a_repeat_with_the_same_delivery_count_changes_nothing(name: str) -> None:
     d = fetched("[0-4]")
     d.ack(f"2-3 {name}", count=1)
     before = (d.states(), d.where(), list(d.written))
@@ -151,7 +151,7 @@ def test_a_repeat_at_the_same_count_changes_nothing(name: str) -> None:
     assert (d.states(), d.where(), list(d.written)) == before
 
 
-def test_a_repeat_waits_for_the_write_it_repeats() -> None:
+def test_a_repeat_waits_for_the_write_of_the_first_call() -> None:
     d = fetched("[0-4]", hold_writes=True)
     first = d.ack("2-3 Acc", count=1)
     assert d.ack("2-3 Acc", count=1).writes == first.writes
@@ -166,7 +166,7 @@ def test_a_repeat_inside_one_request_is_refused() -> None:
     refused(fetched("[0-4]"), "0-4 Acc", "3-3 Acc", count=1)
 
 
-def test_the_delivery_count_fences() -> None:
+def test_an_older_delivery_count_is_refused() -> None:
     d = fetched("[0-4]")
     d.ack("0-4 Rel")
     d.fetch("[0-4]")
@@ -183,7 +183,7 @@ def test_the_delivery_count_fences() -> None:
 # RN: renewing locks
 
 
-def test_rn_001_a_renewal_is_a_full_lock_and_writes_nothing() -> None:
+def test_rn_001_a_renewal_starts_a_full_lock_and_writes_nothing() -> None:
     d = fetched("[0]")
     d.later(20_000)
     acknowledged = d.ack("0 Ren")
@@ -194,7 +194,7 @@ def test_rn_001_a_renewal_is_a_full_lock_and_writes_nothing() -> None:
     assert (d.states(), d.written) == ("0-0 AV×1", [[(0, 0, 0, 1)]])
 
 
-def test_rn_003_renew_and_accept_together() -> None:
+def test_rn_003_one_request_may_renew_and_accept() -> None:
     d = fetched("[0-1]")
     d.later(10_000)
     d.ack("0-1 Ren Acc")
@@ -208,7 +208,7 @@ def test_rn_005_renewing_can_be_off() -> None:
     assert d.machine.held_by("M1", 0, 0) == [(0, 0, 1, d.now_ms + 30_000)]
 
 
-def test_rn_007_renewals_accepts_and_a_log_start_that_moves() -> None:
+def test_rn_007_a_moved_log_start_archives_renewed_records_below_it() -> None:
     d = fetched("[0-4]")
     d.ack("0-4 Ren Acc Ren Acc Ren")
     d.machine.move_log_start(3, d.now_ms)
@@ -232,7 +232,7 @@ def test_rn_009_renewals_stay_when_the_request_fails() -> None:
     assert d.later(10_000) == 5
 
 
-def test_only_the_holder_renews_and_only_what_it_holds() -> None:
+def test_only_the_holder_can_renew_a_lock_that_has_not_ended() -> None:
     d = fetched("[0-4]")
     refused(d, "0-4 Ren", member="M2")
     d.later()

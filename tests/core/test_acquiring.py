@@ -23,7 +23,7 @@ def test_fa_001_a_fetch_acquires_what_was_produced() -> None:
 
 
 @pytest.mark.parametrize("acknowledgement", [pytest.param("Acc", id="FA-003"), pytest.param("Rej", id="FA-007")])
-def test_fa_003_007_what_was_settled_never_comes_again(acknowledgement: str) -> None:
+def test_fa_003_007_a_settled_record_is_never_delivered_again(acknowledgement: str) -> None:
     d = Driver()
     d.fetch("[0-9]")
     d.ack(f"0-9 {acknowledgement}")
@@ -31,7 +31,7 @@ def test_fa_003_007_what_was_settled_never_comes_again(acknowledgement: str) -> 
     assert d.fetch("[0-9][10-19]") == "10-19×1"
 
 
-def test_fa_005_what_was_released_comes_again() -> None:
+def test_fa_005_a_released_record_is_delivered_again() -> None:
     d = Driver()
     d.fetch("[0-9]")
     d.ack("0-9 Rel")
@@ -45,18 +45,18 @@ def test_fa_011_groups_are_independent() -> None:
         assert d.fetch("[10-19]", member) == "10-19×1"
 
 
-def test_fa_013_batches_of_one_record() -> None:
+def test_fa_013_a_limit_of_one_takes_one_batch_of_one_record() -> None:
     assert Driver().fetch("".join(f"[{offset}]" for offset in range(10)), max=1, bs=1) == "0-0×1"
 
 
 @pytest.mark.parametrize(
     ("rl", "acquired"), [pytest.param(False, "0-9×1", id="bo"), pytest.param(True, "0-4×1", id="rl")]
 )
-def test_fa_015_a_soft_and_a_hard_limit(rl: bool, acquired: str) -> None:
+def test_fa_015_max_records_is_soft_for_batches_and_hard_for_records(rl: bool, acquired: str) -> None:
     assert Driver().fetch("[0-9]", max=5, rl=rl) == acquired
 
 
-def test_fa_017_every_record_once_and_in_order() -> None:
+def test_fa_017_each_record_is_delivered_once_and_in_order() -> None:
     d = Driver()
     seen = []
     while len(seen) < 1000:
@@ -89,7 +89,7 @@ def test_aq_001_a_whole_batch_beats_the_soft_limit() -> None:
         pytest.param(0, "[0-9][20-29]", 15, 500, "0-14×1", (0, 14, 15, 0), id="a-limit-that-ends-in-a-hole"),
     ],
 )
-def test_aq_003_to_009_new_batches(
+def test_aq_003_to_009_new_batches_are_acquired_whole(
     start: int, data: str, limit: int, batch_size: int, acquired: str, where: tuple[int, int, int, int]
 ) -> None:
     d = Driver(start=start)
@@ -97,13 +97,13 @@ def test_aq_003_to_009_new_batches(
     assert d.where() == where
 
 
-def test_aq_011_what_is_held_is_skipped() -> None:
+def test_aq_011_held_records_are_skipped() -> None:
     d = Driver()
     d.fetch("[0-4]")
     assert d.fetch("[0-4][5-9]") == "5-9×1"
 
 
-def test_aq_013_a_release_across_batches_and_a_natural_hole() -> None:
+def test_aq_013_a_release_may_span_batches_and_a_natural_hole() -> None:
     d = Driver(start=10)
     for batch in ("[10-14]", "[15-19]", "[23-27]", "[28-32]"):
         d.fetch(batch)
@@ -113,7 +113,7 @@ def test_aq_013_a_release_across_batches_and_a_natural_hole() -> None:
     assert d.written == [[(12, 14, 0, 1), (15, 19, 0, 1), (23, 27, 0, 1), (28, 30, 0, 1)]]
 
 
-def test_aq_015_two_members_in_one_batch() -> None:
+def test_aq_015_two_members_may_hold_parts_of_one_batch() -> None:
     d = Driver(start=5)
     d.fetch("[5-9]")
     d.fetch("[10-21]")
@@ -127,7 +127,7 @@ def test_aq_015_two_members_in_one_batch() -> None:
     assert [(r[0], r[1]) for r in d.machine.held_by("M1", 0, 99)] == [(16, 16), (21, 21)]
 
 
-def test_aq_017_only_what_was_released_is_acquired() -> None:
+def test_aq_017_only_released_records_are_acquired() -> None:
     d = Driver()
     d.fetch("[0-9]")
     d.fetch("[10-19]", "M2")
@@ -136,7 +136,7 @@ def test_aq_017_only_what_was_released_is_acquired() -> None:
     assert d.where() == (0, 19, 20, 0)
 
 
-def test_aq_019_data_below_the_start_offset_is_nothing() -> None:
+def test_aq_019_data_below_the_start_offset_is_not_acquired() -> None:
     d = Driver([(5, 99, 0, 1)], start=5)
     assert d.fetch("[0-4]", max=10, rl=True) == ""
     assert d.where() == (5, 99, 5, 0)
@@ -150,7 +150,7 @@ def test_no_limit_and_no_data_acquire_nothing() -> None:
     assert d.machine.window_empty
 
 
-def test_batch_optimized_takes_all_that_is_available_of_the_last_batch() -> None:
+def test_batch_optimized_takes_every_available_record_of_the_last_batch() -> None:
     d = Driver()
     d.fetch("[0-9]")
     d.ack("1-8 Rel")
@@ -182,7 +182,7 @@ def test_rl_003_the_batch_size_is_ignored() -> None:
     assert d.where() == (10, 24, 25, 0)
 
 
-def test_rl_005_one_by_one() -> None:
+def test_rl_005_records_can_be_acquired_one_by_one() -> None:
     d = Driver()
     assert d.fetch("[0-9]", max=1, rl=True) == "0-0×1"
     d.ack("0 Acc")
@@ -193,7 +193,7 @@ def test_rl_005_one_by_one() -> None:
     assert d.states() == "2-2 AQ×1 | 3-9 AV×0"
 
 
-def test_rl_007_a_part_of_a_loaded_batch() -> None:
+def test_rl_007_a_part_of_a_loaded_batch_can_be_acquired() -> None:
     d = Driver([(5, 99, 0, 1)], start=5)
     assert d.fetch("[0-99]", max=10, rl=True) == "5-14×2"
     d.ack("5-14 Acc")
@@ -202,7 +202,7 @@ def test_rl_007_a_part_of_a_loaded_batch() -> None:
     assert d.where() == (15, 99, 25, 0)
 
 
-def test_rl_009_both_modes_in_one_group() -> None:
+def test_rl_009_one_group_may_use_both_modes() -> None:
     d = Driver(start=10)
     data = "[10-14][15-29][30-44]"
     assert d.fetch(data, max=10) == "10-29×1"
@@ -214,7 +214,7 @@ def test_rl_009_both_modes_in_one_group() -> None:
     assert d.where()[2] == 45
 
 
-def test_rl_011_releases_between_accepts() -> None:
+def test_rl_011_records_released_between_accepted_ones_come_first() -> None:
     d = Driver()
     data = [f"[{offset}]" for offset in range(20)]
     assert d.fetch("".join(data), max=10, rl=True) == "0-9×1"
@@ -226,7 +226,7 @@ def test_rl_011_releases_between_accepts() -> None:
     assert d.fetch("".join(data[15:]), max=10, rl=True) == "15-19×1"
 
 
-def test_record_limit_never_takes_more_than_it_may_of_several_batches() -> None:
+def test_record_limit_holds_over_several_batches() -> None:
     d = Driver()
     for batch in ("[0-4]", "[5-9]"):
         d.fetch(batch)
@@ -278,7 +278,7 @@ def test_if_007_finished_records_behind_the_head_count() -> None:
     assert d.fetch("[30-34]") == ""
 
 
-def test_if_009_one_record_at_a_time() -> None:
+def test_if_009_a_limit_of_one_lock_allows_one_record_at_a_time() -> None:
     d = small(1)
     assert d.fetch("[0]") == "0-0×1"
     assert d.fetch("[1]") == ""
@@ -303,7 +303,7 @@ def test_if_011_the_limit_is_dynamic() -> None:
     assert d.fetch("[55-59]") == "55-59×1"
 
 
-def test_a_limit_that_shrank_refuses_the_call_that_did_not_ask_first() -> None:
+def test_a_lowered_limit_stops_an_acquisition_that_did_not_check_it() -> None:
     d = small(10)
     d.fetch("[0-9]")
     acquisition = d.machine.acquisition("M1", acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=5, now_ms=d.now_ms)
@@ -315,7 +315,7 @@ def test_a_limit_that_shrank_refuses_the_call_that_did_not_ask_first() -> None:
 # The limit of record locks that is ours: what is held, not the span
 
 
-def test_finished_records_leave_room() -> None:
+def test_finished_records_do_not_count_against_the_lock_limit() -> None:
     d = Driver(partition_max_record_locks=20)
     d.fetch("[0-9]")
     d.fetch("[10-19]")
@@ -334,7 +334,7 @@ def test_a_pending_write_keeps_its_locks() -> None:
     assert d.fetch("[10-19]", rl=True) == "10-14×1"
 
 
-def test_the_span_has_a_bound_of_its_own() -> None:
+def test_the_span_has_its_own_limit() -> None:
     d = Driver(max_span=10)
     d.fetch("[0-9]")
     d.ack("1-9 Acc")
@@ -355,7 +355,7 @@ def test_offsets_without_a_record_are_archived_at_once() -> None:
     assert d.where() == (10, 10, 10, 0)
 
 
-def test_an_offset_without_a_record_stays_with_who_held_it_before() -> None:
+def test_an_offset_without_a_record_stays_with_its_earlier_holder() -> None:
     """Compaction took it after it was delivered: who holds it may say what became of it, with its neighbours."""
     d = Driver()
     d.fetch("[0-4]", max=2, rl=True)
@@ -365,7 +365,7 @@ def test_an_offset_without_a_record_stays_with_who_held_it_before() -> None:
     assert d.where() == (2, 4, 3, 1)
 
 
-def test_several_offsets_of_one_range_without_a_record() -> None:
+def test_several_offsets_without_a_record_split_a_range() -> None:
     d = Driver()
     d.fetch("[0-9]")
     d.ack("0-9 Rel")
@@ -381,14 +381,14 @@ def test_tx_001_aborted_batches_are_cut_out() -> None:
     assert d.where() == (15, 74, 75, 15)
 
 
-def test_tx_003_an_aborted_batch_between_commits() -> None:
+def test_tx_003_an_aborted_batch_between_commits_is_archived() -> None:
     d = Driver()
     assert d.fetch("[0-1][2][3-4][5][6-7][8]", absent=[(3, 4)]) == "0-2×1, 5-8×1"
     assert d.where() == (0, 8, 9, 2)
     assert d.states() == "0-2 AQ×1 | 3-4 AR×1 | 5-8 AQ×1"
 
 
-def test_tx_009_cutting_ranges() -> None:
+def test_tx_009_cut_removes_offsets_from_acquired_ranges() -> None:
     acquired = [AcquiredRange(1, 5, 1, 7), AcquiredRange(10, 15, 2, 7), AcquiredRange(20, 25, 1, 7)]
     assert cut(acquired, [OffsetRange(2, 4), OffsetRange(12, 14)]) == [
         (1, 1, 1, 7),

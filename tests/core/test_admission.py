@@ -6,7 +6,7 @@ from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue.protocol.errors import Throttled
 
 
-def test_what_fits_is_let_in_until_it_is_released() -> None:
+def test_requests_are_admitted_up_to_the_byte_limit() -> None:
     admission = ProduceAdmission(10)
     admission.take(4)
     admission.check(6)
@@ -21,7 +21,7 @@ def test_what_fits_is_let_in_until_it_is_released() -> None:
     assert admission.bytes == 0
 
 
-def test_one_alone_may_be_larger_than_all_the_room() -> None:
+def test_a_single_request_may_exceed_the_limit() -> None:
     """There is nothing to wait for that would make room for it."""
     admission = ProduceAdmission(10)
     admission.check(11)

@@ -43,34 +43,34 @@ def balanced(members: int, partitions: int) -> dict[str, dict[str, frozenset[int
     return assign({name: ["t"] for name in names(members)}, {"t": range(partitions)}, {})
 
 
-def test_as_001_no_members() -> None:
+def test_as_001_without_members_nothing_is_assigned() -> None:
     assert assign({}, {"t": [0, 1]}, {"gone": {"t": some(0, 1)}}) == {}
 
 
-def test_members_that_want_nothing() -> None:
+def test_members_without_subscriptions_are_assigned_nothing() -> None:
     assert assign({"a": [], "b": []}, {"t": [0]}, {"a": {"t": some(0)}}) == {}
 
 
-def test_as_003_a_topic_that_is_not_there() -> None:
+def test_as_003_a_missing_topic_is_an_error() -> None:
     with pytest.raises(AssignorError, match="T2") as raised:
         assign({"a": ["T1", "T2"]}, {"T1": [0]}, {})
     assert raised.value.error.kafka_code == -1
 
 
-def test_as_005_only_what_is_assignable_is_handed_out() -> None:
+def test_as_005_only_assignable_partitions_are_assigned() -> None:
     target = assign({"a": ["T1", "T3"], "b": ["T1", "T3"]}, {"T1": range(3), "T3": [0, 1]}, {})
     assert holders(target) == dict.fromkeys([("T1", 0), ("T1", 1), ("T1", 2), ("T3", 0), ("T3", 1)], 1)
     assert sorted(counts(target)) == [2, 3]
 
 
-def test_a_topic_without_assignable_partitions_gives_nobody_anything() -> None:
+def test_a_topic_without_assignable_partitions_is_not_assigned() -> None:
     assert assign({"a": ["T1"], "b": ["T1"]}, {"T1": []}, {"a": {"T1": some(0)}}) == {"a": {}, "b": {}}
 
 
 THREE = {"A": ["T1", "T2"], "B": ["T3"], "C": ["T2", "T3"]}
 
 
-def test_as_007_different_subscriptions() -> None:
+def test_as_007_members_with_different_subscriptions_cover_all_topics() -> None:
     target = assign(THREE, {"T1": range(3), "T2": range(3), "T3": range(2)}, {})
     assert len(holders(target)) == 8
     assert target["A"]["T1"] == some(0, 1, 2)
@@ -78,14 +78,14 @@ def test_as_007_different_subscriptions() -> None:
     assert set(target["C"]) == {"T2", "T3"}
 
 
-def test_as_009_different_subscriptions_and_a_topic_not_yet_assignable() -> None:
+def test_as_009_a_topic_not_yet_assignable_leaves_the_others_covered() -> None:
     target = assign(THREE, {"T1": range(3), "T2": range(3), "T3": []}, {})
     assert len(holders(target)) == 6
     assert target["A"]["T1"] == some(0, 1, 2)
     assert (len(target["A"]["T2"]), target["B"], len(target["C"]["T2"])) == (2, {}, 1)
 
 
-def test_as_011_a_member_goes_and_the_others_keep_what_they_had() -> None:
+def test_as_011_the_others_keep_their_partitions_when_a_member_leaves() -> None:
     before = {"A": {"T1": some(0, 1, 2), "T2": some(0, 2)}, "B": {"T3": some(0, 1)}, "C": {"T2": some(1)}}
     target = assign(
         {"A": ["T1", "T2", "T3"], "B": ["T3", "T4"]},
@@ -100,7 +100,7 @@ def test_as_011_a_member_goes_and_the_others_keep_what_they_had() -> None:
 
 @pytest.mark.parametrize("different", [False, True])
 @pytest.mark.parametrize("sizes", [range(1, 102), range(101, 0, -1)], ids=["growing", "shrinking"])
-def test_as_013_a_group_grows_and_shrinks_member_by_member(sizes: Collection[int], different: bool) -> None:
+def test_as_013_a_group_stays_balanced_as_it_grows_and_shrinks(sizes: Collection[int], different: bool) -> None:
     """24 partitions; at each step they are covered, balanced, and shared as by an assignment afresh."""
     assignable = {"T1": range(12), "T2": range(12)}
     target: dict[str, dict[str, frozenset[int]]] = {}
@@ -139,13 +139,13 @@ def test_as_013_a_group_grows_and_shrinks_member_by_member(sizes: Collection[int
         (3, 0, [0, 0, 0]),
     ],
 )
-def test_as_015_counts(members: int, partitions: int, expected: list[int]) -> None:
+def test_as_015_partitions_are_shared_evenly(members: int, partitions: int, expected: list[int]) -> None:
     target = balanced(members, partitions)
     assert counts(target) == expected
     assert set(holders(target).values()) <= {-(-members // max(partitions, 1))}
 
 
-def test_as_017_a_member_that_joins_takes_no_more_than_it_must() -> None:
+def test_as_017_a_new_member_takes_no_more_than_its_share() -> None:
     before = balanced(3, 6)
     after = assign({name: ["t"] for name in [*names(3), "a new one"]}, {"t": range(6)}, before)
     assert len(after["a new one"]["t"]) == 1
@@ -154,21 +154,21 @@ def test_as_017_a_member_that_joins_takes_no_more_than_it_must() -> None:
         assert after[name]["t"] <= before[name]["t"]
 
 
-def test_a_member_that_leaves_moves_only_what_it_had() -> None:
+def test_a_leaving_member_moves_only_its_own_partitions() -> None:
     before = balanced(4, 10)
     gone = before.pop("m000")
     after = assign({name: ["t"] for name in before}, {"t": range(10)}, before)
     assert moved(before, after) == len(gone["t"])
 
 
-def test_partitions_that_appear_move_nothing() -> None:
+def test_new_partitions_move_no_others() -> None:
     before = balanced(3, 7)
     after = assign({name: ["t"] for name in names(3)}, {"t": range(9)}, before)
     assert moved(before, after) == 2
     assert counts(after) == [3, 3, 3]
 
 
-def test_who_holds_the_larger_number_keeps_it() -> None:
+def test_a_member_with_the_larger_share_keeps_it() -> None:
     """The counts of an assignment afresh would be 2, 1, 2, 1: those that have them are others."""
     before = {
         "m000": {"t": some(0)},
@@ -189,12 +189,12 @@ def test_a_partition_with_too_many_members_is_taken_from_some() -> None:
     assert moved(before, after) == 2
 
 
-def test_what_others_hold_too_is_given_back_first() -> None:
+def test_a_member_gives_up_shared_partitions_first() -> None:
     before = {"a": {"t": some(0, 1, 2)}, "b": {"t": some(0)}}
     assert assign({"a": ["t"], "b": ["t"]}, {"t": range(3)}, before) == {"a": {"t": some(1, 2)}, "b": {"t": some(0)}}
 
 
-def test_a_partition_that_only_its_holders_could_take_is_exchanged() -> None:
+def test_a_partition_that_only_its_holders_could_take_is_swapped() -> None:
     """m000 is one short and partition 2 lacks one member, but m000 has it: another takes it and passes one on."""
     before = {
         "m000": {"t": some(2)},
@@ -206,14 +206,14 @@ def test_a_partition_that_only_its_holders_could_take_is_exchanged() -> None:
     assert sorted(counts(after)) == [1, 1, 2, 2]
 
 
-def test_what_is_gone_from_the_topics_or_the_subscription_is_given_up() -> None:
+def test_removed_topics_and_subscriptions_are_given_up() -> None:
     before = {"a": {"T1": some(0, 1, 9), "T2": some(0), "T9": some(0)}, "gone": {"T1": some(2)}}
     target = assign({"a": ["T1"], "b": ["T1"]}, {"T1": [0, 1], "T2": [0]}, before)
     assert holders(target) == {("T1", 0): 1, ("T1", 1): 1}
     assert counts(target) == [1, 1]
 
 
-def test_topics_that_are_held_alike_are_balanced_once() -> None:
+def test_topics_with_the_same_members_are_balanced_once() -> None:
     """What 1,000 topics of ten partitions cost is one topic: their members are given the very same sets."""
     topics = {f"t{number:03}": range(10) for number in range(1000)}
     wanted = {**dict.fromkeys(names(1000), frozenset(topics)), "m000": frozenset[str]()}

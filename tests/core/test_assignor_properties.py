@@ -68,7 +68,7 @@ def test_every_partition_is_covered_and_the_members_balanced(
 
 
 @given(subscriptions, assignables, anything)
-def test_an_assignment_that_is_balanced_stays(
+def test_a_balanced_assignment_does_not_change(
     wanted: dict[str, frozenset[str]], assignable: dict[str, frozenset[int]], previous: dict[str, Assignment]
 ) -> None:
     target = assign(wanted, assignable, previous)
@@ -91,7 +91,7 @@ def test_the_order_of_the_arguments_does_not_matter(
 
 
 @given(alike.filter(bool), st.frozensets(st.integers(0, 40), min_size=9), st.data())
-def test_no_more_moves_than_balance_needs(
+def test_assignment_moves_no_more_than_balance_needs(
     wanted: dict[str, frozenset[str]], numbers: frozenset[int], data: st.DataObject
 ) -> None:
     """With no more members than partitions each partition has one holder; any split of them may come before."""
@@ -111,7 +111,7 @@ def test_no_more_moves_than_balance_needs(
 
 
 @pytest.mark.parametrize("wanting", ["the same", "different"])
-def test_a_large_group_is_assigned_in_good_time(wanting: str) -> None:
+def test_a_large_group_is_assigned_within_its_time_limit(wanting: str) -> None:
     """1,000 members, 10,000 partitions of 100 topics: seconds of computing at most, first and after a change."""
     assignable = {f"t{number:03}": range(100) for number in range(100)}
     every = frozenset(assignable)

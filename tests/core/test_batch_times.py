@@ -18,7 +18,7 @@ BATCHES = [Batch(10 * number, 10 * number + 7, 1000 + number) for number in rang
 
 
 @given(st.permutations(range(30)), st.integers(0, 300), st.integers(0, 60))
-def test_any_order_answers_the_same(order: list[int], first: int, size: int) -> None:
+def test_any_order_of_appends_gives_the_same_answer(order: list[int], first: int, size: int) -> None:
     times = BatchTimes()
     for number in order[:20]:
         times.note([BATCHES[number]])
@@ -32,7 +32,7 @@ def test_any_order_answers_the_same(order: list[int], first: int, size: int) -> 
     assert list(times.parts(first, first + size)) == expected
 
 
-def test_what_is_finished_is_forgotten() -> None:
+def test_finished_batches_are_forgotten() -> None:
     times = BatchTimes()
     times.note(BATCHES)
     times.forget_below(BATCHES[20].base_offset)
@@ -42,14 +42,14 @@ def test_what_is_finished_is_forgotten() -> None:
     assert list(times.parts(0, 1500)) == [(1, 1150)]
 
 
-def test_there_is_a_bound() -> None:
+def test_the_number_of_kept_times_is_limited() -> None:
     times = BatchTimes()
     times.note([Batch(offset, offset, 10 * offset) for offset in range(batch_times.MOST + 1)])
     assert len(times) == batch_times.MOST // 2 + 1
     assert list(times.parts(batch_times.MOST, batch_times.MOST)) == [(1, 10 * batch_times.MOST)]
 
 
-def test_small_batches_right_behind_each_other_count_as_one() -> None:
+def test_small_adjacent_batches_count_as_one() -> None:
     times = BatchTimes()
     times.note([Batch(offset, offset, 1000 + offset) for offset in range(12)])
     times.note([Batch(12, 19, 1012)])

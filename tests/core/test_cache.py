@@ -37,7 +37,7 @@ def read(cache: BatchCache, offset: int, max_bytes: int = 1 << 20, max_records: 
     return None if found is None else [b.base_offset for b in found]
 
 
-def test_the_oldest_leave_when_the_bytes_are_used_up() -> None:
+def test_the_oldest_batches_are_evicted_when_the_bytes_are_used_up() -> None:
     each = cost(batch(0))
     cache = filled(max_bytes=3 * each)
     for base in range(0, 100, 10):
@@ -47,7 +47,7 @@ def test_the_oldest_leave_when_the_bytes_are_used_up() -> None:
     assert read(cache, 0) is None
 
 
-def test_what_was_read_stays_longer() -> None:
+def test_a_batch_that_was_read_stays_longer() -> None:
     cache = filled(0, 10, 20, max_bytes=3 * cost(batch(20)))
     assert read(cache, 0, max_bytes=1) == [0]
     cache.add(PLACE, batch(30))
@@ -69,14 +69,14 @@ def test_a_batch_larger_than_the_bound_is_kept_alone() -> None:
     assert bases(cache) == [10]
 
 
-def test_a_batch_counts_once() -> None:
+def test_a_batch_added_twice_counts_once() -> None:
     cache = filled(0)
     before = cache.bytes
     cache.add(PLACE, batch(0))
     assert (cache.bytes, bases(cache)) == (before, [0])
 
 
-def test_batches_are_in_order_however_they_come() -> None:
+def test_batches_are_kept_in_offset_order() -> None:
     assert bases(filled(20, 0, 10, 30)) == [0, 10, 20, 30]
 
 
@@ -103,7 +103,7 @@ def test_reading_stops_at_a_limit_and_before_a_hole(
     assert read(filled(0, 10, 20, 40), offset, max_bytes, max_records) == found
 
 
-def test_ends_never_go_back() -> None:
+def test_log_ends_never_go_back() -> None:
     cache = BatchCache(1 << 20)
     assert cache.set_ends(PLACE, 5, 20)
     assert not cache.set_ends(PLACE, 5, 20)
@@ -115,7 +115,7 @@ def test_ends_never_go_back() -> None:
     assert (known.log_start_offset, known.log_end_offset) == (5, 21)
 
 
-def test_a_log_start_that_moved_up_drops_what_lies_below() -> None:
+def test_a_moved_log_start_drops_batches_below_it() -> None:
     cache = filled(0, 10, 20)
     cache.set_ends(PLACE, 15, 30)
     assert bases(cache) == [10, 20]
@@ -140,7 +140,9 @@ steps = st.lists(
 
 
 @given(steps, st.integers(500, 8000))
-def test_bytes_are_the_sum_of_what_is_there(sequence: list[tuple[tuple[str, int], str, int]], max_bytes: int) -> None:
+def test_bytes_are_the_sum_of_the_kept_batches(
+    sequence: list[tuple[tuple[str, int], str, int]], max_bytes: int
+) -> None:
     cache = BatchCache(max_bytes)
     for place, step, number in sequence:
         if step == "add":
@@ -158,7 +160,7 @@ def test_bytes_are_the_sum_of_what_is_there(sequence: list[tuple[tuple[str, int]
         assert all(known.bases == sorted(b.base_offset for b in known.batches) for known in kept)
 
 
-def test_a_partition_nobody_asks_for_is_forgotten() -> None:
+def test_an_unused_partition_is_forgotten() -> None:
     cache = filled(0, 10)
     cache.set_ends(("u", 0), 0, 5)
     assert cache.forget_unused() == []

@@ -80,7 +80,7 @@ def test_addresses_localhost_and_names_of_the_gateway_are_served(host: str) -> N
         "a" * 5000,
     ],
 )
-def test_any_other_name_is_misdirected(host: str) -> None:
+def test_any_other_name_is_refused_with_421(host: str) -> None:
     for method in ("GET", "POST", "OPTIONS"):
         assert verdict(GATEWAY, method, host=host) == 421
 
@@ -110,11 +110,11 @@ def test_any_other_name_is_misdirected(host: str) -> None:
         "localhost\xa0",
     ],
 )
-def test_a_host_that_is_not_one_is_malformed(host: str) -> None:
+def test_a_malformed_host_is_refused_with_400(host: str) -> None:
     assert verdict(GATEWAY, "GET", host=host) == 400
 
 
-def test_exactly_one_host_is_asked_for() -> None:
+def test_a_request_needs_exactly_one_host() -> None:
     assert verdict(GATEWAY, "GET") == 400
     assert verdict(GATEWAY, "GET", host=[LITERAL, LITERAL]) == 400
     assert verdict(GATEWAY, "GET", host=["attacker.example", LITERAL]) == 400
@@ -135,7 +135,7 @@ def test_exactly_one_host_is_asked_for() -> None:
         ("My_Queue.example.org.", "https://my_queue.example.org"),
     ],
 )
-def test_pages_of_the_host_of_the_request_may_call_by_either_scheme(host: str, origin: str) -> None:
+def test_pages_of_the_requested_host_may_call_by_either_scheme(host: str, origin: str) -> None:
     for method in ("POST", "PATCH", "DELETE"):
         assert verdict(GATEWAY, method, host=host, origin=origin, sec_fetch_site="same-origin") is None
 
@@ -167,7 +167,7 @@ def test_pages_of_other_origins_may_only_read(host: str, origin: str) -> None:
         assert verdict(GATEWAY, method, host=host, origin=origin) is None
 
 
-def test_a_request_has_one_origin() -> None:
+def test_a_request_with_two_origins_is_refused() -> None:
     own = f"http://{LITERAL}"
     for origins in ([own, "https://attacker.example"], ["https://attacker.example", own], [own, own]):
         assert verdict(GATEWAY, "POST", host=LITERAL, origin=origins) == 400
@@ -176,7 +176,7 @@ def test_a_request_has_one_origin() -> None:
 @pytest.mark.parametrize(
     ("site", "status"), [("cross-site", 403), ("same-site", 403), ("", 403), ("same-origin", None), ("none", None)]
 )
-def test_without_an_origin_the_browser_says_whether_the_page_is_of_another_site(site: str, status: int | None) -> None:
+def test_without_an_origin_sec_fetch_site_decides(site: str, status: int | None) -> None:
     assert verdict(GATEWAY, "POST", host=LITERAL, sec_fetch_site=site) == status
     assert verdict(GATEWAY, "GET", host=LITERAL, sec_fetch_site=site, sec_fetch_mode="navigate") is None
     assert verdict(GATEWAY, "POST", host=LITERAL, sec_fetch_site=site, origin=f"http://{LITERAL}") is None
@@ -219,7 +219,7 @@ def test_allowed_origins_do_not_open_other_hosts() -> None:
         assert verdict(callers, "OPTIONS", host="attacker.example", origin=origin) == 421
 
 
-def test_only_what_asks_for_a_call_of_a_page_is_a_preflight() -> None:
+def test_a_preflight_needs_an_origin_and_a_requested_method() -> None:
     asked = {b"origin": b"https://app.example.org", b"access-control-request-method": b"PATCH"}
     told = dict(SHARED.preflight("OPTIONS", {**asked, b"access-control-request-headers": b"content-type"}) or ())
     assert told[b"access-control-allow-headers"] == b"content-type"
@@ -231,7 +231,7 @@ def test_only_what_asks_for_a_call_of_a_page_is_a_preflight() -> None:
 
 
 @pytest.mark.parametrize("setting", ["app.example.org", "https://", "https://app.example.org/", "https://a, b", "null"])
-def test_what_is_not_an_origin_is_refused_as_a_setting(setting: str) -> None:
+def test_an_invalid_allowed_origin_stops_the_start(setting: str) -> None:
     with pytest.raises(ValueError, match="is not an origin"):
         origins_of(setting)
     with pytest.raises(ValueError, match=r"SHAREQUEUE_GATEWAY_ALLOW_ORIGINS: .* is not an origin"):
@@ -241,7 +241,7 @@ def test_what_is_not_an_origin_is_refused_as_a_setting(setting: str) -> None:
 @pytest.mark.parametrize(
     "setting", ["gateway:8080", "http://gateway", "*", "*.example.org", "a b", "a,b/", "ärger", ".a"]
 )
-def test_what_is_not_a_host_name_is_refused_as_a_setting(setting: str) -> None:
+def test_an_invalid_allowed_host_stops_the_start(setting: str) -> None:
     with pytest.raises(ValueError, match="is not a host name"):
         hosts_of(setting)
     with pytest.raises(ValueError, match=r"SHAREQUEUE_GATEWAY_ALLOW_HOSTS: .* is not a host name"):
@@ -249,12 +249,12 @@ def test_what_is_not_a_host_name_is_refused_as_a_setting(setting: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["gateway:8080", "gateway", "http://", "http://a b", "http://[::1", "ftp://gateway"])
-def test_a_url_of_the_gateway_without_a_host_is_refused(url: str) -> None:
+def test_a_gateway_url_without_a_host_stops_the_start(url: str) -> None:
     with pytest.raises(ValueError, match="SHAREQUEUE_GATEWAY_URL"):
         settings(url=url).check()
 
 
-def test_settings_of_names_are_lists() -> None:
+def test_allowed_hosts_and_origins_are_comma_separated() -> None:
     assert hosts_of("") == origins_of("") == origins_of(" , ") == []
     assert hosts_of("Gateway, queue.example.org.,my_queue") == ["gateway", "queue.example.org", "my_queue"]
     assert origins_of("*") == ["*"]
@@ -266,7 +266,7 @@ def settings(**given: str) -> Settings:
     return Settings(**needed, cluster_token="x" * 16, **given)
 
 
-def test_nobody_takes_a_refusal_for_a_move_to_another_gateway_or_coordinator() -> None:
+def test_a_refused_host_or_origin_is_not_taken_for_a_moved_leader() -> None:
     """421 says so elsewhere: who would ask the others would ask all of them in vain."""
     for code in ("HOST_NOT_ALLOWED", "ORIGIN_NOT_ALLOWED"):
         number = BY_CODE[code].kafka_code
@@ -275,7 +275,7 @@ def test_nobody_takes_a_refusal_for_a_move_to_another_gateway_or_coordinator() -
         assert BY_NUMBER[number].code == "INVALID_REQUEST", "as data of one partition the number means Kafka's error"
 
 
-def test_what_is_kept_of_headers_is_bounded() -> None:
+def test_the_caches_of_headers_are_bounded() -> None:
     callers = Callers(origins=["https://app.example.org"])
     long = "a" * 300
     assert verdict(callers, "POST", host=long, origin=f"https://{long}") == 421

@@ -48,11 +48,11 @@ OTHERS = {
 }
 
 
-def test_these_are_the_settings_of_a_group() -> None:
+def test_a_group_has_exactly_these_settings() -> None:
     assert set(GROUP_CONFIGS) == set(WHOLE) | set(OTHERS)
 
 
-def test_defaults() -> None:
+def test_group_settings_have_these_defaults() -> None:
     ours, kafkas = group_config_values("g", {}), group_config_values("g", {}, kafka_defaults=True)
     for name, whole in WHOLE.items():
         assert (ours[name], kafkas[name]) == (str(whole.default), str(whole.default))
@@ -62,7 +62,7 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize(("name", "whole"), WHOLE.items(), ids=WHOLE)
 @pytest.mark.parametrize("kafka_defaults", [False, True], ids=["ours", "kafka"])
-def test_whole_numbers_have_bounds(name: str, whole: Whole, kafka_defaults: bool) -> None:
+def test_whole_numbers_of_groups_have_bounds(name: str, whole: Whole, kafka_defaults: bool) -> None:
     low, high = whole.kafka if kafka_defaults else whole.ours
     for value in (low, high, whole.default):
         assert validate(GROUP_CONFIGS, name, str(value), kafka_defaults) == str(value)
@@ -106,7 +106,7 @@ def test_dy_007_a_stored_value_out_of_bounds_is_clamped_when_it_is_read(
         ("retention.ms", "1"),
     ],
 )
-def test_what_is_not_a_setting_or_not_a_value_of_it_is_refused(name: str, value: str) -> None:
+def test_unknown_settings_and_invalid_values_are_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         validate(GROUP_CONFIGS, name, value, kafka_defaults=False)
     assert name in raised.value.detail
@@ -124,7 +124,7 @@ def test_what_is_not_a_setting_or_not_a_value_of_it_is_refused(name: str, value:
         ("errors.deadletterqueue.topic.name", "dead"),
     ],
 )
-def test_values_that_are_allowed(name: str, value: str) -> None:
+def test_valid_values_are_kept_as_given(name: str, value: str) -> None:
     assert validate(GROUP_CONFIGS, name, value, kafka_defaults=False) == value
 
 
@@ -147,7 +147,7 @@ def test_values_that_are_allowed(name: str, value: str) -> None:
         ("", None),
     ],
 )
-def test_durations(text: str, milliseconds: int | None) -> None:
+def test_durations_are_iso_8601(text: str, milliseconds: int | None) -> None:
     assert duration_ms(text) == milliseconds
 
 
@@ -159,7 +159,7 @@ def test_values_may_come_as_numbers_and_booleans(value: str | int | bool, text: 
 # What they mean for a group
 
 
-def test_stored_settings_are_in_force() -> None:
+def test_stored_settings_override_defaults() -> None:
     stored = {
         "share.record.lock.duration.ms": "1500",
         "share.delivery.count.limit": "7",
@@ -182,12 +182,12 @@ def test_stored_settings_are_in_force() -> None:
     assert not config.count_span
 
 
-def test_an_empty_dead_letter_topic_turns_it_off() -> None:
+def test_an_empty_dead_letter_topic_turns_dead_letters_off() -> None:
     assert not share_group_config("g", {"errors.deadletterqueue.topic.name": ""}).dead_letter_enabled
     assert share_group_config("g", {}).dead_letter_topic_name == "dlq.g"
 
 
-def test_kafka_defaults() -> None:
+def test_kafka_defaults_change_lock_reset_and_dead_letters() -> None:
     config = share_group_config("g", {"share.record.lock.duration.ms": "1500"}, kafka_defaults=True)
     assert config.record_lock_duration_ms == 15_000
     assert config.auto_offset_reset == "latest"
@@ -241,7 +241,7 @@ def test_a_long_group_id_is_cut_and_hashed() -> None:
         ("max.message.bytes", "1048588", 1, 52_428_800),
     ],
 )
-def test_whole_numbers_of_topics(name: str, default: str, low: int, high: int) -> None:
+def test_whole_numbers_of_topics_have_defaults_and_bounds(name: str, default: str, low: int, high: int) -> None:
     assert effective(TOPIC_CONFIGS, {}, kafka_defaults=False)[name] == default
     for value in (low, high):
         assert validate(TOPIC_CONFIGS, name, str(value), False) == str(value)
@@ -250,7 +250,7 @@ def test_whole_numbers_of_topics(name: str, default: str, low: int, high: int) -
             validate(TOPIC_CONFIGS, name, str(value), False)
 
 
-def test_other_settings_of_topics() -> None:
+def test_other_settings_of_topics_have_defaults_and_choices() -> None:
     values = effective(TOPIC_CONFIGS, {}, kafka_defaults=False)
     assert values["cleanup.policy"] == "delete"
     assert values["errors.deadletterqueue.group.enable"] == "false"

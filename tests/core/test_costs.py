@@ -27,7 +27,7 @@ class Watched(list[Any]):
         return super().__iter__()
 
 
-def test_what_others_hold_of_a_long_batch_is_not_looked_at() -> None:
+def test_a_fetch_does_not_scan_records_held_by_others() -> None:
     """Members that take one record at a time share a batch of a thousand."""
     d = Driver()
     for offset in range(800):
@@ -58,9 +58,7 @@ SETTLE: dict[str, Callable[[Driver], object]] = {
 
 @pytest.mark.parametrize("settle", SETTLE.values(), ids=SETTLE)
 @pytest.mark.parametrize("reads", [["[0]", "[4001]"], ["[0-4001]"]], ids=["two reads", "one read"])
-def test_what_cannot_be_acquired_between_two_records_is_not_looked_at(
-    settle: Callable[[Driver], object], reads: list[str]
-) -> None:
+def test_a_fetch_does_not_scan_unavailable_records(settle: Callable[[Driver], object], reads: list[str]) -> None:
     d = far_apart(4000, settle)
     assert d.machine.reach(0, 500) == 1
     machine = d.machine
@@ -75,7 +73,7 @@ def test_what_cannot_be_acquired_between_two_records_is_not_looked_at(
 
 
 @pytest.mark.parametrize("new", [True, False])
-def test_the_state_batches_far_from_an_annotation_are_not_looked_at(new: bool) -> None:
+def test_combining_annotations_does_not_scan_distant_batches(new: bool) -> None:
     """With 10,000 of each a write took half a minute, in the loop that commits everybody's."""
     state = Watched(StateBatch(offset, offset, 0, 1) for offset in range(0, 4000, 2))
     notes = [StateAnnotation(batch.first_offset, batch.last_offset, 1, 99, "slow") for batch in list(state)]
@@ -89,7 +87,7 @@ def test_the_state_batches_far_from_an_annotation_are_not_looked_at(new: bool) -
     [lambda text: apis.path_of(apis.DELETE_TOPIC, topic=text), lambda text: key_hash(text.encode())],
     ids=["path", "key"],
 )
-def test_what_clients_send_is_not_kept_where_it_is_long(work: Callable[[str], object]) -> None:
+def test_long_texts_of_clients_are_not_cached(work: Callable[[str], object]) -> None:
     """Names and keys are as long as a request may be: a cache of them would take all memory there is."""
     tracemalloc.start()
     try:

@@ -32,7 +32,7 @@ def test_dq_001_rejected_records_wait_for_their_dead_letters() -> None:
     assert (d.where(), d.machine.held_count) == ((5, 5, 5, 0), 0)
 
 
-def test_dq_003_rejected_and_released_to_the_limit() -> None:
+def test_dq_003_rejected_records_and_those_released_at_the_limit_become_dead_letters() -> None:
     d = with_dead_letters("[0-5]", delivery_count_limit=2)
     d.ack("0-5 Rej Rel Acc Rej Rel Acc")
     d.fetch("[0-5]")
@@ -45,7 +45,7 @@ def test_dq_003_rejected_and_released_to_the_limit() -> None:
     ]
 
 
-def test_dq_013_only_the_rejected_of_a_batch() -> None:
+def test_dq_013_only_rejected_records_of_a_batch_become_dead_letters() -> None:
     d = with_dead_letters("[0-4]", "[5-9]")
     d.ack("0-4 Acc Acc Acc Rej Rej")
     # One range with one cause is one entry; Kafka enqueues offsets one by one once a batch is split.
@@ -55,7 +55,7 @@ def test_dq_013_only_the_rejected_of_a_batch() -> None:
     assert d.where() == (5, 9, 10, 0)
 
 
-def test_dq_015_locks_that_end_at_the_limit() -> None:
+def test_dq_015_a_lock_that_ends_at_the_limit_makes_dead_letters() -> None:
     d = with_dead_letters("[0-9]", delivery_count_limit=2)
     d.later()
     assert d.fetch("[0-9]", max=5, rl=True) == "0-4×2"
@@ -73,7 +73,7 @@ def test_dq_015_locks_that_end_at_the_limit() -> None:
     assert d.where() == (10, 10, 10, 0)
 
 
-def test_dq_017_archiving_is_neither_delivered_nor_finished() -> None:
+def test_dq_017_an_archiving_record_is_neither_delivered_nor_finished() -> None:
     d = with_dead_letters("[0-4]")
     d.ack("0-4 Rej")
     assert d.fetch("[0-4]", at=0) == ""
@@ -96,7 +96,7 @@ def test_dq_017_a_dead_letter_is_due_when_the_first_phase_is_durable() -> None:
     assert dead(d) == [(0, 4, 1, REJECTED, None)]
 
 
-def test_of_a_dead_letter_across_the_log_start_the_rest_is_written() -> None:
+def test_a_dead_letter_across_the_log_start_is_archived_above_it() -> None:
     d = with_dead_letters("[0-9]")
     d.ack("0-9 Rej")
     d.machine.move_log_start(5, d.now_ms)
@@ -115,7 +115,7 @@ def test_the_write_that_archives_a_dead_letter_is_best_effort() -> None:
     assert d.where() == (5, 5, 5, 0)
 
 
-def test_dq_021_archiving_is_resumed() -> None:
+def test_dq_021_a_load_resumes_archiving() -> None:
     d = Driver([(5, 9, 0, 2), (10, 14, 3, 5)], start=5, dead_letter_topic_name="dlq")
     assert dead(d) == [(10, 14, 5, LIMIT, None)]
     assert d.where() == (5, 14, 5, 0)
@@ -124,7 +124,7 @@ def test_dq_021_archiving_is_resumed() -> None:
     assert d.where() == (5, 14, 5, 5)
 
 
-def test_dq_023_causes_are_inferred() -> None:
+def test_dq_023_a_load_infers_the_causes_of_dead_letters() -> None:
     d = Driver([(0, 4, 0, 1), (5, 9, 3, 2), (10, 14, 3, 5)])
     assert dead(d) == [(5, 9, 2, REJECTED, None), (10, 14, 5, LIMIT, None)]
     d.archived(5, 9)
@@ -134,7 +134,7 @@ def test_dq_023_causes_are_inferred() -> None:
 
 
 @pytest.mark.parametrize("how", ["gap", "compaction", "log start", "rollback"])
-def test_what_makes_no_dead_letter(how: str) -> None:
+def test_gaps_compaction_log_start_and_rollback_make_no_dead_letter(how: str) -> None:
     d = with_dead_letters("[0-4]", delivery_count_limit=1, hold_writes=True)
     if how == "gap":
         d.ack("0-4 Gap")

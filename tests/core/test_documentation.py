@@ -64,7 +64,7 @@ def shown(value: object) -> str:
 
 
 @pytest.mark.parametrize("prefix", SETTINGS)
-def test_every_setting_is_there_with_its_default(prefix: str) -> None:
+def test_every_setting_is_documented_with_its_default(prefix: str) -> None:
     settings: type[Struct] = SETTINGS[prefix]
     told = next(
         rows(section("configuration.md", heading))
@@ -82,7 +82,7 @@ def bounds(config: Config, kafka_defaults: bool) -> str:
     return f"{low}–{high}"
 
 
-def test_every_group_setting_is_there_with_both_defaults_and_bounds() -> None:
+def test_every_group_setting_is_documented_with_defaults_and_bounds() -> None:
     told = rows(section("configuration.md", "Group settings"))
     assert told.keys() == GROUP_CONFIGS.keys()
     for name, config in GROUP_CONFIGS.items():
@@ -92,7 +92,7 @@ def test_every_group_setting_is_there_with_both_defaults_and_bounds() -> None:
             assert (within, kafka_within) == (bounds(config, False), bounds(config, True)), name
 
 
-def test_every_topic_setting_is_there_with_its_default() -> None:
+def test_every_topic_setting_is_documented_with_its_default() -> None:
     told = rows(section("configuration.md", "Topic settings"))
     assert {name: cells[0] for name, cells in told.items()} == {
         name: config.default for name, config in TOPIC_CONFIGS.items()
@@ -111,7 +111,7 @@ def metrics_of(module: ModuleType) -> dict[str, tuple[str, tuple[str, ...]]]:
     return defined
 
 
-def test_every_metric_is_there_with_its_kind_and_labels() -> None:
+def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
     told = rows((DOCS / "metrics.md").read_text())
     defined = {name: metric for module in METRIC_MODULES for name, metric in metrics_of(module).items()}
     for name, (kind, labels) in defined.items():
@@ -124,7 +124,7 @@ def test_every_metric_is_there_with_its_kind_and_labels() -> None:
 
 
 @pytest.mark.parametrize("api", PUBLIC, ids=lambda api: api.operation_id)
-def test_every_call_is_there_with_its_particular_errors(api: Api) -> None:
+def test_every_call_is_documented_with_its_particular_errors(api: Api) -> None:
     text = (DOCS / "api.md").read_text()
     (row,) = [
         line for line in text.splitlines() if line.startswith(f"| `{api.method} {api.path}` {api.operation_id} |")
@@ -139,12 +139,12 @@ def test_every_call_is_there_with_its_particular_errors(api: Api) -> None:
         assert re.search(rf"\b{name}\b", row), f"{name} of the answer is not in the row"
 
 
-def test_no_call_is_there_that_does_not_exist() -> None:
+def test_every_documented_call_exists() -> None:
     told = re.findall(r"^\| `([A-Z]+ /\S+)`", (DOCS / "api.md").read_text(), re.MULTILINE)
     assert sorted(told) == sorted(f"{api.method} {api.path}" for api in PUBLIC)
 
 
-def test_every_make_target_is_there() -> None:
+def test_every_make_target_is_documented() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     told = re.findall(r"^\| `make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     assert {*told, "help", "install"} == {*targets}
@@ -166,7 +166,7 @@ MADE_ELSEWHERE = ("OUT/report.md",)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_file_that_a_document_names_is_there(document: Path) -> None:
+def test_every_file_named_in_a_document_exists(document: Path) -> None:
     text = document.read_text()
     for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
         assert (document.parent / link).exists(), link

@@ -24,7 +24,7 @@ def test_ss_027_partitions_are_rotated_left_by_the_epoch(epoch: int, places: int
 
 
 @pytest.mark.parametrize("epoch", [-1, 0, 1, 7])
-def test_one_partition_or_none_has_no_turns(epoch: int) -> None:
+def test_fewer_than_two_partitions_are_not_rotated(epoch: int) -> None:
     assert rotate([], epoch) == []
     assert rotate([4], epoch) == [4]
 
@@ -77,7 +77,9 @@ def batch(base: int, *sizes: int) -> RecordBatch:
         (15, 10_000, 1, 1),
     ],
 )
-def test_records_within_bytes(offset: int, max_bytes: int, max_records: int, count: int) -> None:
+def test_records_within_bytes_counts_records_that_fit(
+    offset: int, max_bytes: int, max_records: int, count: int
+) -> None:
     batches = [batch(10, 100, 100, 100), batch(13, 50, 50, 50)]  # a comma each: 101 and 51 bytes
     wanted = [b for b in batches if b.last_offset >= offset]
     assert records_within(wanted, offset, max_bytes, max_records) == count
@@ -127,7 +129,7 @@ def test_whole_batches_within_bytes_are_at_least_one() -> None:
         (BATCH_OPTIMIZED, 99, 1, 50, 100),
     ],
 )
-def test_what_does_not_fit_uses_the_bytes_up(
+def test_a_batch_that_does_not_fit_uses_up_the_bytes(
     mode: AcquireMode, max_bytes: int, batches: int, most: int, size: int
 ) -> None:
     """More bytes than there may be: not even the first fits."""

@@ -18,7 +18,7 @@ def leaders(*names: str) -> list[str]:
     return [generation.leader_of(key).node_id for key in KEYS]
 
 
-def test_one_gateway_leads_all() -> None:
+def test_a_single_gateway_leads_all() -> None:
     assert set(leaders("a")) == {"a"}
 
 
@@ -27,7 +27,7 @@ def test_shares_are_even() -> None:
     assert all(900 < count < 1100 for count in counts.values()), counts
 
 
-def test_all_partitions_of_one_group_spread_and_so_do_all_groups_of_one_partition() -> None:
+def test_partitions_of_a_group_and_groups_of_a_partition_both_spread() -> None:
     generation = Generation(1, nodes("a", "b", "c"))
     of_group = {generation.leader_of(key).node_id for key in KEYS if key.group_id == "group-7"}
     of_partition = {generation.leader_of(key).node_id for key in KEYS if key.partition == 7}
@@ -40,7 +40,7 @@ def test_a_gateway_that_joins_takes_its_share_and_nothing_else_moves() -> None:
     assert moved == {("a", "c"), ("b", "c")}
 
 
-def test_what_a_gone_gateway_led_is_spread_over_the_others() -> None:
+def test_share_partitions_of_a_gone_gateway_spread_over_the_others() -> None:
     before, after = leaders("a", "b", "c"), leaders("a", "c")
     assert all(new == old for old, new in zip(before, after, strict=True) if old != "b")
     assert {new for old, new in zip(before, after, strict=True) if old == "b"} == {"a", "c"}

@@ -11,13 +11,13 @@ from sharequeue.protocol.histogram import MAX_MS, bounds_of, bucket_of
 @example(16)
 @example(17)
 @example(MAX_MS)
-def test_a_duration_lies_within_its_bucket_which_is_narrow(duration_ms: int) -> None:
+def test_a_duration_lies_within_a_narrow_bucket(duration_ms: int) -> None:
     first, behind = bounds_of(bucket_of(duration_ms))
     assert first <= duration_ms < behind
     assert behind - first <= max(1, first / 8)
 
 
-def test_buckets_follow_each_other_without_holes() -> None:
+def test_buckets_have_no_gaps() -> None:
     behind = 0
     for bucket in range(bucket_of(MAX_MS) + 1):
         first, following = bounds_of(bucket)
@@ -25,6 +25,6 @@ def test_buckets_follow_each_other_without_holes() -> None:
         behind = following
 
 
-def test_what_cannot_be_counts_as_the_nearest() -> None:
+def test_a_duration_out_of_range_counts_in_the_nearest_bucket() -> None:
     assert bucket_of(-5) == bucket_of(0)
     assert bucket_of(MAX_MS * 9) == bucket_of(MAX_MS)

@@ -24,13 +24,15 @@ GAPS: State = [(15, 18, 0, 2), (20, 22, 4, 2), (26, 30, 0, 1)]
         pytest.param(0, [(5, 9, 3, 1)], (0, 9, 0, 0), 10, id="archiving-is-not-finished"),
     ],
 )
-def test_ld_001_to_007_loading(start: int, state: State, where: tuple[int, int, int, int], span: int) -> None:
+def test_ld_001_to_007_a_load_restores_window_and_counts(
+    start: int, state: State, where: tuple[int, int, int, int], span: int
+) -> None:
     d = Driver(state, start=start)
     assert d.where() == where
     assert d.machine.span == span
 
 
-def test_ld_001_the_counts_go_on() -> None:
+def test_ld_001_delivery_counts_continue_after_a_load() -> None:
     assert Driver([(5, 10, 0, 2), (11, 15, 4, 3)], start=5).fetch("[5-10]") == "5-10×3"
 
 
@@ -125,7 +127,7 @@ def test_ld_001_the_counts_go_on() -> None:
         ),
     ],
 )
-def test_ld_009_to_029_the_first_fetch(
+def test_ld_009_to_029_the_first_fetch_fills_the_holes_of_the_state(
     start: int, state: State, data: str, limit: int, rl: bool, acquired: str, where: tuple[int, int, int, int]
 ) -> None:
     d = Driver(state, start=start)
@@ -133,7 +135,7 @@ def test_ld_009_to_029_the_first_fetch(
     assert d.where() == where
 
 
-def test_ld_021_ld_023_spans() -> None:
+def test_ld_021_ld_023_the_span_follows_the_first_fetch() -> None:
     state = [(21, 30, 2, 2), (41, 50, 4, 1)]
     d = Driver(state, start=11)
     d.fetch("[16-35][36-60]", max=20, rl=True)
@@ -143,14 +145,14 @@ def test_ld_021_ld_023_spans() -> None:
     assert d.machine.span == 40
 
 
-def test_ld_009_a_gap_window_is_left_where_all_was_read() -> None:
+def test_ld_009_the_start_offset_passes_a_window_that_was_read_whole() -> None:
     d = Driver([(21, 30, 2, 2), (31, 40, 4, 1)], start=11)
     d.fetch("[11-25]")
     d.ack("11-20 Acc")
     assert d.where() == (41, 41, 41, 0)
 
 
-def test_ld_025_the_start_offset_stops_at_a_hole_that_was_not_read() -> None:
+def test_ld_025_the_start_offset_stops_at_an_unread_hole() -> None:
     d = Driver([(11, 20, 0, 1), (31, 40, 4, 1)], start=11)
     assert d.fetch("[11-20]") == "11-20×2"
     d.ack("11-20 Acc")
@@ -160,7 +162,7 @@ def test_ld_025_the_start_offset_stops_at_a_hole_that_was_not_read() -> None:
     assert d.where() == (41, 41, 41, 0)
 
 
-def test_ld_027_one_log_batch_over_everything() -> None:
+def test_ld_027_one_log_batch_may_cover_the_whole_state() -> None:
     d = Driver(GAPS, start=10)
     expected = [
         (1, "10-14×1", 15),
@@ -172,7 +174,7 @@ def test_ld_027_one_log_batch_over_everything() -> None:
         assert d.where()[2:] == (next_fetch_offset, 3)
 
 
-def test_ld_031_small_log_batches() -> None:
+def test_ld_031_small_log_batches_fill_the_state_step_by_step() -> None:
     d = Driver(GAPS, start=5)
     batches = [(5, 6), (8, 8), (10, 11), (13, 18), (19, 21), (22, 30), (31, 49)]
     expected = [
@@ -187,7 +189,7 @@ def test_ld_031_small_log_batches() -> None:
         assert d.where()[2] == next_fetch_offset
 
 
-def test_the_start_offset_goes_on_past_where_a_limit_ended_the_first_read() -> None:
+def test_the_start_offset_passes_the_place_where_a_limit_ended_the_first_read() -> None:
     d = Driver(locks=[RestoredLock(4, 8, "M1", 1, NOW_MS + 20_000)])
     assert d.fetch("[0-3]", max=3) == "0-3×1"
     d.ack("0-7 Acc")
@@ -196,7 +198,7 @@ def test_the_start_offset_goes_on_past_where_a_limit_ended_the_first_read() -> N
     assert d.where() == (9, 9, 9, 0)
 
 
-def test_a_natural_hole_behind_what_was_loaded_is_passed() -> None:
+def test_the_start_offset_passes_a_natural_hole_behind_the_loaded_state() -> None:
     d = Driver(locks=[RestoredLock(4, 8, "M1", 1, NOW_MS + 20_000)])
     assert d.fetch("[0-3]", max=3) == "0-3×1"
     assert d.fetch("[9-9]") == "9-9×1"
@@ -205,7 +207,7 @@ def test_a_natural_hole_behind_what_was_loaded_is_passed() -> None:
     assert d.where() == (12, 12, 13, 0)
 
 
-def test_the_start_offset_stops_where_reading_goes_on() -> None:
+def test_the_start_offset_stops_at_the_next_fetch_offset() -> None:
     d = Driver([(4, 4, 0, 1), (9, 9, 2, 1)])
     assert d.fetch("[0-4]") == "0-3×1, 4-4×2"
     assert d.fetch("[7-7]", at=5) == "7-7×1"
@@ -213,7 +215,7 @@ def test_the_start_offset_stops_where_reading_goes_on() -> None:
     assert d.where() == (7, 9, 8, 1)
 
 
-def test_what_is_read_beyond_the_window_makes_its_holes_natural() -> None:
+def test_a_read_beyond_the_window_makes_the_holes_before_it_natural() -> None:
     """A read that began when the window was shorter: what lies before it was read then."""
     d = Driver([(0, 4, 0, 1), (10, 14, 0, 1)])
     assert d.fetch("[0-4]") == "0-4×2"
@@ -222,7 +224,7 @@ def test_what_is_read_beyond_the_window_makes_its_holes_natural() -> None:
     assert d.where()[2] == 10
 
 
-def test_the_start_offset_goes_on_before_a_hole_whatever_was_read() -> None:
+def test_the_start_offset_moves_up_to_a_hole_without_another_fetch() -> None:
     """Nothing is fetched between: what was read is known without."""
     held = [RestoredLock(first, first + 4, "M1", 1, NOW_MS + 20_000) for first in (0, 10, 15, 25)]
     d = Driver(locks=held)
@@ -243,12 +245,12 @@ def test_the_start_offset_goes_on_before_a_hole_whatever_was_read() -> None:
         pytest.param(0, [(0, 10, 0, 1), (0, 10, 0, 1)], id="twice"),
     ],
 )
-def test_ld_033_state_that_contradicts_itself(start: int, state: State) -> None:
+def test_ld_033_a_contradictory_state_is_refused(start: int, state: State) -> None:
     with pytest.raises(InvalidState):
         Driver(state, start=start)
 
 
-def test_batches_may_come_in_any_order() -> None:
+def test_state_batches_may_be_in_any_order() -> None:
     assert Driver([(5, 9, 2, 1), (0, 4, 2, 1)]).where() == (10, 10, 10, 0)
 
 
@@ -267,7 +269,7 @@ def loaded(annotation: StateAnnotation, *state: tuple[int, int, int, int]) -> Sh
     ).share_partition
 
 
-def test_a_delay_goes_on_after_a_load() -> None:
+def test_a_delay_continues_after_a_load() -> None:
     machine = loaded(StateAnnotation(3, 5, 1, NOW_MS + 1_000), (0, 9, 0, 1))
     assert machine.held_count == 3
     assert machine.next_deadline_ms() == NOW_MS + 1_000
@@ -285,7 +287,7 @@ def test_a_delay_goes_on_after_a_load() -> None:
         pytest.param(StateAnnotation(20, 29, 1, NOW_MS + 1), id="elsewhere"),
     ],
 )
-def test_a_delay_that_does_not_apply(annotation: StateAnnotation) -> None:
+def test_a_delay_of_another_delivery_or_range_is_ignored(annotation: StateAnnotation) -> None:
     machine = loaded(annotation, (0, 9, 0, 1))
     assert (machine.held_count, machine.next_fetch_offset()) == (0, 0)
 

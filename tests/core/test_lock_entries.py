@@ -21,7 +21,7 @@ def over(led: LedSharePartition) -> Sequence[tuple[int, int]]:
     return led.take_lock_entries_over()
 
 
-def test_entries_are_over_when_the_start_offset_has_passed_them() -> None:
+def test_lock_entries_end_when_the_start_offset_has_passed_them() -> None:
     d = Driver()
     led = led_by(d)
     assert over(led) == []
@@ -38,7 +38,7 @@ def test_entries_are_over_when_the_start_offset_has_passed_them() -> None:
     assert over(led) == []
 
 
-def test_entries_that_pile_up_are_outgrown() -> None:
+def test_too_many_lock_entries_are_noticed() -> None:
     d = Driver()
     led = led_by(d)
     assert not led.lock_entries_outgrown()

@@ -10,7 +10,7 @@ from tests.core.share_partition_driver import Driver, fetched, fives
 # LT: locks that end
 
 
-def test_lt_001_an_expired_lock() -> None:
+def test_lt_001_an_expired_lock_frees_its_records() -> None:
     d = fetched("[5-9]", start=5)
     assert d.later() == 5
     assert (d.states(), d.where()) == ("5-9 AV×1", (5, 9, 5, 0))
@@ -21,7 +21,7 @@ def test_lt_001_an_expired_lock() -> None:
     assert d.states() == "5-9 AV×1"
 
 
-def test_lt_003_an_expired_lock_at_the_limit() -> None:
+def test_lt_003_an_expired_lock_at_the_limit_archives() -> None:
     d = fetched("[0-9]", delivery_count_limit=2)
     d.later()
     assert d.fetch("[0-9]", max=5, rl=True) == "0-4×2"
@@ -30,7 +30,7 @@ def test_lt_003_an_expired_lock_at_the_limit() -> None:
     assert (d.states(), d.where()) == ("5-9 AV×1", (5, 9, 5, 0))
 
 
-def test_lt_005_only_what_is_due_expires() -> None:
+def test_lt_005_only_due_locks_expire() -> None:
     d = fetched("[10-17]", start=10)
     assert d.later() == 8
     assert d.fetch("[12-14]", at=12) == "12-14×2"
@@ -38,7 +38,7 @@ def test_lt_005_only_what_is_due_expires() -> None:
     assert (d.states(), d.where()[2]) == ("10-11 AV×1 | 12-14 AV×2 | 15-17 AV×1", 10)
 
 
-def test_lt_007_locks_between_finished_records() -> None:
+def test_lt_007_locks_between_finished_records_expire() -> None:
     d = fetched("[5-6]", "[10-20]", start=5)
     d.ack("6-18 Acc Acc Acc Acc Acc Acc Gap Gap Acc Gap Acc Gap Acc")
     assert d.later() == 3
@@ -46,7 +46,7 @@ def test_lt_007_locks_between_finished_records() -> None:
     assert [run.first for run in d.machine.in_flight() if run.acquirable] == [5, 19]
 
 
-def test_lt_009_a_running_lock_keeps_its_length() -> None:
+def test_lt_009_a_running_lock_keeps_its_duration() -> None:
     d = fetched("[0]")
     d.configure(record_lock_duration_ms=60_000)
     assert d.later(29_999) == 0
@@ -85,7 +85,7 @@ def test_a_lock_ends_at_its_deadline_and_not_before() -> None:
     assert [(run.member_id, run.lock_expires_at_ms) for run in d.machine.in_flight()] == [(None, 0)]
 
 
-def test_deadlines_are_not_lost_among_many_that_are_over() -> None:
+def test_a_deadline_survives_many_outdated_ones() -> None:
     d = fetched("[0]")
     for _ in range(500):
         d.ack("0 Ren")
@@ -108,7 +108,7 @@ def test_th_001_a_throttled_batch_waits_for_a_call_of_its_own() -> None:
     assert d.where()[3] == 3
 
 
-def test_th_003_the_last_delivery_comes_alone() -> None:
+def test_th_003_a_record_is_alone_in_its_last_delivery() -> None:
     d = Driver([(15, 34, 0, 2)], start=15)
     data = "[15-34]"
     assert d.fetch(data) == "15-34×3"
@@ -123,7 +123,7 @@ def test_th_003_the_last_delivery_comes_alone() -> None:
     assert d.fetch(data) == "31-34×4"
 
 
-def test_th_005_what_is_pending_is_skipped() -> None:
+def test_th_005_records_with_a_pending_write_are_skipped() -> None:
     state = [(15, 19, 0, 1), (40, 44, 4, 5), (45, 49, 0, 1)]
     state += [(first, first + 4, 0, 2) for first in (20, 25, 30, 35)]
     # Neighbours of one count stay batches of their own: they are loaded as they were persisted.
@@ -184,7 +184,7 @@ def test_th_009_a_limit_of_two_does_not_throttle() -> None:
         pytest.param(1, 8, [8], id="1-8"),
     ],
 )
-def test_portions(limit: int, records: int, sizes: list[int]) -> None:
+def test_throttled_portions_halve_until_the_last_delivery(limit: int, records: int, sizes: list[int]) -> None:
     fetches = released_until_gone(limit, records)
     head = [size for _, size in fetches[: len(sizes)]]
     assert head == sizes
@@ -201,7 +201,7 @@ def test_a_throttled_portion_counts_every_record_of_its_batch() -> None:
     assert d.fetch("[0-9]") == "0-3×2, 4-4×4"
 
 
-def test_a_limit_of_two_has_no_last_delivery_that_comes_alone() -> None:
+def test_with_a_limit_of_two_the_last_delivery_is_not_split() -> None:
     d = fetched("[0-9]")
     for _ in range(2):
         d.ack("5-9 Rel")

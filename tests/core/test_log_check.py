@@ -16,11 +16,11 @@ WHOLE = [batch(0, 9), batch(10, 10), batch(11, 29, 5), batch(30, 39, 0)]
 
 
 @pytest.mark.parametrize(("begin", "end", "log_start"), [(0, 40, 0), (5, 40, 0), (0, 35, 0), (0, 40, 7), (0, 40, 40)])
-def test_a_log_that_is_whole(begin: int, end: int, log_start: int) -> None:
+def test_a_whole_log_has_no_faults(begin: int, end: int, log_start: int) -> None:
     assert list(batch_faults(WHOLE, begin, end, log_start)) == []
 
 
-def test_a_stretch_that_begins_within_a_batch() -> None:
+def test_a_stretch_may_begin_within_a_batch() -> None:
     assert list(batch_faults(WHOLE[2:], 15, 40, 0)) == []
     assert list(batch_faults(WHOLE[1:], 11, 40, 0)) == []
 
@@ -38,16 +38,16 @@ def test_a_stretch_that_begins_within_a_batch() -> None:
         ([*WHOLE, batch(40, 38)], "the batch 40-38 ends before it begins"),
     ],
 )
-def test_each_fault_is_named(batches: list[LogBatch], fault: str) -> None:
+def test_each_fault_of_the_log_is_named(batches: list[LogBatch], fault: str) -> None:
     assert fault in list(batch_faults(batches, 0, 40, 0))
 
 
-def test_what_lies_below_the_log_start_may_be_gone() -> None:
+def test_batches_below_the_log_start_may_be_missing() -> None:
     assert list(batch_faults(WHOLE[2:], 0, 40, 11)) == []
     assert list(record_faults(WHOLE[:1], {}, 5)) == []
 
 
-def test_records_and_batches() -> None:
+def test_the_record_count_of_each_batch_is_checked() -> None:
     assert list(record_faults(WHOLE, {0: 10, 10: 1, 11: 5}, 0)) == []
     assert list(record_faults(WHOLE, {0: 9, 10: 1, 11: 5}, 0)) == [
         "the batch 0-9 says that it has 10 records, but 9 can be read"

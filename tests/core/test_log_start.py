@@ -16,7 +16,7 @@ def test_ls_001_available_records_are_gone_and_held_ones_stay() -> None:
     assert d.states() == "7-11 AQ×1 | 12-16 AR×1 | 17-21 AQ×1 | 22-26 AV×1 | 27-31 AR×1 | 32-36 AQ×1"
 
 
-def test_ls_003_finished_records_below_it_are_counted_no_more() -> None:
+def test_ls_003_finished_records_below_the_log_start_leave_the_count() -> None:
     d = fetched(*fives(2, 36), start=2)
     for acknowledgement in ("7-11 Acc", "12-16 Rel", "22-26 Rel", "27-31 Rej", "19-21 Rej"):
         d.ack(acknowledgement)
@@ -26,7 +26,7 @@ def test_ls_003_finished_records_below_it_are_counted_no_more() -> None:
     assert "17-18 AQ×1 | 19-21 AR×1 | 22-26 AV×1" in d.states()
 
 
-def test_ls_005_it_cuts_an_available_batch() -> None:
+def test_ls_005_the_log_start_cuts_an_available_batch() -> None:
     d = fetched(*fives(1, 40), start=1)
     d.ack("31-40 Rel")
     d.machine.move_log_start(36, d.now_ms)
@@ -34,7 +34,7 @@ def test_ls_005_it_cuts_an_available_batch() -> None:
     assert d.states().endswith("31-35 AR×1 | 36-40 AV×1")
 
 
-def test_ls_007_twice() -> None:
+def test_ls_007_the_log_start_may_move_twice() -> None:
     d = fetched("[2-6]", "[7-11]", start=2)
     d.machine.move_log_start(4, d.now_ms)
     d.ack("7-8 Rel")
@@ -43,7 +43,7 @@ def test_ls_007_twice() -> None:
     assert d.states() == "2-6 AQ×1 | 7-8 AV×1 | 9-11 AQ×1"
 
 
-def test_ls_009_to_the_last_record() -> None:
+def test_ls_009_the_log_start_may_move_to_the_last_record() -> None:
     d = fetched("[2-6]", "[7-11]", start=2)
     d.ack("7-8 Rel", "11 Rel")
     d.machine.move_log_start(11, d.now_ms)
@@ -51,7 +51,7 @@ def test_ls_009_to_the_last_record() -> None:
     assert d.states() == "2-6 AQ×1 | 7-8 AR×1 | 9-10 AQ×1 | 11-11 AV×1"
 
 
-def test_ls_011_beyond_the_window() -> None:
+def test_ls_011_the_log_start_may_move_beyond_the_window() -> None:
     d = fetched("[2-6]", start=2)
     d.machine.move_log_start(7, d.now_ms)
     assert (d.where(), d.states()) == ((7, 7, 7, 0), "2-6 AQ×1")
@@ -63,14 +63,14 @@ def test_ls_011_beyond_the_window() -> None:
     assert (d.where(), d.states()) == ((10, 14, 10, 0), "10-14 AV×1")
 
 
-def test_ls_013_into_a_hole() -> None:
+def test_ls_013_the_log_start_may_move_into_a_hole() -> None:
     d = fetched("[2-6]", "[10-14]", "[20-24]", start=2)
     d.machine.move_log_start(18, d.now_ms)
     assert d.where() == (18, 24, 25, 0)
     assert d.states() == "2-6 AQ×1 | 10-14 AQ×1 | 20-24 AQ×1"
 
 
-def test_ls_015_a_held_record_below_it_blocks_until_its_lock_ends() -> None:
+def test_ls_015_a_held_record_below_the_log_start_stays_until_its_lock_ends() -> None:
     d = fetched("[2-6]", "[10-14]", "[20-24]", start=2)
     d.machine.move_log_start(14, d.now_ms)
     d.ack("2-14 Acc")
@@ -82,7 +82,7 @@ def test_ls_015_a_held_record_below_it_blocks_until_its_lock_ends() -> None:
 
 
 @pytest.mark.parametrize("closing", [True, False])
-def test_ls_017_what_ends_below_it_is_archived(closing: bool) -> None:
+def test_ls_017_a_record_released_below_the_log_start_is_archived(closing: bool) -> None:
     d = fetched("[2-6]", "[10-14]", "[15-19]", "[20-24]", start=2)
     d.machine.move_log_start(17, d.now_ms)
     d.hold_writes = True
@@ -96,7 +96,7 @@ def test_ls_017_what_ends_below_it_is_archived(closing: bool) -> None:
     assert d.where() == (17, 24, 17, 0)
 
 
-def test_ls_019_failing_writes_across_it() -> None:
+def test_ls_019_a_failed_write_below_the_log_start_does_not_restore_its_records() -> None:
     d = fetched("[2-6]", "[7-11]", start=2, hold_writes=True)
     d.ack("2-6 Rel")
     d.ack("7-11 Acc")
@@ -107,7 +107,7 @@ def test_ls_019_failing_writes_across_it() -> None:
     assert (d.states(), d.where()) == ("7-11 AQ×1", (7, 11, 12, 0))
 
 
-def test_ls_021_inside_a_loaded_batch() -> None:
+def test_ls_021_the_log_start_may_move_into_a_loaded_batch() -> None:
     d = Driver([(11, 20, 0, 1), (21, 30, 0, 1)], start=11)
     assert d.fetch("[11-20]") == "11-20×2"
     d.machine.move_log_start(16, d.now_ms)
@@ -120,7 +120,7 @@ def test_ls_021_inside_a_loaded_batch() -> None:
     assert d.states() == "16-20 AV×2 | 21-30 AV×1"
 
 
-def test_ls_023_the_next_fetch_begins_at_it() -> None:
+def test_ls_023_the_next_fetch_begins_at_the_log_start() -> None:
     d = Driver()
     assert d.machine.move_log_start(100, d.now_ms)
     assert d.where() == (100, 100, 100, 0)
@@ -135,7 +135,7 @@ def test_a_log_start_behind_the_start_offset_is_ignored() -> None:
     assert d.where() == (5, 9, 10, 0)
 
 
-def test_what_ends_before_it_does_not_move_the_start_back() -> None:
+def test_a_release_below_the_log_start_does_not_move_the_start_back() -> None:
     d = fetched("[0-2]")
     d.fetch("[3-9]", "M2")
     d.machine.move_log_start(5, d.now_ms)
@@ -143,7 +143,7 @@ def test_what_ends_before_it_does_not_move_the_start_back() -> None:
     assert (d.states(), d.where()) == ("3-9 AQ×1", (5, 9, 10, 0))
 
 
-def test_a_delayed_record_below_it_is_gone() -> None:
+def test_a_delayed_record_below_the_log_start_is_dropped() -> None:
     d = fetched("[0-4]", "[5-9]")
     d.ack("0-4 Rel", delay_ms=1_000)
     d.machine.move_log_start(5, d.now_ms)
@@ -154,7 +154,7 @@ def test_a_delayed_record_below_it_is_gone() -> None:
 # CP: compaction and holes
 
 
-def test_cp_001_batches_that_compaction_removed() -> None:
+def test_cp_001_batches_removed_by_compaction_are_archived() -> None:
     d = fetched("[0-4]", "[5-9]", "[10-24]")
     d.close()
     assert d.fetch("[5-9]", at=0) == "5-9×2"
@@ -164,7 +164,7 @@ def test_cp_001_batches_that_compaction_removed() -> None:
     assert d.where() == (5, 24, 5, 0)
 
 
-def test_cp_003_a_part_of_a_batch() -> None:
+def test_cp_003_offsets_removed_from_a_batch_are_archived() -> None:
     d = Driver()
     d.fetch("[0-4][5-19][20-34]")
     d.close()
@@ -174,7 +174,7 @@ def test_cp_003_a_part_of_a_batch() -> None:
     assert (d.states(), d.where()[0]) == ("5-9 AV×2 | 10-34 AV×1", 5)
 
 
-def test_cp_005_a_loaded_batch() -> None:
+def test_cp_005_a_loaded_batch_removed_by_compaction_is_archived() -> None:
     d = Driver([(11, 20, 0, 1), (21, 30, 0, 1)], start=11)
     assert d.fetch("[21-30]", at=11) == "21-30×2"
     assert (d.states(), d.where()) == ("11-20 AR×1 | 21-30 AQ×2", (11, 30, 31, 10))
@@ -186,7 +186,7 @@ def test_a_natural_hole_is_left_alone() -> None:
     assert d.fetch("[0-14]") == "0-4×2, 10-14×2"
 
 
-def test_a_hole_that_compaction_made_is_passed() -> None:
+def test_the_start_offset_passes_a_hole_made_by_compaction() -> None:
     d = Driver([(5, 9, 2, 1), (15, 19, 0, 1)], start=0)
     assert d.fetch("[3-7]", at=0) == "3-4×1"
     assert d.where() == (3, 19, 10, 5)
@@ -195,7 +195,7 @@ def test_a_hole_that_compaction_made_is_passed() -> None:
     assert d.where() == (12, 19, 14, 0)
 
 
-def test_what_is_being_released_above_it_is_acquirable_only_when_that_is_durable() -> None:
+def test_a_release_above_the_log_start_is_acquirable_once_it_is_durable() -> None:
     d = fetched("[0-9]", hold_writes=True)
     d.ack("0-9 Rel")
     d.machine.move_log_start(5, d.now_ms)

@@ -34,7 +34,7 @@ def arrays(depth: int) -> bytes:
 
 
 @given(values, st.integers(0, 6))
-def test_depth_is_that_of_arrays_and_objects_outside_of_strings(value: Any, most: int) -> None:
+def test_depth_counts_arrays_and_objects_outside_strings(value: Any, most: int) -> None:
     text = json.dumps(value).encode()
     assert nesting.deeper_than(text, most) == (depth_of(value) > most)
     assert nesting.suspects([b"", text], most) == [1] or depth_of(value) <= most
@@ -68,7 +68,7 @@ def test_depth_of_a_megabyte_costs_milliseconds(value: bytes, deep: bool) -> Non
     assert time.process_time() - started < 0.5
 
 
-def test_values_too_deep_for_the_decoder_are_carried_byte_for_byte() -> None:
+def test_values_too_deep_for_the_decoder_are_kept_byte_for_byte() -> None:
     deep = b'{"[\\"": ' + arrays(DEEP) + b', "b": [1, ' + arrays(DEEP) + b"]}"
     text = (
         b'{"member_id":"m","acquisition_lock_timeout_ms":1,"failed_count":0,"errors":[],"acknowledgement_results":[],'
@@ -86,12 +86,12 @@ def test_values_too_deep_for_the_decoder_are_carried_byte_for_byte() -> None:
     assert records[2].value is msgspec.UNSET
 
 
-def test_what_must_be_walked_stays_too_deep() -> None:
+def test_a_deep_value_of_another_type_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         nesting.decode(msgspec.json.Decoder(dict[str, str]), b'{"a":' + arrays(DEEP) + b"}")
 
 
-def test_a_text_that_ends_within_a_string_costs_no_more_than_a_whole_one() -> None:
+def test_an_unfinished_string_costs_no_more_than_a_whole_one() -> None:
     """Each of its escaped quotes would begin a look for the end of the string."""
     text = b"[" * 2000 + b'"' + b'\\"' * 200_000
     began = time.process_time()

@@ -57,7 +57,7 @@ def test_a_query_parameter_takes_digits_alone(text: str) -> None:
         convert_texts({"page_size": text}, ListTopicsQuery)
 
 
-def test_what_looks_like_a_number_may_be_a_text() -> None:
+def test_a_text_field_may_look_like_a_number() -> None:
     query: Any = convert_texts({"page_size": "10", "page_token": "1e4"}, ListTopicsQuery)
     assert (query.page_size, query.page_token) == (10, "1e4")
 

@@ -17,7 +17,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize(("key", "signed"), VECTORS.items())
-def test_known_hashes(key: bytes, signed: int) -> None:
+def test_hashes_are_those_of_kafkas_murmur2(key: bytes, signed: int) -> None:
     assert key_hash(key) == signed & 0x7FFFFFFF
 
 
@@ -42,5 +42,5 @@ def java_murmur2(data: bytes) -> int:
 
 
 @given(st.binary(max_size=40))
-def test_every_key_hashes_as_in_kafka(key: bytes) -> None:
+def test_every_key_hashes_as_kafkas_algorithm_does(key: bytes) -> None:
     assert key_hash(key) == java_murmur2(key) & 0x7FFFFFFF

@@ -33,7 +33,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("fault", "expected"), CASES.values(), ids=CASES)
-def test_a_fault_passes_is_definite_or_stops_all_writes(
+def test_each_fault_is_classified_as_passing_definite_or_unwritable(
     fault: type[Exception], expected: tuple[bool, bool, bool]
 ) -> None:
     meaning = meaning_of(fault("base/16384/1259: secret"))

@@ -21,7 +21,7 @@ def read(
     return acquisition.acquire(log(data), fetch_offset=offset, max_records=max, absent=gone)  # type: ignore[arg-type]
 
 
-def test_each_read_adds_to_what_was_acquired() -> None:
+def test_each_read_adds_to_the_acquired_ranges() -> None:
     d = fetched("[0-9]", "[10-19]", "[20-29]")
     for released in ("0-1 Rel", "12 Rel", "28-29 Rel"):
         d.ack(released)
@@ -33,7 +33,7 @@ def test_each_read_adds_to_what_was_acquired() -> None:
     assert not acquisition.over
 
 
-def test_what_two_reads_bring_of_one_batch_is_one_entry() -> None:
+def test_two_reads_of_one_batch_make_one_range() -> None:
     d = fetched("[0-9][10-19]")
     d.ack("5-14 Rel")
     acquisition = begin(d)
@@ -42,7 +42,7 @@ def test_what_two_reads_bring_of_one_batch_is_one_entry() -> None:
     assert shown(acquisition.acquired) == "5-14×2"
 
 
-def test_offsets_without_a_record_are_cut_out_of_what_grew() -> None:
+def test_offsets_without_a_record_are_cut_out_of_a_range_of_two_reads() -> None:
     d = fetched("[0-9][10-19]")
     d.ack("5-14 Rel")
     acquisition = begin(d)
@@ -52,7 +52,7 @@ def test_offsets_without_a_record_are_cut_out_of_what_grew() -> None:
     assert d.machine.held_count == 16
 
 
-def test_offsets_without_a_record_leave_the_limit_to_others() -> None:
+def test_offsets_without_a_record_do_not_use_up_the_limit() -> None:
     d = Driver()
     acquisition = begin(d)
     assert read(d, acquisition, "[0-9]", max=10, absent=[(2, 7)]) == 4
@@ -62,7 +62,7 @@ def test_offsets_without_a_record_leave_the_limit_to_others() -> None:
     assert acquisition.over
 
 
-def test_a_record_that_comes_alone_ends_the_fetch() -> None:
+def test_a_record_in_its_last_delivery_ends_the_fetch() -> None:
     d = Driver([(0, 9, 0, 4), (10, 19, 0, 1)])
     acquisition = begin(d)
     assert read(d, acquisition, "[0-9]") == 1
@@ -70,7 +70,7 @@ def test_a_record_that_comes_alone_ends_the_fetch() -> None:
     assert shown(acquisition.acquired) == "0-0×5"
 
 
-def test_a_throttled_batch_is_not_added_to_what_an_earlier_read_brought() -> None:
+def test_a_throttled_batch_is_not_added_to_an_earlier_read() -> None:
     d = Driver([(0, 4, 0, 1), (5, 9, 0, 3)])
     acquisition = begin(d)
     assert read(d, acquisition, "[0-4]") == 5
@@ -108,7 +108,7 @@ def test_the_limit_of_locks_holds_over_all_reads() -> None:
         ("0 Rel, 168-169 Rel", 500, 1),
     ],
 )
-def test_a_read_covers_what_is_near(released: str, most: int, offsets: int) -> None:
+def test_a_read_covers_available_records_that_are_near(released: str, most: int, offsets: int) -> None:
     """Up to as many records as are wanted; behind the window what is left of them."""
     d = Driver()
     d.fetch("".join(fives(0, 200)))
@@ -117,6 +117,6 @@ def test_a_read_covers_what_is_near(released: str, most: int, offsets: int) -> N
     assert d.machine.reach(d.machine.next_fetch_offset(), most) == offsets
 
 
-def test_a_read_after_a_load_covers_what_nobody_has_read() -> None:
+def test_a_read_after_a_load_covers_unread_offsets() -> None:
     d = Driver([(5, 9, 2, 1)])
     assert d.machine.reach(d.machine.next_fetch_offset(), 500) == 500

@@ -47,7 +47,9 @@ def test_a_dense_batch_comes_back_in_any_slice(base: int, sent: list[object], da
 
 
 @given(st.integers(0, 2**62), st.lists(values, min_size=1, max_size=12), st.data())
-def test_a_batch_with_gaps_keeps_its_extent_and_names_them(base: int, sent: list[object], data: st.DataObject) -> None:
+def test_a_batch_with_gaps_keeps_its_extent_and_names_the_gaps(
+    base: int, sent: list[object], data: st.DataObject
+) -> None:
     dense = RecordBatch.encode(base, [tail(value) for value in sent], 7)
     kept = sorted(data.draw(st.sets(st.integers(base, dense.last_offset))))
     first = data.draw(st.integers(base, dense.last_offset))
@@ -64,7 +66,7 @@ def test_a_batch_with_gaps_keeps_its_extent_and_names_them(base: int, sent: list
 
 
 @given(st.lists(values, min_size=1, max_size=12), st.data())
-def test_sizes_are_those_of_the_slices(sent: list[object], data: st.DataObject) -> None:
+def test_the_size_of_a_slice_is_known_without_slicing(sent: list[object], data: st.DataObject) -> None:
     batch = RecordBatch.encode(40, [tail(value) for value in sent], 7)
     if data.draw(st.booleans()):
         batch = batch.sparse(sorted(data.draw(st.sets(st.integers(40, batch.last_offset)))))
@@ -81,7 +83,7 @@ def test_slices_of_neighbours_join_to_one_json_array() -> None:
     assert [r["offset"] for r in json.loads(b"[" + joined + b"]")] == [11, 12, 13, 14]
 
 
-def test_the_bytes_of_a_value_are_kept_as_they_came() -> None:
+def test_the_bytes_of_a_value_are_kept() -> None:
     sent = [b',"value":1.10}', b',"value":12345678901234567890123}', b',"value":1e400}', b',"value":"\\u00e9\xc3\xa9"}']
     batch = reread(RecordBatch.encode(5, sent, 0))
     for index, piece in enumerate(sent):
@@ -100,14 +102,14 @@ def test_the_stored_form_does_not_change() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[], [3], [0, 4]])
-def test_an_emptied_batch_holds_nothing_but_its_extent(offsets: list[int]) -> None:
+def test_an_emptied_batch_keeps_only_its_extent(offsets: list[int]) -> None:
     batch = reread(RecordBatch.encode(0, [tail(n) for n in range(5)], 7).sparse(offsets))
     assert [r["offset"] for r in decoded(batch, 0, 4)] == offsets  # type: ignore[index]
     assert (batch.base_offset, batch.last_offset) == (0, 4)
 
 
 @given(st.lists(values, min_size=1, max_size=12), st.data())
-def test_records_leave_in_any_order(sent: list[object], data: st.DataObject) -> None:
+def test_records_can_be_removed_in_any_order(sent: list[object], data: st.DataObject) -> None:
     """Twice in a row, from a dense batch and then from one with gaps. What is for one group stays for that alone."""
     for_group = data.draw(st.sampled_from([None, "g", "gruppe-ü"]))
     batch = RecordBatch.encode(40, [tail(value) for value in sent], 7, for_group)
@@ -125,14 +127,14 @@ def test_records_leave_in_any_order(sent: list[object], data: st.DataObject) -> 
         assert batch.size == len(batch.slice(40, batch.last_offset))
 
 
-def test_a_batch_without_records_is_still_one() -> None:
+def test_a_batch_may_have_no_records() -> None:
     batch = reread(RecordBatch.encode(3, [tail(1), tail(2)], 7).without([(3, 4)]))
     assert (batch.base_offset, batch.last_offset, batch.record_count, batch.size) == (3, 4, 0, 0)
     assert (batch.slice(3, 4), batch.absent(3, 4)) == (b"", [(3, 4)])
 
 
 @pytest.mark.parametrize("length", [0, 4, 8, 30, -1])
-def test_bytes_that_are_no_batch_are_refused(length: int) -> None:
+def test_malformed_batch_bytes_are_refused(length: int) -> None:
     stored = RecordBatch.encode(5, [tail(number) for number in range(3)], 7).stored
     assert RecordBatch.decode(5, 7, 7, stored).record_count == 3
     for broken in (stored[:length], stored[:length] + b"," * 200):

@@ -29,9 +29,9 @@ def test_a_refusal_says_what_to_do(fault: Exception, word: str) -> None:
 @pytest.mark.parametrize(
     "fault", [TimeoutError(), ConnectionRefusedError(), exceptions.ConnectionError("Connection closed by server.")]
 )
-def test_silence_is_no_refusal(fault: Exception) -> None:
+def test_a_timeout_is_not_taken_for_a_refusal(fault: Exception) -> None:
     assert trouble_of(fault) == SILENT
 
 
-def test_another_refusal_sends_to_the_log() -> None:
+def test_an_unknown_refusal_points_to_the_log() -> None:
     assert "log" in trouble_of(exceptions.ResponseError("ERR unknown command 'EVALSHA'"))

@@ -14,13 +14,13 @@ def lock(first: int, last: int, count: int, *, left_ms: int = 20_000, member: st
     return RestoredLock(first, last, member, count, NOW_MS + left_ms)
 
 
-def test_ld_039_without_its_locks_a_restart_forgets_first_deliveries() -> None:
+def test_ld_039_a_restart_without_locks_forgets_first_deliveries() -> None:
     d = Driver([(10, 14, 2, 1)])
     assert d.where() == (0, 14, 0, 5)
     assert d.fetch("[0-9][10-14]") == "0-9×1"
 
 
-def test_ld_039_with_its_locks_a_restart_forgets_nothing() -> None:
+def test_ld_039_a_restart_with_locks_forgets_nothing() -> None:
     d = Driver([(10, 14, 2, 1)], locks=[lock(0, 9, 1)])
     assert (d.states(), d.where()) == ("0-9 AQ×1 | 10-14 AK×1", (0, 14, 15, 5))
     assert d.machine.held_by("M1", 0, 99) == [(0, 9, 1, NOW_MS + 20_000)]
@@ -45,7 +45,9 @@ def test_ld_039_with_its_locks_a_restart_forgets_nothing() -> None:
         pytest.param([(10, 14, 0, 1)], [lock(0, 4, 1)], "0-4 AQ×1 | 10-14 AV×1", id="a-hole-stays"),
     ],
 )
-def test_which_locks_live(state: State, locks: list[RestoredLock], states: str) -> None:
+def test_a_lock_is_restored_if_it_is_newer_than_the_stored_state(
+    state: State, locks: list[RestoredLock], states: str
+) -> None:
     d = Driver(state, locks=locks)
     assert d.states() == states
     assert d.machine.held_count == sum(
@@ -54,7 +56,7 @@ def test_which_locks_live(state: State, locks: list[RestoredLock], states: str) 
 
 
 @pytest.mark.parametrize("left_ms", [0, -NOW_MS])
-def test_a_last_delivery_whose_lock_ended_meanwhile_is_not_repeated(left_ms: int) -> None:
+def test_a_last_delivery_whose_lock_ended_during_the_restart_is_not_repeated(left_ms: int) -> None:
     d = Driver([(0, 4, 0, 1)], locks=[lock(0, 4, 2, left_ms=left_ms)], delivery_count_limit=2)
     assert d.fetch("[0-4]") == ""
     assert d.machine.next_deadline_ms() == NOW_MS
@@ -63,7 +65,7 @@ def test_a_last_delivery_whose_lock_ended_meanwhile_is_not_repeated(left_ms: int
     assert (d.where(), d.machine.held_count) == ((5, 5, 5, 0), 0)
 
 
-def test_a_last_delivery_whose_lock_ended_meanwhile_becomes_a_dead_letter() -> None:
+def test_a_last_delivery_whose_lock_ended_during_the_restart_becomes_a_dead_letter() -> None:
     d = Driver(locks=[lock(0, 4, 2, left_ms=-1)], delivery_count_limit=2, dead_letter_topic_name="dlq")
     assert d.later(0) == 5
     assert d.states() == "0-4 ARCHIVING×2"
@@ -98,7 +100,7 @@ def successor(d: Driver, **config: object) -> Driver:
     return Driver(locks=d.machine.locks(), **config)
 
 
-def test_the_count_of_a_lock_that_ended_outlives_a_write_that_failed() -> None:
+def test_the_count_of_an_ended_lock_survives_a_failed_write() -> None:
     d = Driver(hold_writes=True)
     d.fetch("[0-9]")
     d.later()
@@ -110,7 +112,7 @@ def test_the_count_of_a_lock_that_ended_outlives_a_write_that_failed() -> None:
     assert later.fetch("[0-9]") == "4-9×2"
 
 
-def test_a_last_delivery_that_ended_outlives_a_write_that_failed() -> None:
+def test_the_end_of_a_last_delivery_survives_a_failed_write() -> None:
     d = Driver(hold_writes=True, delivery_count_limit=1)
     d.fetch("[0-4]")
     d.fetch("[5-9]")

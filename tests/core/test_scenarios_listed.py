@@ -59,7 +59,7 @@ def test_the_list_of_rows_is_ascending_and_names_each_once() -> None:
     assert len(ROWS) == 299
 
 
-def test_every_row_is_a_test_or_is_listed_with_the_reason() -> None:
+def test_every_row_has_a_test_or_a_reason_not_to_run() -> None:
     tests, not_run = rows_of_tests(), listed()["Not run"]
     assert len(set(not_run)) == len(not_run)
     assert sorted({*ROWS} - tests - {*not_run}) == [], "neither tested nor listed"
@@ -67,13 +67,13 @@ def test_every_row_is_a_test_or_is_listed_with_the_reason() -> None:
     assert sorted({*not_run} - {*ROWS}) == [], "no such row"
 
 
-def test_a_row_that_is_run_otherwise_is_run() -> None:
+def test_every_row_that_is_run_otherwise_has_a_test() -> None:
     otherwise = listed()["Run otherwise"]
     assert len(set(otherwise)) == len(otherwise)
     assert sorted({*otherwise} - rows_of_tests()) == []
 
 
-def test_the_ways_to_name_a_row() -> None:
+def test_rows_are_named_by_functions_and_strings() -> None:
     source = '''
 """RS-001 in a docstring"""
 # LT-001 in a comment

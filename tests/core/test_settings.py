@@ -34,7 +34,7 @@ def test_settings_are_read_from_the_environment(service: Any) -> None:
     ("name", "value"),
     [("log_level", "trace"), ("log_level", ""), ("port", "65536"), ("port", "-1"), ("allow_unauthenticated", "maybe")],
 )
-def test_a_value_that_cannot_be_is_refused_by_name(service: Any, name: str, value: str) -> None:
+def test_an_invalid_value_is_refused_by_name(service: Any, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^{service.PREFIX}{name.upper()}[: ]"):
         started(service, **{name: value})
 
@@ -43,7 +43,7 @@ def test_a_value_that_cannot_be_is_refused_by_name(service: Any, name: str, valu
 @pytest.mark.parametrize(
     "token", ["", "x", "0123456789abcde", " 123456789abcdef", "0123456789abcde\n", "0123456789abcdeé"]
 )
-def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused(service: Any, token: str) -> None:
+def test_a_short_or_unsendable_token_is_refused(service: Any, token: str) -> None:
     assert started(service, cluster_token="0123456789abcdef").cluster_token == "0123456789abcdef"
     with pytest.raises(SettingsError, match=rf"^{service.PREFIX}CLUSTER_TOKEN must .*; make one with: python3 -c"):
         started(service, cluster_token=token)

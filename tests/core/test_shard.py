@@ -93,7 +93,7 @@ def test_sc_001_a_write_is_an_update() -> None:
     assert held(key.read(0)) == (0, [(0, 10, 0, 1)])
 
 
-def test_sc_003_nothing_goes_before_initialize() -> None:
+def test_sc_003_read_and_write_need_initialize() -> None:
     key = Shard()
     assert key.write(0, 0, 0, 0) == 42
     assert key.read(0).error_code == 42
@@ -112,7 +112,7 @@ def test_sc_003_nothing_goes_before_initialize() -> None:
         (None, -1, None, None, False, False),
     ],
 )
-def test_sc_005_what_is_null_or_negative_is_refused(
+def test_sc_005_null_and_negative_fields_are_refused(
     topic_id: str | None, partition: int, leader: int | None, state: int | None, needs_leader: bool, needs_state: bool
 ) -> None:
     request = PartitionState(partition=partition, leader_epoch=leader, state_epoch=state)
@@ -121,7 +121,7 @@ def test_sc_005_what_is_null_or_negative_is_refused(
     assert (refused.result.error_code, refused.row) == (42, None)
 
 
-def test_epochs_that_a_call_does_not_take_are_not_asked_for() -> None:
+def test_epochs_that_a_call_does_not_use_may_be_missing() -> None:
     request = PartitionState(partition=0)
     assert shard.form_fault("t", request, leader_epoch=False, state_epoch=False) is None
 
@@ -164,7 +164,7 @@ def test_sc_009_a_fenced_write_records_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize("limit", [500, 0])
-def test_the_count_goes_with_the_start_offset(
+def test_the_complete_count_belongs_to_its_start_offset(
     stored: tuple[int, int], written: tuple[int, int], result: tuple[int, int], limit: int
 ) -> None:
     key = Shard(limit)
@@ -198,7 +198,7 @@ def test_sc_017_a_read_records_a_higher_leader_epoch_once() -> None:
     assert len(key.rows) == before + 1
 
 
-def test_a_read_that_is_due_records_the_epoch_in_a_snapshot() -> None:
+def test_a_read_records_the_epoch_in_a_snapshot_when_one_is_due() -> None:
     key = Shard(limit=1)
     key.init(0, 0)
     key.write(0, 0, 0, 1, [(3, 3, 2, 1)])
@@ -224,7 +224,7 @@ def test_sc_021_a_read_needs_a_leader_epoch() -> None:
     assert refused.result.error_code == 42
 
 
-def test_sc_023_initialize_anew_starts_afresh_and_keeps_the_fence() -> None:
+def test_sc_023_a_second_initialize_clears_the_state_and_keeps_the_fence() -> None:
     key = Shard()
     key.init(5, 10)
     key.read(3)
@@ -237,7 +237,7 @@ def test_sc_023_initialize_anew_starts_afresh_and_keeps_the_fence() -> None:
     assert held(key.read(3)) == (20, [])
 
 
-def test_initialize_as_it_stands_writes_nothing() -> None:
+def test_initialize_with_the_stored_state_writes_nothing() -> None:
     key = Shard()
     key.init(5, 10)
     assert key.init(5, 10) == 0
@@ -262,7 +262,7 @@ def test_sc_027_the_count_is_unknown_until_the_start_offset_is_known() -> None:
     assert Shard().summary() == (0, 0, -1, -1)
 
 
-def test_sc_029_limit_zero_makes_snapshots_only() -> None:
+def test_sc_029_a_limit_of_zero_makes_only_snapshots() -> None:
     key = Shard(limit=0)
     key.init(0, 0)
     key.write(0, 0, 0, 1, [(1, 1, 2, 1)])
@@ -272,7 +272,7 @@ def test_sc_029_limit_zero_makes_snapshots_only() -> None:
     assert held(key.read(0)) == (0, [(1, 1, 2, 1), (3, 3, 2, 1)])
 
 
-def test_a_snapshot_comes_after_as_many_updates_as_the_limit_says() -> None:
+def test_a_snapshot_follows_the_limits_number_of_updates() -> None:
     key = Shard(limit=2)
     key.init(0, 0)
     for offset in range(1, 7):
@@ -281,7 +281,7 @@ def test_a_snapshot_comes_after_as_many_updates_as_the_limit_says() -> None:
     assert held(key.read(0)) == (0, [(2 * offset, 2 * offset, 2, 1) for offset in range(1, 7)])
 
 
-def test_snapshots_that_were_not_due_do_not_start_the_counter_anew() -> None:
+def test_an_early_snapshot_does_not_reset_the_update_counter() -> None:
     key = Shard(limit=3)
     key.init(0, 0)
     key.write(0, 0, 0, 1)
@@ -316,7 +316,7 @@ def test_sc_037_a_fresh_snapshot_is_not_cold() -> None:
     assert not key.sweep()
 
 
-def test_sc_039_only_what_is_older_than_the_interval_is_cold() -> None:
+def test_sc_039_only_keys_older_than_the_interval_are_cold() -> None:
     old, fresh = Shard(), Shard()
     fresh.now_ms += 15_000
     for key in (old, fresh):
@@ -335,7 +335,7 @@ def test_sc_039_only_what_is_older_than_the_interval_is_cold() -> None:
     assert not old.sweep(), "nothing new to keep"
 
 
-def test_sc_051_a_start_offset_prunes_what_lies_below() -> None:
+def test_sc_051_a_start_offset_prunes_batches_below_it() -> None:
     key = Shard()
     key.init(0, 100)
     key.write(0, 0, 100, 10, [(100, 109, 2, 1)])
@@ -350,7 +350,7 @@ def test_the_start_offset_never_goes_back() -> None:
     assert held(key.read(0)) == (100, [(100, 120, 0, 1)])
 
 
-def test_annotations_come_back_with_a_read_until_the_count_rises() -> None:
+def test_annotations_are_read_until_the_delivery_count_rises() -> None:
     for limit in (500, 0):
         key = Shard(limit)
         key.init(0, 0)
@@ -376,7 +376,9 @@ def test_annotations_come_back_with_a_read_until_the_count_rises() -> None:
     ],
     ids=["nothing", "a batch", "neighbours", "a released one", "one that is archiving", "a gap first", "a gap"],
 )
-def test_a_summary_tells_how_far_all_is_finished(batches: Sequence[tuple[int, int, int, int]], unfinished: int) -> None:
+def test_a_summary_has_the_first_unfinished_offset(
+    batches: Sequence[tuple[int, int, int, int]], unfinished: int
+) -> None:
     """The leader writes where the share-partition began before that write; the next one has the start offset there."""
     key = Shard()
     key.init(0, 5)
@@ -385,5 +387,5 @@ def test_a_summary_tells_how_far_all_is_finished(batches: Sequence[tuple[int, in
     assert (result.start_offset, result.unfinished_offset) == (5, unfinished)
 
 
-def test_a_summary_of_what_was_never_initialised_tells_no_offset() -> None:
+def test_a_summary_of_an_uninitialised_key_has_no_offset() -> None:
     assert shard.read_summary(None, PartitionState(partition=0), None).result.unfinished_offset == -1

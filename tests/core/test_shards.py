@@ -14,7 +14,7 @@ def test_the_shard_of_a_key_never_changes() -> None:
     assert shard_of(CLUSTER, 16) == CLUSTER_SHARD
 
 
-def test_a_share_partition_is_named_as_find_coordinator_names_it() -> None:
+def test_the_key_of_a_share_partition_is_that_of_find_coordinator() -> None:
     assert share_key(SharePartitionKey("a:b", "t", 3)) == "a:b:t:3"
 
 
@@ -26,7 +26,7 @@ def test_keys_spread_over_the_shards() -> None:
 
 
 @given(st.integers(0, 40), nodes, st.dictionaries(st.integers(0, 39), st.sampled_from("abcdefgxyz")))
-def test_balanced_whatever_was_before(shards: int, live: set[str], owners: dict[int, str]) -> None:
+def test_shards_are_balanced_from_any_earlier_state(shards: int, live: set[str], owners: dict[int, str]) -> None:
     wanted = balance(range(shards), live, owners)
     assert wanted.keys() == set(range(shards))
     counts = [list(wanted.values()).count(node) for node in live]
@@ -36,7 +36,7 @@ def test_balanced_whatever_was_before(shards: int, live: set[str], owners: dict[
 
 
 @given(st.integers(1, 40), nodes, st.sampled_from("abcdefg"))
-def test_no_more_moves_than_a_join_or_a_leave_needs(shards: int, live: set[str], other: str) -> None:
+def test_a_join_or_leave_moves_no_more_shards_than_needed(shards: int, live: set[str], other: str) -> None:
     before = balance(range(shards), live, {})
     after = balance(range(shards), live | {other}, before)
     moved = [shard for shard in range(shards) if before[shard] != after[shard]]
@@ -47,5 +47,5 @@ def test_no_more_moves_than_a_join_or_a_leave_needs(shards: int, live: set[str],
         assert all(left[shard] == before[shard] for shard in before if before[shard] != other)
 
 
-def test_nobody_owns_anything_without_instances() -> None:
+def test_without_instances_no_shard_has_an_owner() -> None:
     assert balance(range(3), set(), {0: "a"}) == {}

@@ -29,7 +29,7 @@ def test_gi_005_an_initialisation_whose_answer_was_lost_is_tried_again_from_0() 
     assert missing(known, {"t1": [0, 1]}) == [Initialization("t1", some(0, 1), 0)]
 
 
-def test_gi_007_what_is_initialised_is_not_asked_for_again() -> None:
+def test_gi_007_initialised_partitions_are_not_initialised_again() -> None:
     wanted = missing({}, {"t1": [0, 1]})
     known = begin({}, wanted)
     known = succeed(known, wanted)
@@ -38,7 +38,7 @@ def test_gi_007_what_is_initialised_is_not_asked_for_again() -> None:
     assert missing(known, {"t1": []}) == []
 
 
-def test_a_refusal_is_undone_so_that_the_next_try_is_the_first() -> None:
+def test_after_a_refusal_the_next_try_counts_as_the_first() -> None:
     known = {"t1": GroupTopic(initialized=some(0))}
     wanted = missing(known, {"t1": [0, 1], "t2": [0]})
     after = {**known, **begin(known, wanted)}
@@ -47,7 +47,7 @@ def test_a_refusal_is_undone_so_that_the_next_try_is_the_first() -> None:
     assert forgotten == ["t2"]
 
 
-def test_a_refusal_leaves_what_others_have_begun() -> None:
+def test_a_refusal_keeps_the_initialisations_of_others() -> None:
     known = {"t1": GroupTopic(initializing=some(5))}
     wanted = [Initialization("t1", some(6), 0)]
     changed, forgotten = fail({**known, **begin(known, wanted)}, wanted)
@@ -60,7 +60,7 @@ asked_topics = st.dictionaries(st.sampled_from("abcd"), partitions)
 
 
 @given(known_topics, asked_topics)
-def test_after_both_stages_nothing_is_missing_and_nothing_was_lost(
+def test_after_both_stages_every_partition_is_initialised(
     known: dict[str, GroupTopic], asked: dict[str, frozenset[int]]
 ) -> None:
     wanted = missing(known, asked)

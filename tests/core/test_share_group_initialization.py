@@ -11,7 +11,7 @@ def some(*numbers: int) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def test_gi_001_a_new_group_initialises_what_it_subscribes_to() -> None:
+def test_gi_001_a_new_group_initialises_its_subscribed_topics() -> None:
     driver = Driver(topics={"t1": 2, "t2": 2, "t3": 2})
     driver.share_coordinator = "silent"
     driver.heartbeat("M1", 0, ["t1", "t2"])
@@ -21,7 +21,7 @@ def test_gi_001_a_new_group_initialises_what_it_subscribes_to() -> None:
     assert driver.saved[-1].topics == driver.group.topics, "persisted with the heartbeat"
 
 
-def test_gi_003_a_topic_grows_and_another_is_subscribed_to() -> None:
+def test_gi_003_a_grown_topic_and_a_new_one_are_initialised() -> None:
     driver = Driver(topics={"t1": 2, "t2": 2})
     driver.heartbeat("M1", 0, ["t1", "t2"])
     driver.create("t1", 4)
@@ -32,7 +32,7 @@ def test_gi_003_a_topic_grows_and_another_is_subscribed_to() -> None:
     ]
 
 
-def test_gi_005_an_initialisation_without_an_answer_is_asked_for_again() -> None:
+def test_gi_005_an_unanswered_initialisation_is_retried_after_30_s() -> None:
     driver = Driver(topics={"t1": 2})
     driver.share_coordinator = "silent"
     driver.heartbeat("M1", 0, ["t1"])
@@ -55,7 +55,7 @@ def test_a_clock_that_is_set_back_does_not_stop_initialisations() -> None:
     assert len(driver.asked) == 2
 
 
-def test_an_initialisation_asked_for_again_fences_the_earlier_one() -> None:
+def test_a_retried_initialisation_fences_the_earlier_one() -> None:
     """It may come after the later one has succeeded, and would throw away what was acknowledged since."""
     driver = Driver(topics={"t1": 2})
     driver.share_coordinator = "silent"
@@ -65,7 +65,7 @@ def test_an_initialisation_asked_for_again_fences_the_earlier_one() -> None:
     assert [asked.state_epoch for asked in driver.asked] == [2, 3]
 
 
-def test_gi_007_what_is_initialised_is_assigned_by_one_new_epoch() -> None:
+def test_gi_007_initialised_topics_are_assigned_in_one_new_epoch() -> None:
     driver = Driver(topics={"t1": 2, "t2": 1})
     driver.heartbeat("M1", 0, ["t1", "t2"])
     answer = driver.heartbeat("M1", 2)
@@ -94,7 +94,7 @@ def some_text(*texts: str) -> frozenset[str]:
     return frozenset(texts)
 
 
-def test_a_refused_initialisation_is_tried_afresh_at_once() -> None:
+def test_a_refused_initialisation_is_retried_at_once() -> None:
     driver = Driver(topics={"t1": 2})
     driver.share_coordinator = "refuses"
     driver.heartbeat("M1", 0, ["t1"])
@@ -120,7 +120,7 @@ def test_only_initialised_partitions_are_assigned() -> None:
     assert (answer.member_epoch, answer.assignment) == (5, {"id-t1": some(0, 1, 2, 3)})
 
 
-def test_a_topic_made_anew_under_its_name_is_another_topic() -> None:
+def test_a_topic_recreated_under_its_name_is_another_topic() -> None:
     driver = Driver(topics={"t1": 2})
     driver.heartbeat("M1", 0, ["t1"])
     driver.heartbeat("M1", 2)
@@ -131,7 +131,7 @@ def test_a_topic_made_anew_under_its_name_is_another_topic() -> None:
     assert driver.heartbeat("M1", 4).assignment == {"another id": some(0, 1)}
 
 
-def test_an_answer_that_comes_when_the_topic_is_gone_changes_nothing() -> None:
+def test_a_late_answer_for_a_deleted_topic_changes_nothing() -> None:
     driver = Driver(topics={"t1": 2})
     driver.share_coordinator = "silent"
     driver.heartbeat("M1", 0, ["t1"])
@@ -143,7 +143,7 @@ def test_an_answer_that_comes_when_the_topic_is_gone_changes_nothing() -> None:
         assert changes == Changes()
 
 
-def test_a_refusal_that_comes_late_leaves_what_was_initialised_since() -> None:
+def test_a_late_refusal_keeps_partitions_initialised_since() -> None:
     driver = Driver(topics={"t1": 2})
     driver.share_coordinator = "silent"
     driver.heartbeat("M1", 0, ["t1"])
@@ -153,7 +153,7 @@ def test_a_refusal_that_comes_late_leaves_what_was_initialised_since() -> None:
     assert driver.group.topics == {"id-t1": GroupTopic(initialized=some(0, 1))}
 
 
-def test_a_group_without_members_initialises_what_is_fetched() -> None:
+def test_a_group_without_members_initialises_fetched_partitions() -> None:
     driver = Driver(topics={"t1": 2})
     driver.apply(driver.group.initialize({"id-t1": [0]}))
     assert driver.asked == [Asked(2, (Initialization("id-t1", some(0), -1),))]
@@ -167,7 +167,7 @@ def test_a_group_without_members_initialises_what_is_fetched() -> None:
 
 
 @pytest.mark.parametrize("by", ["heartbeat", "fetch"])
-def test_a_topic_initialised_while_its_state_is_being_deleted_is_no_longer_being_deleted(by: str) -> None:
+def test_initialising_a_topic_ends_its_deletion(by: str) -> None:
     driver = Driver(topics={"t1": 1})
     driver.apply(Changes(epochs=driver.group.epochs, deleting=some_text("id-t1", "id-other")))
     if by == "heartbeat":
@@ -177,7 +177,7 @@ def test_a_topic_initialised_while_its_state_is_being_deleted_is_no_longer_being
     assert driver.group.deleting == some_text("id-other")
 
 
-def test_the_retries_of_initialisations_are_timed_anew_after_a_restart() -> None:
+def test_a_restart_resets_the_retry_time_of_initialisations() -> None:
     driver = Driver(topics={"t1": 1})
     driver.share_coordinator = "silent"
     driver.heartbeat("M1", 0, ["t1"])
@@ -191,7 +191,7 @@ def test_the_retries_of_initialisations_are_timed_anew_after_a_restart() -> None
     assert len(driver.asked) == 2
 
 
-def test_a_member_that_subscribes_to_less_gives_up_the_rest_at_once() -> None:
+def test_a_member_that_drops_a_topic_gives_it_up_at_once() -> None:
     driver = Driver(topics={"t1": 1, "t2": 1}, assignment_interval_ms=5000)
     driver.heartbeat("M1", 0, ["t1", "t2"])
     driver.turn(5000)
@@ -204,7 +204,7 @@ def test_a_member_that_subscribes_to_less_gives_up_the_rest_at_once() -> None:
     assert driver.heartbeat("M1", 3).member_epoch == 5
 
 
-def test_a_member_that_subscribed_to_less_is_given_nothing_else_of_an_earlier_target() -> None:
+def test_a_member_gets_no_dropped_topic_from_an_earlier_target() -> None:
     driver = Driver(topics={"t1": 2, "t2": 2}, assignment_interval_ms=5000)
     driver.apply(driver.group.initialize({"id-t1": [0, 1], "id-t2": [0, 1]}))
     driver.heartbeat("A", 0, ["t1", "t2"])
@@ -217,7 +217,7 @@ def test_a_member_that_subscribed_to_less_is_given_nothing_else_of_an_earlier_ta
 
 
 @pytest.mark.parametrize("others", [[], ["t1", "t2"]])
-def test_subscribing_to_less_raises_the_epoch_once(others: list[str]) -> None:
+def test_dropping_a_topic_raises_the_epoch_once(others: list[str]) -> None:
     driver = Driver(topics={"t1": 2, "t2": 2})
     driver.heartbeat("A", 0, ["t1", "t2"])
     if others:
@@ -228,7 +228,7 @@ def test_subscribing_to_less_raises_the_epoch_once(others: list[str]) -> None:
         assert driver.heartbeat("A", epoch + 1).member_epoch == epoch + 1
 
 
-def test_the_only_member_that_wants_a_topic_leaves_and_the_epoch_rises_once() -> None:
+def test_the_epoch_rises_once_when_the_last_subscriber_of_a_topic_leaves() -> None:
     driver = Driver(topics={"t1": 2, "t2": 2})
     driver.heartbeat("A", 0, ["t1"])
     driver.heartbeat("B", 0, ["t2"])
@@ -238,7 +238,7 @@ def test_the_only_member_that_wants_a_topic_leaves_and_the_epoch_rises_once() ->
         assert driver.heartbeat("A", driver.group.members["A"].member_epoch).member_epoch == epoch + 1
 
 
-def test_a_subscription_to_nothing_leaves_nothing() -> None:
+def test_an_empty_subscription_has_an_empty_assignment() -> None:
     driver = Driver(topics={"t1": 1})
     driver.heartbeat("M1", 0, ["t1"])
     driver.heartbeat("M1", 2)
@@ -248,7 +248,7 @@ def test_a_subscription_to_nothing_leaves_nothing() -> None:
     assert driver.heartbeat("M1", 4).assignment is None
 
 
-def test_members_with_different_subscriptions() -> None:
+def test_each_member_is_assigned_only_its_subscribed_topics() -> None:
     driver = Driver(topics={"t1": 3, "t2": 2})
     driver.heartbeat("A", 0, ["t1"])
     driver.heartbeat("B", 0, ["t1", "t2"])

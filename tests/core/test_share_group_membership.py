@@ -39,7 +39,7 @@ def settle(driver: Driver) -> int:
     raise AssertionError("heartbeats never come to rest")
 
 
-def test_hb_001_a_topic_that_does_not_exist() -> None:
+def test_hb_001_a_member_of_a_missing_topic_is_assigned_nothing() -> None:
     driver = Driver()
     answer = driver.heartbeat("M1", 0, ["foo"])
     assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("M1", 2, 5000)
@@ -47,7 +47,7 @@ def test_hb_001_a_topic_that_does_not_exist() -> None:
     assert driver.asked == []
 
 
-def test_hb_003_nothing_changes() -> None:
+def test_hb_003_a_plain_heartbeat_changes_nothing() -> None:
     driver = Driver(topics={"foo": 2})
     joined(driver, "M1")
     epoch = settle(driver)
@@ -57,7 +57,7 @@ def test_hb_003_nothing_changes() -> None:
     assert len(driver.saved) == saved, "a plain heartbeat persists nothing"
 
 
-def test_worked_numbers_of_one_topic_and_two_members() -> None:
+def test_two_members_share_one_topic_in_five_heartbeats() -> None:
     driver = Driver(topics={"foo": 2})
     first = driver.heartbeat("A", 0, ["foo"])
     assert (first.member_epoch, first.assignment) == (2, {})
@@ -75,7 +75,7 @@ def test_worked_numbers_of_one_topic_and_two_members() -> None:
     assert last.assignment["id-foo"] | other.assignment["id-foo"] == some(0, 1)
 
 
-def test_hb_005_leaving_and_joining_again() -> None:
+def test_hb_005_a_member_that_left_can_join_again() -> None:
     driver = Driver(topics={"foo": 2})
     joined(driver, "M1")
     epoch = settle(driver)
@@ -98,7 +98,7 @@ def test_hb_007_two_members_share_a_topic() -> None:
     assert members["M1"].member_epoch == members["M2"].member_epoch == driver.group.epochs.group_epoch
 
 
-def test_hb_009_the_group_is_full() -> None:
+def test_hb_009_a_full_group_refuses_new_members() -> None:
     driver = Driver(max_size=1)
     driver.heartbeat("M1", 0, ["foo"])
     with pytest.raises(GroupMaxSizeReached) as raised:
@@ -108,14 +108,14 @@ def test_hb_009_the_group_is_full() -> None:
     assert driver.heartbeat("M1", 0, ["foo"]).member_epoch == 2
 
 
-def test_hb_011_a_full_group_says_so_before_it_says_that_a_member_is_unknown() -> None:
+def test_hb_011_a_full_group_refuses_unknown_members_as_full() -> None:
     driver = Driver(max_size=1)
     driver.heartbeat("M1", 0, ["foo"])
     with pytest.raises(GroupMaxSizeReached):
         driver.heartbeat("M2", 5)
 
 
-def test_hb_013_a_member_the_group_does_not_have() -> None:
+def test_hb_013_an_unknown_member_is_refused() -> None:
     driver = Driver()
     driver.heartbeat("M1", 0, ["foo"])
     with pytest.raises(UnknownMemberId):
@@ -126,7 +126,7 @@ def test_hb_013_a_member_the_group_does_not_have() -> None:
         driver.leave("M2")
 
 
-def test_a_group_that_is_not_there() -> None:
+def test_a_heartbeat_to_an_unknown_group_is_refused() -> None:
     driver = Driver()
     for epoch in (3, -1):
         with pytest.raises(GroupIdNotFound):
@@ -134,7 +134,7 @@ def test_a_group_that_is_not_there() -> None:
     assert not driver.group.exists
 
 
-def test_hb_015_a_session_ends() -> None:
+def test_hb_015_a_member_is_removed_at_the_session_timeout() -> None:
     driver = Driver(session_timeout_ms=501, heartbeat_interval_ms=500)
     driver.heartbeat("M1", 0, ["foo"])
     driver.turn(500)
@@ -204,7 +204,7 @@ def test_only_the_present_and_the_previous_epoch_are_accepted() -> None:
     assert driver.heartbeat("M1", epoch + 1).assignment is None
 
 
-def test_a_member_that_repeats_its_previous_epoch_is_told_what_it_has() -> None:
+def test_a_member_that_repeats_its_previous_epoch_gets_its_assignment() -> None:
     """The answer with the new assignment was lost: leaving the assignment out would say that it is unchanged."""
     driver = Driver(topics={"foo": 2})
     driver.heartbeat("M1", 0, ["foo"])
@@ -224,7 +224,7 @@ def test_joining_again_without_leaving_changes_nothing() -> None:
     assert len(driver.saved) == saved
 
 
-def test_hb_023_a_full_request_is_told_the_assignment() -> None:
+def test_hb_023_a_full_request_gets_the_assignment() -> None:
     driver = Driver(topics={"a": 1, "b": 1})
     joined(driver, "M1", topics=("a", "b"))
     epoch = settle(driver)
@@ -232,7 +232,7 @@ def test_hb_023_a_full_request_is_told_the_assignment() -> None:
     assert (answer.member_epoch, answer.assignment) == (epoch, {"id-a": some(0), "id-b": some(0)})
 
 
-def test_hb_025_assignments_keep_their_distance() -> None:
+def test_hb_025_assignments_wait_for_the_assignment_interval() -> None:
     driver = Driver(topics={"foo": 6}, assignment_interval_ms=5000)
     driver.apply(driver.group.initialize({"id-foo": range(6)}))
     before = driver.group.epochs.group_epoch
@@ -262,7 +262,7 @@ def test_a_clock_that_is_set_back_does_not_stop_assignments() -> None:
     assert driver.heartbeat("M1", 2).assignment == {"id-foo": some(0, 1)}
 
 
-def test_hb_027_the_other_learns_at_its_next_heartbeat_that_one_left() -> None:
+def test_hb_027_a_member_gets_a_leavers_partitions_at_its_next_heartbeat() -> None:
     driver = Driver(topics={"foo": 2})
     joined(driver, "M1", "M2")
     epoch = settle(driver)
@@ -286,7 +286,7 @@ def test_hb_029_settings_out_of_bounds_are_clamped() -> None:
     assert driver.group.next_deadline_ms() == driver.now_ms + 60_000
 
 
-def test_hb_031_after_the_last_member_the_next_is_assigned_at_once() -> None:
+def test_hb_031_a_member_of_an_emptied_group_is_assigned_at_once() -> None:
     driver = Driver(topics={"foo": 2}, assignment_interval_ms=5000)
     driver.apply(driver.group.initialize({"id-foo": range(2)}))
     driver.heartbeat("M1", 0, ["foo"])
@@ -297,7 +297,7 @@ def test_hb_031_after_the_last_member_the_next_is_assigned_at_once() -> None:
     assert (answer.member_epoch, answer.assignment) == (epochs.group_epoch + 1, {"id-foo": some(0, 1)})
 
 
-def test_gi_037_states() -> None:
+def test_gi_037_a_group_is_empty_or_stable() -> None:
     driver = Driver()
     assert driver.group.state == "Empty"
     driver.heartbeat("M1", 0, ["foo"])
@@ -322,7 +322,7 @@ def test_another_rack_or_client_is_persisted_and_raises_no_epoch() -> None:
     assert driver.group.epochs == epochs
 
 
-def test_a_deleted_group_goes_on_with_its_epochs() -> None:
+def test_a_group_made_again_continues_its_epochs() -> None:
     driver = Driver()
     driver.group = ShareGroup("g", driver.group.epochs._replace(group_epoch=7, assignment_epoch=7))
     with pytest.raises(GroupIdNotFound):
@@ -331,7 +331,7 @@ def test_a_deleted_group_goes_on_with_its_epochs() -> None:
     assert driver.group.exists
 
 
-def test_members_go_on_after_a_restart() -> None:
+def test_members_survive_a_restart() -> None:
     driver = Driver(topics={"foo": 4})
     joined(driver, "M1", "M2")
     epoch = settle(driver)
@@ -345,7 +345,7 @@ def test_members_go_on_after_a_restart() -> None:
     assert driver.group.topics == {"id-foo": GroupTopic(initialized=some(0, 1, 2, 3))}
 
 
-def test_a_member_subscribes_to_so_many_partitions() -> None:
+def test_the_partitions_of_one_member_are_limited() -> None:
     driver = Driver(topics={"wide-1": 10_000, "wide-2": 10_000, "one": 1})
     driver.heartbeat("M1", 0, ["wide-1"])
     with pytest.raises(InvalidRequest) as raised:
@@ -355,7 +355,7 @@ def test_a_member_subscribes_to_so_many_partitions() -> None:
     driver.heartbeat("M1", 0, ["wide-1", "wide-2"])
 
 
-def test_members_together_subscribe_to_so_many_partitions() -> None:
+def test_the_partitions_of_all_members_are_limited() -> None:
     driver = Driver(topics={f"wide-{number}": 10_000 for number in range(6)})
     for number in range(5):
         driver.heartbeat(f"M{number}", 0, [f"wide-{number}"])
@@ -367,7 +367,7 @@ def test_members_together_subscribe_to_so_many_partitions() -> None:
     driver.heartbeat("M0", 0, ["wide-5"])  # it was the only one who wanted the first
 
 
-def test_members_together_name_so_many_topics() -> None:
+def test_the_topic_names_of_all_members_are_limited() -> None:
     driver = Driver()
     for number in range(MAX_GROUP_NAMES // 1000):
         driver.heartbeat(f"M{number}", 0, [f"topic-{place}" for place in range(1000)])
@@ -378,7 +378,7 @@ def test_members_together_name_so_many_topics() -> None:
     driver.heartbeat("last", 0, ["topic-0"])
 
 
-def test_a_group_whose_topics_grew_goes_on_and_may_shrink() -> None:
+def test_a_group_whose_topics_grew_past_the_limit_keeps_working() -> None:
     driver = Driver(topics={"wide": 10_000, "one": 1})
     epoch = driver.heartbeat("M1", 0, ["wide", "one"]).member_epoch
     driver.create("wide", 30_000)

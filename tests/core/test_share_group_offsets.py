@@ -24,7 +24,7 @@ def alter(driver: Driver, asked: dict[str, dict[int, int]]) -> dict[tuple[str, i
     return {key: fault.error.kafka_code for key, fault in alteration.faults.items()}
 
 
-def test_gi_011_altering_an_empty_group() -> None:
+def test_gi_011_altering_offsets_initialises_the_partitions() -> None:
     driver = Driver(topics={"t1": 2})
     driver.apply(Changes(epochs=driver.group.epochs._replace(group_epoch=5)))
     assert alter(driver, {"t1": {0: 10}}) == {}
@@ -33,19 +33,19 @@ def test_gi_011_altering_an_empty_group() -> None:
     assert driver.group.topics == {"id-t1": GroupTopic(initialized=some(0))}
 
 
-def test_gi_013_altering_nothing_that_is_there_makes_the_group_all_the_same() -> None:
+def test_gi_013_altering_a_missing_topic_still_creates_the_group() -> None:
     driver = Driver()
     assert alter(driver, {"t1": {0: 10}}) == {("t1", 0): 3}
     assert (driver.group.exists, driver.group.epochs.group_epoch, driver.asked) == (True, 2, [])
 
 
-def test_gi_015_a_partition_that_is_not_there_does_not_stop_the_others() -> None:
+def test_gi_015_a_missing_partition_does_not_stop_the_others() -> None:
     driver = Driver(topics={"t1": 2})
     assert alter(driver, {"t1": {0: 5, 7: 5, -1: 5}}) == {("t1", 7): 3, ("t1", -1): 3}
     assert driver.asked == [Asked(2, (Initialization("id-t1", some(0), 5),))]
 
 
-def test_partitions_of_one_topic_altered_to_different_offsets() -> None:
+def test_partitions_of_one_topic_may_be_altered_to_different_offsets() -> None:
     driver = Driver(topics={"t1": 4})
     driver.apply(driver.group.initialize({"id-t1": [0, 1]}))
     driver.share_coordinator = "silent"
@@ -58,7 +58,7 @@ def test_partitions_of_one_topic_altered_to_different_offsets() -> None:
     assert driver.group.topics == {"id-t1": GroupTopic(initialized=some(0, 1, 2, 3))}
 
 
-def test_an_alteration_that_failed_is_tried_again_by_a_heartbeat_from_offset_0() -> None:
+def test_a_heartbeat_retries_a_failed_alteration_from_offset_0() -> None:
     driver = Driver(topics={"t1": 1})
     driver.share_coordinator = "silent"
     alter(driver, {"t1": {0: 10}})
@@ -67,14 +67,14 @@ def test_an_alteration_that_failed_is_tried_again_by_a_heartbeat_from_offset_0()
     assert driver.asked[-1] == Asked(3, (Initialization("id-t1", some(0), 0),))
 
 
-def test_what_is_being_deleted_and_is_altered_is_no_longer_being_deleted() -> None:
+def test_altering_a_topic_ends_its_deletion() -> None:
     driver = Driver(topics={"t1": 1})
     driver.apply(Changes(epochs=driver.group.epochs, deleting=texts("id-t1")))
     alter(driver, {"t1": {0: 10}})
     assert driver.group.deleting == texts()
 
 
-def test_gi_021_deleting_offsets() -> None:
+def test_gi_021_deleting_offsets_forgets_the_initialised_topics() -> None:
     driver = Driver(topics={"topic1": 2, "topic2": 1})
     driver.apply(driver.group.initialize({"id-topic1": [0, 1]}))
     driver.share_coordinator = "silent"
@@ -93,7 +93,7 @@ def test_gi_021_deleting_offsets() -> None:
     assert driver.group.deleting == texts()
 
 
-def test_gi_023_a_deletion_that_failed_is_tried_again_with_all_partitions() -> None:
+def test_gi_023_a_repeated_deletion_names_all_partitions() -> None:
     driver = Driver(topics={"topic1": 3})
     driver.apply(driver.group.initialize({"id-topic1": [0, 1]}))
     driver.apply(share_group_offsets.delete_offsets(driver.group, ["topic1"], driver.topics).changes)
@@ -114,7 +114,7 @@ def test_partitions_still_being_initialised_are_not_deleted() -> None:
     assert deletion.changes.topics == {"id-t1": GroupTopic(some(1))}
 
 
-def test_gi_025_deleting_a_group() -> None:
+def test_gi_025_deleting_a_group_forgets_everything_but_its_epochs() -> None:
     driver = Driver(topics={"t1": 2, "t2": 1, "t3": 3, "gone": 1})
     driver.apply(driver.group.initialize({"id-t1": [0, 1], "id-t3": [0], "id-gone": [0]}))
     driver.apply(share_group_offsets.delete_offsets(driver.group, ["t3"], driver.topics).changes)
@@ -134,7 +134,7 @@ def test_gi_025_deleting_a_group() -> None:
     assert driver.heartbeat("M1", 0, ["t1"]).member_epoch == epochs.group_epoch + 1
 
 
-def test_gi_027_a_group_with_members_keeps_what_it_has() -> None:
+def test_gi_027_a_group_with_members_cannot_be_deleted_or_altered() -> None:
     driver = Driver(topics={"t1": 1})
     driver.heartbeat("M1", 0, ["t1"])
     group, topics = driver.group, driver.topics
@@ -148,7 +148,7 @@ def test_gi_027_a_group_with_members_keeps_what_it_has() -> None:
         share_group_offsets.group_deleted(group)
 
 
-def test_a_group_that_is_not_there_has_nothing_to_delete() -> None:
+def test_an_unknown_group_has_nothing_to_delete() -> None:
     driver = Driver(topics={"t1": 1})
     with pytest.raises(GroupIdNotFound):
         share_group_offsets.delete_offsets(driver.group, ["t1"], driver.topics)

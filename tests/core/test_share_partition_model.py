@@ -406,6 +406,6 @@ def test_the_machine_agrees_with_the_model() -> None:
 
 
 @pytest.mark.soak
-def test_the_machine_agrees_with_the_model_for_long(seed: int) -> None:
+def test_the_machine_agrees_with_the_model_in_a_long_run(seed: int) -> None:
     long = settings(NORMAL, max_examples=20_000, stateful_step_count=60, derandomize=False)
     run_state_machine_as_test(hypothesis.seed(seed)(AnyEvents), settings=long)

@@ -36,14 +36,14 @@ def test_ss_001_each_accepted_request_takes_the_next_epoch() -> None:
 @pytest.mark.parametrize(
     "request_of", [lambda cache: cache.advance(M1, 5, 0), lambda cache: cache.close(M1), lambda cache: cache.find(M1)]
 )
-def test_ss_003_without_a_session_nothing_continues(request_of: Callable[[ShareSessionCache], object]) -> None:
+def test_ss_003_a_request_without_a_session_is_refused(request_of: Callable[[ShareSessionCache], object]) -> None:
     with pytest.raises(ShareSessionNotFound) as raised:
         request_of(cache())
     assert raised.value.error.kafka_code == 122
 
 
 @pytest.mark.parametrize("epoch", [0, 2, 3, -1, MAX_INT32])
-def test_ss_005_another_epoch_than_the_next_is_refused_and_changes_nothing(epoch: int) -> None:
+def test_ss_005_an_epoch_other_than_the_next_is_refused(epoch: int) -> None:
     sessions = cache()
     sessions.open(M1, [P0], 0)
     with pytest.raises(InvalidShareSessionEpoch) as raised:
@@ -87,7 +87,7 @@ def test_ss_009_a_request_adds_and_forgets_partitions() -> None:
     assert partitions(sessions.advance(M1, 2, 0)) == [P1, BAR]
 
 
-def test_a_session_has_a_largest_number_of_partitions_and_stays_as_it_was() -> None:
+def test_the_partitions_of_a_session_are_limited() -> None:
     sessions = cache()
     many = [("foo", number) for number in range(MAX_PARTITIONS_NAMED)]
     sessions.open(M1, many, 0)
@@ -109,7 +109,7 @@ def test_ss_011_a_session_without_partitions_still_exists() -> None:
     assert len(sessions) == 1
 
 
-def test_ss_015_forgetting_what_is_not_there_is_no_fault() -> None:
+def test_ss_015_forgetting_an_absent_partition_is_allowed() -> None:
     sessions = cache()
     sessions.open(M1, [P0], 0)
     session = sessions.advance(M1, 1, 0)
@@ -117,7 +117,7 @@ def test_ss_015_forgetting_what_is_not_there_is_no_fault() -> None:
     assert partitions(session) == [P0]
 
 
-def test_ss_017_at_the_limit_nobody_opens_until_somebody_closes() -> None:
+def test_ss_017_at_the_limit_a_session_opens_only_after_another_closes() -> None:
     sessions = cache(max_sessions=1)
     sessions.open(M1, [P0], 0)
     with pytest.raises(ShareSessionLimitReached) as raised:
@@ -130,7 +130,7 @@ def test_ss_017_at_the_limit_nobody_opens_until_somebody_closes() -> None:
         sessions.find(M1)
 
 
-def test_a_full_gateway_lets_a_member_open_its_own_session_anew() -> None:
+def test_a_full_gateway_lets_a_member_replace_its_own_session() -> None:
     sessions = cache(max_sessions=1)
     sessions.open(M1, [P0, P1], 0)
     sessions.advance(M1, 1, 0)

@@ -78,9 +78,7 @@ def run(steps: list[tuple[str, PartitionState]]) -> tuple[list[Row], KeyState | 
 
 
 @given(requests(), st.integers(0, 30))
-def test_it_comes_to_the_same_state_from_any_row_that_is_a_snapshot(
-    steps: list[tuple[str, PartitionState]], skipped: int
-) -> None:
+def test_replay_from_any_snapshot_ends_in_the_same_state(steps: list[tuple[str, PartitionState]], skipped: int) -> None:
     rows, expected = run(steps)
     kept = exported(rows)
     snapshots = [place for place, row in enumerate(kept) if row.kind != "update"]
@@ -123,7 +121,7 @@ def audited(*rows: StateRow, answer: dict[str, int] | None = None, end: int = 10
     )
 
 
-def test_what_is_right_has_no_findings() -> None:
+def test_a_correct_state_has_no_findings() -> None:
     rows = snapshot(), update(2, (0, 9, 2, 1), (10, 12, 0, 1), delivery_complete_count=10), update(3, start_offset=10)
     assert findings(audited(*rows)) == []
     assert findings(audited(*rows, log_start_offset=50)) == []  # the group has not looked since
@@ -191,7 +189,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_difference_is_named(case: str) -> None:
+def test_each_difference_of_the_state_is_named(case: str) -> None:
     state, kind, expected = CASES[case]
     found: list[Finding] = findings(state)
     assert kind in {finding.kind for finding in found}

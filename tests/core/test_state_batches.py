@@ -89,7 +89,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("so_far", "new", "start", "result"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
-def test_combine(so_far: str, new: str, start: int, result: str) -> None:
+def test_combine_merges_two_lists_of_state_batches(so_far: str, new: str, start: int, result: str) -> None:
     assert combine_state_batches(batches(so_far), batches(new), start) == batches(result)
 
 
@@ -103,13 +103,11 @@ def test_combine(so_far: str, new: str, start: int, result: str) -> None:
         ("(20-29,0,1)(0-9,0,1)", "(10-19,0,1)", "(0-29,0,1)"),
     ],
 )
-def test_the_higher_count_then_the_higher_state_wins_in_whatever_order_they_come(
-    so_far: str, new: str, result: str
-) -> None:
+def test_the_higher_count_then_the_higher_state_wins_in_any_order(so_far: str, new: str, result: str) -> None:
     assert combine_state_batches(batches(so_far), batches(new), -1) == batches(result)
 
 
-def test_the_inputs_are_left_alone() -> None:
+def test_combine_does_not_change_its_inputs() -> None:
     so_far, new = batches("(5-9,0,1)(0-4,0,1)"), batches("(0-9,2,1)")
     combine_state_batches(so_far, new, 3)
     assert (so_far, new) == (batches("(5-9,0,1)(0-4,0,1)"), batches("(0-9,2,1)"))
@@ -139,7 +137,7 @@ def offsets(of: Sequence[StateBatch], start: int = -1) -> dict[int, tuple[int, i
 
 
 @given(state_batches, state_batches, start_offsets)
-def test_each_offset_has_the_highest_of_what_covered_it(
+def test_each_offset_has_the_highest_batch_that_covered_it(
     so_far: list[StateBatch], new: list[StateBatch], start: int
 ) -> None:
     combined = combine_state_batches(so_far, new, start)
@@ -147,7 +145,7 @@ def test_each_offset_has_the_highest_of_what_covered_it(
 
 
 @given(state_batches, state_batches, start_offsets)
-def test_the_result_is_ascending_disjoint_and_as_short_as_can_be(
+def test_the_result_is_ascending_disjoint_and_shortest(
     so_far: list[StateBatch], new: list[StateBatch], start: int
 ) -> None:
     combined = combine_state_batches(so_far, new, start)
@@ -169,9 +167,7 @@ def test_the_order_of_the_lists_does_not_matter(so_far: list[StateBatch], new: l
 
 
 @given(state_batches, state_batches, state_batches)
-def test_it_does_not_matter_which_are_combined_first(
-    first: list[StateBatch], second: list[StateBatch], third: list[StateBatch]
-) -> None:
+def test_combine_is_associative(first: list[StateBatch], second: list[StateBatch], third: list[StateBatch]) -> None:
     left = combine_state_batches(combine_state_batches(first, second, -1), third, -1)
     assert left == combine_state_batches(first, combine_state_batches(second, third, -1), -1)
 
@@ -207,7 +203,7 @@ def said(of: Sequence[StateAnnotation]) -> dict[int, tuple[int, int | None, str 
 
 
 @given(disjoint_annotations(), disjoint_annotations(), state_batches, start_offsets)
-def test_annotations_live_while_the_count_is_theirs_and_newer_ones_replace(
+def test_an_annotation_lasts_until_its_count_rises_or_a_newer_one_replaces_it(
     so_far: list[StateAnnotation], new: list[StateAnnotation], state: list[StateBatch], start: int
 ) -> None:
     combined = combine_state_batches(state, [], start)
@@ -222,7 +218,7 @@ def test_annotations_live_while_the_count_is_theirs_and_newer_ones_replace(
     assert result == sorted(result, key=lambda note: note.first_offset)
 
 
-def test_an_annotation_goes_with_a_higher_count_and_below_the_start_offset() -> None:
+def test_a_higher_count_or_the_start_offset_drops_an_annotation() -> None:
     note = StateAnnotation(10, 19, 1, available_at_ms=99, reason="slow")
     state = combine_state_batches(batches("(10-19,0,1)"), batches("(14-15,0,2)"), 12)
     assert combine_annotations([note], [], state, 12) == [

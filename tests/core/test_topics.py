@@ -8,25 +8,25 @@ from sharequeue.protocol.types import group_id_fault, topic_name_fault
 
 
 @pytest.mark.parametrize("name", ["a", "orders", "A.b_c-9", "x" * 249, "...", "_", "dlq.g", "._."])
-def test_topic_names(name: str) -> None:
+def test_valid_topic_names_are_accepted(name: str) -> None:
     assert topic_name_fault(name) is None
     assert check_new(name, 1, {}, 100) == {}
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "é", "a\n", "__orders", "a:b", "a\x00"])
-def test_names_that_no_topic_may_have(name: str) -> None:
+def test_invalid_topic_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidTopic) as raised:
         check_new(name, 1, {}, 100)
     assert raised.value.error.kafka_code == 17
 
 
 @pytest.mark.parametrize("group_id", ["g", "a:b:c", "mit Leerzeichen", "é" * 249, "...", "%2F"])
-def test_group_ids(group_id: str) -> None:
+def test_valid_group_ids_are_accepted(group_id: str) -> None:
     assert group_id_fault(group_id) is None
 
 
 @pytest.mark.parametrize("group_id", ["", ".", "..", "a/b", "a\x00b", "a\x7f", "a\x9f", "x" * 250, "a\nb"])
-def test_ids_that_no_group_may_have(group_id: str) -> None:
+def test_invalid_group_ids_are_refused(group_id: str) -> None:
     assert group_id_fault(group_id) is not None
 
 
@@ -56,7 +56,7 @@ def test_settings_change_and_go_back_to_their_defaults() -> None:
     assert config_in_force(stored)["retention.bytes"] == "5"
 
 
-def test_resetting_what_was_never_set_is_no_fault() -> None:
+def test_resetting_a_setting_never_set_is_allowed() -> None:
     assert changed_config({}, {"retention.ms": None}, ["cleanup.policy"]) == {}
 
 
@@ -75,7 +75,7 @@ def test_a_value_stored_under_other_bounds_can_be_reset() -> None:
         ({"errors.deadletterqueue.group.enable": 1}, []),
     ],
 )
-def test_a_change_that_is_refused_changes_nothing(changes: dict[str, str | None], reset: list[str]) -> None:
+def test_a_refused_change_changes_nothing(changes: dict[str, str | None], reset: list[str]) -> None:
     stored = {"cleanup.policy": "compact"}
     with pytest.raises(InvalidConfig):
         changed_config(stored, changes, reset)

@@ -29,12 +29,12 @@ class Led:
         pytest.param([9, 8, 10], [1, 0, 2], id="who gave last is last"),
     ],
 )
-def test_what_gave_records_longest_ago_is_first(served: list[int], order: list[int]) -> None:
+def test_the_partition_served_longest_ago_is_first(served: list[int], order: list[int]) -> None:
     assert [led.number for led in in_turn(Led(number, turn) for number, turn in enumerate(served))] == order
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 5, MAX_INT32])
-def test_ss_028_the_epoch_of_a_session_orders_what_was_served_equally_long_ago(epoch: int) -> None:
+def test_ss_028_the_session_epoch_orders_partitions_served_at_the_same_time(epoch: int) -> None:
     """SS-027's rotation holds where nothing gave records yet."""
     leds = [Led(number) for number in range(3)]
     assert in_turn(rotate(leds, epoch)) == rotate(leds, epoch)
@@ -53,7 +53,7 @@ def patterns(draw: st.DrawFn) -> tuple[int, list[tuple[frozenset[int], int | Non
 
 
 @given(patterns())
-def test_ss_028_each_is_served_within_as_many_fetches_that_name_it_as_there_are_partitions(
+def test_ss_028_n_partitions_are_each_served_within_n_fetches_that_name_them(
     pattern: tuple[int, list[tuple[frozenset[int], int | None, int]]],
 ) -> None:
     count, fetches = pattern
@@ -98,7 +98,7 @@ def test_no_more_partitions_are_looked_at_than_it_takes_to_find_all_leaders() ->
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(0, 1 << 30), st.integers(1, 3))
-def test_each_partition_is_served_within_as_many_fetches_as_there_are_over_several_leaders(
+def test_n_partitions_of_several_leaders_are_each_served_within_n_fetches(
     leaders: list[int], first: int, served: int
 ) -> None:
     """Each leader gives what it served longest ago, and uses up what the fetch may take after so many partitions."""
@@ -122,12 +122,12 @@ def numbered() -> Iterator[int]:
     return iter(range(100, 1000, 100))
 
 
-def test_each_key_has_turns_of_its_own() -> None:
+def test_each_key_has_its_own_turns() -> None:
     turns = Turns(10, 1000, numbered().__next__)
     assert [turns.next(key, 0) for key in "abaab"] == [100, 200, 101, 102, 201]
 
 
-def test_keys_that_nobody_uses_are_forgotten() -> None:
+def test_unused_keys_are_forgotten() -> None:
     turns = Turns(10, 1000, numbered().__next__)
     turns.next("a", 0)
     turns.next("b", 0)
@@ -139,7 +139,7 @@ def test_keys_that_nobody_uses_are_forgotten() -> None:
     assert turns.next("a", 2000) == 300
 
 
-def test_of_very_many_keys_the_last_ones_are_kept() -> None:
+def test_the_number_of_kept_keys_is_limited() -> None:
     turns = Turns(10, 1000, lambda: 7)
     for number in range(1000):
         turns.next(number, 0)

@@ -37,7 +37,7 @@ def woken(waiters: list[Sleeper]) -> list[int]:
     return [index for index, waiter in enumerate(waiters) if waiter.woken]
 
 
-def test_the_one_that_has_waited_longest_is_woken_first() -> None:
+def test_the_fetch_that_waited_longest_is_woken_first() -> None:
     led, waiters = waiting(Driver())
     led.wake()
     assert woken(waiters) == [0]
@@ -45,7 +45,7 @@ def test_the_one_that_has_waited_longest_is_woken_first() -> None:
     assert woken(waiters) == [0, 1]
 
 
-def test_what_one_leaves_goes_to_those_behind_it() -> None:
+def test_records_left_by_a_fetch_wake_the_next_one() -> None:
     led, waiters = waiting(Driver())
     led.wake_after(waiters[1])
     assert woken(waiters) == [2]
@@ -54,7 +54,7 @@ def test_what_one_leaves_goes_to_those_behind_it() -> None:
     assert woken(waiters) == [2]
 
 
-def test_room_wakes_who_was_turned_away_and_nobody_else() -> None:
+def test_free_room_wakes_only_a_fetch_that_was_turned_away() -> None:
     driver = Driver(partition_max_record_locks=10)
     led, waiters = waiting(driver)
     driver.fetch("[0-9]")
@@ -91,7 +91,7 @@ def emptied() -> tuple[Driver, LedSharePartition, Any]:
     return driver, led, log
 
 
-def test_what_is_empty_is_not_looked_at_until_a_lock_of_it_ends() -> None:
+def test_an_empty_share_partition_is_not_read_until_a_lock_ends() -> None:
     driver, led, log = emptied()
     deadline_ms = driver.machine.next_deadline_ms()
     assert deadline_ms is not None
@@ -101,14 +101,14 @@ def test_what_is_empty_is_not_looked_at_until_a_lock_of_it_ends() -> None:
     assert log.reads == 2
 
 
-def test_what_is_empty_is_looked_at_again_after_an_event() -> None:
+def test_an_empty_share_partition_is_read_again_after_an_event() -> None:
     driver, led, log = emptied()
     led.wake()
     assert not may_acquire(led, log, driver.now_ms)
     assert log.reads == 2
 
 
-def test_the_one_that_has_not_been_served_longest_counts_for_its_group() -> None:
+def test_the_share_partition_unserved_longest_counts_for_its_group() -> None:
     leds = [
         LedSharePartition(SharePartitionKey(group, "t", partition), "orders", Driver().machine, 0)
         for group in ("g", "h")

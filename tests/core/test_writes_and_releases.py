@@ -6,7 +6,7 @@ from tests.core.share_partition_driver import Driver, fetched, refused
 # SR: a member's records are released
 
 
-def test_sr_001_closing_releases_what_is_held() -> None:
+def test_sr_001_closing_releases_held_records() -> None:
     d = fetched("[0-9]")
     d.ack("0-9 Acc")
     assert d.fetch("[10-19]") == "10-19×1"
@@ -15,14 +15,14 @@ def test_sr_001_closing_releases_what_is_held() -> None:
     assert d.fetch("[10-19]") == "10-19×2"
 
 
-def test_sr_003_closing_keeps_the_counts() -> None:
+def test_sr_003_closing_keeps_the_delivery_counts() -> None:
     d = fetched("[0-1]")
     d.ack("0 Rel")
     d.close()
     assert d.fetch("[0-1]", "M2") == "0-1×2"
 
 
-def test_sr_005_the_limit_applies_when_closing() -> None:
+def test_sr_005_closing_archives_at_the_delivery_limit() -> None:
     d = fetched("[0-9]", "[10-14]", delivery_count_limit=2)
     d.ack("10-14 Rel")
     assert d.fetch("[10-14]") == "10-14×2"
@@ -31,7 +31,7 @@ def test_sr_005_the_limit_applies_when_closing() -> None:
     assert d.where() == (0, 14, 0, 5)
 
 
-def test_sr_007_others_keep_what_they_hold() -> None:
+def test_sr_007_other_members_keep_their_records() -> None:
     d = fetched("[5]", start=5, member="M2")
     d.fetch("[10-20]")
     d.ack("10-18 Acc Acc Gap Gap Acc Gap Acc Gap Acc")
@@ -43,7 +43,7 @@ def test_sr_007_others_keep_what_they_hold() -> None:
     assert d.states().startswith("5-5 AV×1 | 10-11 AK×1")
 
 
-def test_sr_009_a_batch_that_two_members_share() -> None:
+def test_sr_009_closing_releases_one_members_part_of_a_shared_batch() -> None:
     d = fetched("[5-14]", start=5)
     d.ack("5-6 Acc")
     d.ack("10-12 Rel")
@@ -63,7 +63,7 @@ def test_a_release_is_persisted_before_it_is_committed() -> None:
     assert d.machine.held_by("M1", 0, 4) == [(0, 4, 1, d.now_ms + 30_000)]
 
 
-def test_what_is_being_acknowledged_is_not_released() -> None:
+def test_closing_does_not_release_records_with_a_pending_acknowledgement() -> None:
     d = fetched("[0-4]", hold_writes=True)
     d.ack("0-2 Acc")
     d.close()
@@ -105,7 +105,7 @@ def test_dy_005_the_lock_duration_is_read_when_a_record_is_acquired() -> None:
 # PW: writes that are pending or fail
 
 
-def test_pw_001_a_pending_write_hides_and_holds_back() -> None:
+def test_pw_001_a_pending_write_blocks_fetch_acknowledgement_and_start_offset() -> None:
     d = fetched("[0-9]", hold_writes=True)
     d.ack("0-9 Acc")
     assert d.fetch("[0-9]", at=0) == ""
@@ -115,7 +115,7 @@ def test_pw_001_a_pending_write_hides_and_holds_back() -> None:
     assert d.where() == (10, 10, 10, 0)
 
 
-def test_pw_003_the_start_offset_moves_when_it_is_durable() -> None:
+def test_pw_003_the_start_offset_moves_when_the_write_is_durable() -> None:
     d = fetched("[21-30]", start=21, hold_writes=True)
     d.ack("21-23 Acc")
     assert d.where()[0] == 21
@@ -147,7 +147,7 @@ def test_pw_007_a_failed_write_gives_the_lock_back() -> None:
     assert d.where()[0] == 15
 
 
-def test_pw_009_two_failing_writes() -> None:
+def test_pw_009_two_failed_writes_give_both_locks_back() -> None:
     d = fetched("[2-6]", "[7-11]", start=2, hold_writes=True)
     d.ack("3 Acc")
     d.ack("7-11 Acc")
@@ -158,7 +158,7 @@ def test_pw_009_two_failing_writes() -> None:
     assert (d.states(), d.where()[3]) == ("2-11 AQ×1", 0)
 
 
-def test_pw_011_failing_writes_meet_expired_locks_at_the_limit() -> None:
+def test_pw_011_a_failed_write_after_the_last_lock_expired_archives() -> None:
     d = fetched("[2-6]", "[7-11]", start=2, delivery_count_limit=2)
     d.close()
     assert d.fetch("[2-6][7-11]") == "2-6×2, 7-11×2"
@@ -178,7 +178,7 @@ def test_pw_011_failing_writes_meet_expired_locks_at_the_limit() -> None:
     assert d.where() == (12, 12, 12, 0)
 
 
-def test_a_failed_write_on_both_sides_of_the_log_start() -> None:
+def test_a_failed_write_frees_records_above_the_log_start_only() -> None:
     d = fetched("[0-9]", hold_writes=True)
     d.ack("0-9 Acc")
     d.machine.move_log_start(5, d.now_ms)
@@ -187,7 +187,7 @@ def test_a_failed_write_on_both_sides_of_the_log_start() -> None:
     assert (d.states(), d.where()) == ("5-9 AV×1", (5, 9, 5, 0))
 
 
-def test_a_write_carries_the_start_and_the_count_of_its_moment() -> None:
+def test_a_write_holds_start_offset_and_complete_count_of_its_time() -> None:
     d = fetched("[0-4]", "[5-9]", hold_writes=True)
     d.ack("0-4 Acc")
     d.ack("5-6 Acc")
@@ -200,7 +200,7 @@ def test_a_write_carries_the_start_and_the_count_of_its_moment() -> None:
 # Reasons and delays
 
 
-def test_a_delayed_release_is_available_when_its_time_has_come() -> None:
+def test_a_delayed_release_is_available_after_its_delay() -> None:
     d = fetched("[0-4]")
     d.ack("1-2 Rel", delay_ms=5_000, reason="later")
     available_at_ms = d.now_ms + 5_000
@@ -214,7 +214,7 @@ def test_a_delayed_release_is_available_when_its_time_has_come() -> None:
     assert d.fetch("[0-4]") == "1-2×2"
 
 
-def test_a_delay_that_is_over_before_its_write_ends_with_the_next_expiry() -> None:
+def test_a_delay_that_ends_before_its_write_ends_with_the_next_expiry() -> None:
     d = fetched("[0-4]", hold_writes=True)
     d.ack("0-4 Rel", delay_ms=1_000)
     assert d.later() == 0

@@ -150,9 +150,7 @@ def test_a_topic_of_ten_thousand_partitions_can_be_named(client: httpx.Client, t
         assert len(response.json()["topics"][0]["partitions"]) == 10_000
 
 
-def test_names_cost_the_same_however_often_they_stand_there(
-    client: httpx.Client, service: Service, topics: None
-) -> None:
+def test_repeated_names_cost_no_more_than_one(client: httpx.Client, service: Service, topics: None) -> None:
     gateway = service("gateway")
     body = {"topics": ["wide"] * 1000, "max_wait_ms": 0}
     used = cpu_seconds(gateway.pid)
@@ -198,7 +196,7 @@ def test_results_of_acknowledgements_are_short_and_in_order(
     assert cpu_seconds(gateway.pid) - used < CPU_S
 
 
-def test_a_request_of_ten_mebibytes_that_is_in_bounds_is_taken(
+def test_a_request_of_ten_mebibytes_within_the_limits_is_accepted(
     client: httpx.Client, service: Service, topics: None
 ) -> None:
     gateway = service("gateway")
@@ -215,7 +213,7 @@ def test_a_request_of_ten_mebibytes_that_is_in_bounds_is_taken(
     assert read[0]["headers"] == {"a": "b"}
 
 
-def test_headers_that_do_not_fit_are_refused_and_make_no_topic(client: httpx.Client) -> None:
+def test_headers_above_the_limit_are_refused_and_create_no_topic(client: httpx.Client) -> None:
     for headers in ({"a": 1}, None, []):
         response = client.post("/v1/topics/never-made/records", json={"records": [{"value": 1, "headers": headers}]})
         assert response.status_code == 422
@@ -223,7 +221,7 @@ def test_headers_that_do_not_fit_are_refused_and_make_no_topic(client: httpx.Cli
     assert client.get("/v1/topics/never-made").status_code == 404
 
 
-def test_a_fault_quotes_little_of_the_request(client: httpx.Client) -> None:
+def test_a_problem_quotes_little_of_the_request(client: httpx.Client) -> None:
     response = post(client, FETCH, b'{"%b":1}' % (b"\x7f" * MIB))
     assert response.status_code == 422
     assert len(response.content) < 5000

@@ -105,7 +105,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize(("start", "piece", "status"), ENDLESS.values(), ids=ENDLESS.keys())
-def test_what_never_ends_is_cut_off(server: EdgeServer, start: bytes, piece: bytes, status: int) -> None:
+def test_an_endless_request_is_cut_off(server: EdgeServer, start: bytes, piece: bytes, status: int) -> None:
     """100 times what the limit is."""
     most = MAX_REQUEST_BYTES if status == 413 else server.edge.limits.max_head_bytes
     with Raw(server.port) as raw:
@@ -118,14 +118,14 @@ def test_what_never_ends_is_cut_off(server: EdgeServer, start: bytes, piece: byt
         assert raw.rest() == b""
 
 
-def test_a_body_that_is_announced_too_large_is_refused_unread(server: EdgeServer) -> None:
+def test_a_body_announced_too_large_is_refused_unread(server: EdgeServer) -> None:
     with Raw(server.port) as raw:
         raw.send(head("POST /echo", f"Content-Length: {100 * MAX_REQUEST_BYTES}"))
         answer = raw.answer()
         assert (answer.status, json.loads(answer.body)["limit"]) == (413, MAX_REQUEST_BYTES)
 
 
-def test_a_client_that_sends_on_behind_a_refusal_still_reads_it(server: EdgeServer) -> None:
+def test_a_client_that_keeps_sending_after_a_refusal_can_read_it(server: EdgeServer) -> None:
     """A closed socket would reset the connection, and the answer would be lost."""
     with Raw(server.port) as raw:
         raw.send(head("POST /echo", f"Content-Length: {8 * MAX_REQUEST_BYTES}"))
@@ -139,7 +139,7 @@ def test_a_client_that_sends_on_behind_a_refusal_still_reads_it(server: EdgeServ
 @pytest.mark.parametrize(
     "sent", [b"G", b"GET /headers HTTP/1.1\r\nHost: loc", head("GET /headers")[:-2]], ids=["a byte", "half", "nearly"]
 )
-def test_a_head_that_does_not_come_is_refused(strict: EdgeServer, sent: bytes) -> None:
+def test_a_missing_head_is_refused_at_its_timeout(strict: EdgeServer, sent: bytes) -> None:
     with Raw(strict.port) as raw:
         raw.send(sent)
         refused(raw, 408)
@@ -161,7 +161,7 @@ def test_a_head_that_comes_byte_by_byte_is_refused(strict: EdgeServer) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 100], ids=["nothing", "a little"])
-def test_a_body_that_does_not_come_is_refused(strict: EdgeServer, body: bytes) -> None:
+def test_a_missing_body_is_refused_at_its_timeout(strict: EdgeServer, body: bytes) -> None:
     strict.received.clear()
     with Raw(strict.port) as raw:
         raw.send(head("POST /echo", "Content-Length: 100000"), body)
@@ -191,13 +191,13 @@ def test_a_client_that_waits_for_its_answer_is_never_closed(strict: EdgeServer) 
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n" * 10], ids=["nothing", "empty lines"])
-def test_a_connection_that_says_nothing_is_closed(strict: EdgeServer, sent: bytes) -> None:
+def test_a_silent_connection_is_closed(strict: EdgeServer, sent: bytes) -> None:
     with Raw(strict.port) as raw:
         raw.send(sent)
         assert raw.rest() == b""
 
 
-def test_a_client_that_takes_nothing_of_its_answer_is_closed(strict: EdgeServer) -> None:
+def test_a_client_that_reads_nothing_of_its_answer_is_closed(strict: EdgeServer) -> None:
     before = strict.written
     with Raw(strict.port) as raw:
         raw.send(head("GET /stream"))
@@ -206,7 +206,7 @@ def test_a_client_that_takes_nothing_of_its_answer_is_closed(strict: EdgeServer)
         assert strict.written - before < 200
 
 
-def test_what_clients_do_not_take_is_bounded_over_all_of_them() -> None:
+def test_unread_answers_are_bounded_over_all_clients() -> None:
     with edge_server(HttpLimits(max_unsent_bytes=LARGE_BYTES)) as server:
         lines = [Raw(server.port) for _ in range(8)]
         for line in lines:

@@ -147,7 +147,7 @@ def test_a_client_that_shuts_down_its_sending_side_counts_as_gone(raw: Raw, serv
     assert raw.answer().status == 200
 
 
-def test_half_a_body_is_no_request(raw: Raw, server: EdgeServer) -> None:
+def test_an_unfinished_body_is_not_served(raw: Raw, server: EdgeServer) -> None:
     raw.send(head("POST /echo", "Content-Length: 10") + b"half")
     raw.socket.shutdown(socket.SHUT_WR)
     assert raw.rest() == b""
@@ -181,13 +181,13 @@ NOT_ASKED_FOR = {
 
 
 @pytest.mark.parametrize(("sent", "status"), NOT_ASKED_FOR.values(), ids=NOT_ASKED_FOR.keys())
-def test_a_body_that_is_not_wanted_is_not_asked_for(raw: Raw, sent: bytes, status: int) -> None:
+def test_an_unwanted_body_is_not_asked_for(raw: Raw, sent: bytes, status: int) -> None:
     raw.send(sent)
     answer = raw.answer()
     assert (answer.status, answer.headers["connection"]) == (status, "close")
 
 
-def test_a_body_that_is_wanted_is_asked_for_once(raw: Raw) -> None:
+def test_a_wanted_body_is_asked_for_once(raw: Raw) -> None:
     raw.send(head("POST /echo", EXPECT, "Content-Length: 5"))
     raw.socket.settimeout(10)
     assert raw.socket.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -40,7 +40,9 @@ def test_heads_that_never_end_cost_no_memory(gateway: Gateway, shared_stack: Sta
     assert gateway.metrics()['sharequeue_http_refused_total{status="431"}'] >= 10
 
 
-def test_a_gateway_that_runs_out_of_files_says_so_and_goes_on(shared_stack: Stack, data_dir: Path, port: int) -> None:
+def test_a_gateway_that_runs_out_of_files_logs_it_and_keeps_running(
+    shared_stack: Stack, data_dir: Path, port: int
+) -> None:
     """Its limit is lowered while it runs: what it reckoned with at its start is no help."""
     process = psutil.Process(shared_stack.service("gateway").pid)
     soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
@@ -83,6 +85,6 @@ def test_a_method_is_allowed_if_and_only_if_it_is_answered(gateway: Gateway, pat
         assert (answered.status_code != 405) == (method in allowed), method
 
 
-def test_an_unknown_path_has_a_code_of_its_own(gateway: Gateway) -> None:
+def test_an_unknown_path_has_its_own_code(gateway: Gateway) -> None:
     for method in ("GET", "POST", "DELETE"):
         problem(gateway.http.request(method, "/v1/topic"), 404, "UNKNOWN_PATH", 42)

@@ -26,7 +26,7 @@ def java() -> Iterator[Any]:
 @pytest.mark.parametrize("version", ["HTTP_2", "HTTP_1_1"])
 @pytest.mark.parametrize("kind", ["JSON", "raw"])
 @pytest.mark.parametrize("length", ["known", "chunked"])
-def test_what_java_produces_is_in_the_log(
+def test_records_produced_by_java_are_in_the_log(
     java: Any, gateway: Gateway, name: str, version: str, kind: str, length: str
 ) -> None:
     http = java.java.net.http

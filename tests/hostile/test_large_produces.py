@@ -55,7 +55,9 @@ def produce(gateway: Gateway, topic: str, size: int, **headers: str) -> httpx.Re
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_each_is_appended_or_refused_for_good(own_gateway: Gateway, stack: Stack, topic: str, keyed: bool) -> None:
+def test_each_large_produce_is_appended_or_definitely_refused(
+    own_gateway: Gateway, stack: Stack, topic: str, keyed: bool
+) -> None:
     """Twenty of 4 MiB, with room for four: none ends in doubt, and the gateway's memory stays with the room."""
     process = psutil.Process(stack.service("gateway").pid)
     before = process.memory_info().rss
@@ -82,7 +84,7 @@ def test_each_is_appended_or_refused_for_good(own_gateway: Gateway, stack: Stack
     until_in_hand(own_gateway, 0)
 
 
-def test_what_has_no_room_is_refused_before_its_body_is_read(
+def test_a_produce_without_room_is_refused_before_its_body_is_read(
     own_gateway: Gateway, database: str, port: int, topic: str
 ) -> None:
     """While an append waits for its commit; a body on its way takes no room from others."""

@@ -52,7 +52,7 @@ def alive(kind: type) -> int:
     return sum(isinstance(thing, kind) for thing in gc.get_objects())
 
 
-def test_further_requests_do_not_stop_the_clock_of_an_answer_that_is_not_taken(strict: EdgeServer) -> None:
+def test_further_requests_do_not_stop_the_timeout_of_an_unread_answer(strict: EdgeServer) -> None:
     lines = []
     for _ in range(4):
         line = Raw(strict.port)
@@ -63,7 +63,7 @@ def test_further_requests_do_not_stop_the_clock_of_an_answer_that_is_not_taken(s
         line.__exit__()
 
 
-def test_an_answer_that_is_not_taken_holds_a_closing_connection_for_a_while_only(strict: EdgeServer) -> None:
+def test_an_unread_answer_holds_a_closing_connection_only_until_its_timeout(strict: EdgeServer) -> None:
     with Raw(strict.port) as raw:
         raw.send(head("GET /large", "Connection: close"))
         wait_until(lambda: is_empty(strict))
@@ -124,7 +124,7 @@ def test_an_application_without_an_answer_ends_its_connection(server: EdgeServer
             raw.socket.recv(1)
 
 
-def test_uploads_that_were_cut_off_leave_no_memory(server: EdgeServer) -> None:
+def test_interrupted_uploads_leave_no_memory(server: EdgeServer) -> None:
     before = alive(HttpProtocol)
     gc.disable()
     try:
@@ -148,7 +148,7 @@ def test_clients_that_leave_in_the_middle_leave_nothing_behind(server: EdgeServe
     wait_until(lambda: is_empty(server))
 
 
-def test_bodies_on_their_way_are_bounded_over_all_connections() -> None:
+def test_unfinished_bodies_are_bounded_over_all_connections() -> None:
     """The one that began first gives way; what comes in at once is served."""
     with edge_server(HttpLimits(max_receiving_bytes=1 << 20)) as server:
         lines = []
@@ -167,13 +167,13 @@ def test_bodies_on_their_way_are_bounded_over_all_connections() -> None:
         wait_until(lambda: is_empty(server))
 
 
-def test_one_body_alone_may_be_larger_than_what_bodies_may_take() -> None:
+def test_a_single_body_may_exceed_the_limit_of_all_bodies() -> None:
     with edge_server(HttpLimits(max_receiving_bytes=1 << 20)) as server, Raw(server.port) as raw:
         raw.send(head("POST /echo", f"Content-Length: {1 << 20}"), b"x" * (1 << 19), b"x" * (1 << 19))
         assert len(raw.answer().body) == 1 << 20
 
 
-def test_a_connection_with_a_part_of_a_head_makes_room() -> None:
+def test_a_connection_with_a_partial_head_makes_room() -> None:
     with edge_server(connections=5) as server:
         lines = [Raw(server.port) for _ in range(5)]
         for line in lines:
@@ -186,7 +186,7 @@ def test_a_connection_with_a_part_of_a_head_makes_room() -> None:
             line.__exit__()
 
 
-def test_a_slow_body_is_refused_on_its_way_through_asgi(strict: EdgeServer) -> None:
+def test_a_slow_body_is_refused_through_asgi(strict: EdgeServer) -> None:
     with Raw(strict.port) as raw:
         raw.socket.settimeout(0.05)
         raw.send(head("POST /asgi", "Content-Length: 1000"))
@@ -218,7 +218,7 @@ def test_a_body_is_not_asked_for_within_an_answer(server: EdgeServer) -> None:
         assert raw.answer().body == b"onetwo"
 
 
-def test_the_clock_of_a_body_begins_when_it_is_asked_for(strict: EdgeServer) -> None:
+def test_the_timeout_of_a_body_begins_when_it_is_asked_for(strict: EdgeServer) -> None:
     """Behind a request that takes longer than a body may."""
     with Raw(strict.port) as raw:
         raw.send(*[post(b"x", "/slow")] * 12, head("POST /echo", "Expect: 100-continue", "Content-Length: 5"))
@@ -250,7 +250,7 @@ def test_blanks_around_a_header_value_are_not_part_of_it(server: EdgeServer, hea
         ("http://localhost#part", 400),
     ],
 )
-def test_a_whole_url_is_a_target(server: EdgeServer, target: str, status: int) -> None:
+def test_an_absolute_url_is_a_valid_target(server: EdgeServer, target: str, status: int) -> None:
     with Raw(server.port) as raw:
         raw.send(head(f"GET {target}"))
         assert raw.answer().status == status
@@ -264,7 +264,7 @@ def test_a_body_in_tiny_chunks_is_refused_before_it_costs_seconds(server: EdgeSe
         assert raw.answer().status == 400
 
 
-def test_lines_as_chunks_are_taken(server: EdgeServer) -> None:
+def test_a_body_of_one_line_per_chunk_is_accepted(server: EdgeServer) -> None:
     line = b"a line of forty bytes or so, as a log has"
     body = line * 20_000
     with Raw(server.port) as raw:
@@ -272,7 +272,7 @@ def test_lines_as_chunks_are_taken(server: EdgeServer) -> None:
         assert raw.answer().body == body
 
 
-def test_a_large_read_lets_other_connections_have_their_turn(server: EdgeServer) -> None:
+def test_a_large_read_does_not_block_other_connections(server: EdgeServer) -> None:
     """Bodies in chunks of some bytes take long to parse; many come in at once."""
     sent = head("POST /echo", "Transfer-Encoding: chunked") + chunked(b"x" * 800_000, 40)
     lines = [Raw(server.port) for _ in range(4)]

@@ -25,12 +25,12 @@ def lag(gateway: Gateway, group: str) -> int:
     return listed["topics"][0]["partitions"][0]["lag"]
 
 
-def test_av_007_a_type_for_each_offset(gateway: Gateway, held: str) -> None:
+def test_av_007_each_offset_may_have_its_own_type(gateway: Gateway, held: str) -> None:
     assert gateway.settle(held, held, 0, 9, " ".join(["accept"] * 10)) == "applied"
     assert gateway.window(held, held) == (10, [])
 
 
-def test_av_013_is_renew_ack_without_a_renewal(gateway: Gateway, held: str) -> None:
+def test_av_013_is_renew_ack_needs_a_renewal(gateway: Gateway, held: str) -> None:
     gateway.produce_batches(held, 5)
     accept = [acknowledge_range(held, 0, 9, "accept")]
     limits = {"max_records": 0, "max_bytes": 0, "min_bytes": 0, "max_wait_ms": 0}
@@ -38,12 +38,12 @@ def test_av_013_is_renew_ack_without_a_renewal(gateway: Gateway, held: str) -> N
     assert (ranges(answer), answer["acknowledgement_results"]) == ([], [{"status": "applied"}])
 
 
-def test_av_015_nothing_to_acknowledge_is_no_fault(gateway: Gateway, held: str) -> None:
+def test_av_015_an_empty_list_of_acknowledgements_is_accepted(gateway: Gateway, held: str) -> None:
     answer = good(gateway.try_acknowledge(held, []))
     assert (answer["results"], answer["failed_count"]) == ([], 0)
 
 
-def test_ak_001_nothing_was_fetched(gateway: Gateway, name: str) -> None:
+def test_ak_001_acknowledging_before_any_fetch_is_refused(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     assert gateway.acquire(name, name) == []
     assert gateway.settle(name, name, 0, 15, "reject") == 121
@@ -65,7 +65,7 @@ def test_ak_007_atomic_refuses_an_overlap_and_changes_nothing(gateway: Gateway, 
     assert lag(gateway, held) == 10
 
 
-def test_ak_009_ak_023_atomic_is_all_or_nothing(gateway: Gateway, held: str) -> None:
+def test_ak_009_ak_023_an_atomic_request_applies_whole_or_not_at_all(gateway: Gateway, held: str) -> None:
     """One range of the partition is not ours, so none is settled."""
     gateway.produce_batches(held, 5)
     assert gateway.acquire(held, held, member="m2") == ["10-14×1"]
@@ -76,7 +76,7 @@ def test_ak_009_ak_023_atomic_is_all_or_nothing(gateway: Gateway, held: str) -> 
     assert gateway.window(held, held) == (0, ["0-14 ACQUIRED×1"])
 
 
-def test_without_atomic_each_stands_alone(gateway: Gateway, held: str) -> None:
+def test_without_atomic_each_acknowledgement_stands_alone(gateway: Gateway, held: str) -> None:
     """In any order; what one has settled the next cannot; a failure beside a success is a 200 that says so."""
     given = (7, 9, "accept"), (20, 21, "accept"), (0, 4, "release"), (4, 5, "accept"), (9, 9, "accept")
     response = gateway.try_acknowledge(held, [acknowledge_range(held, *entry) for entry in given])
@@ -89,7 +89,7 @@ def test_without_atomic_each_stands_alone(gateway: Gateway, held: str) -> None:
     assert gateway.window(held, held) == (0, ["0-4 AVAILABLE×1", "5-6 ACQUIRED×1", "7-9 ACKNOWLEDGED×1"])
 
 
-def test_atomic_binds_the_ranges_of_one_partition_alone(gateway: Gateway, name: str) -> None:
+def test_atomic_binds_only_ranges_of_the_same_partition(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     for partition in (0, 1):
         gateway.produce_batches(name, 4, partition=partition)
@@ -105,19 +105,19 @@ def test_atomic_binds_the_ranges_of_one_partition_alone(gateway: Gateway, name: 
     assert (response.status_code, outcomes(response)) == (200, ["applied", 42, 42, "applied"])
 
 
-def test_ak_013_below_the_start_offset_is_ignored(gateway: Gateway, held: str) -> None:
+def test_ak_013_offsets_below_the_start_offset_are_ignored(gateway: Gateway, held: str) -> None:
     assert gateway.settle(held, held, 0, 9, "accept") == "applied"
     assert gateway.settle(held, held, 0, 9, "accept") == "ignored"
     assert gateway.settle(held, held, 0, 3, "reject", member="m2") == "ignored"
 
 
-def test_ak_015_finished_behind_an_unfinished_one(gateway: Gateway, held: str) -> None:
+def test_ak_015_records_can_finish_behind_an_unfinished_one(gateway: Gateway, held: str) -> None:
     assert gateway.settle(held, held, 5, 9, "accept") == "applied"
     assert gateway.window(held, held) == (0, ["0-4 ACQUIRED×1", "5-9 ACKNOWLEDGED×1"])
     assert lag(gateway, held) == 5
 
 
-def test_ak_019_the_delivery_limit_ends_what_is_released_again(gateway: Gateway, name: str) -> None:
+def test_ak_019_a_release_at_the_delivery_limit_archives(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_delivery_count_limit=2, errors_deadletterqueue_topic_name="")
     gateway.produce_batches(name, 5, 5)
     assert gateway.acquire(name, name) == ["0-9×1"]
@@ -163,7 +163,7 @@ def test_each_type_leads_to_its_state(gateway: Gateway, held: str) -> None:
 
 
 @pytest.mark.parametrize("type", ["accept", "release", "reject", "gap"])
-def test_a_repeat_with_the_delivery_count_is_applied_again(gateway: Gateway, held: str, type: str) -> None:
+def test_a_repeat_with_the_delivery_count_is_answered_as_applied(gateway: Gateway, held: str, type: str) -> None:
     assert gateway.settle(held, held, 3, 5, type, delivery_count=1) == "applied"
     before = gateway.window(held, held)
     assert gateway.settle(held, held, 3, 5, type, delivery_count=1) == "applied"
@@ -196,7 +196,7 @@ def test_an_expired_lock_is_refused_for_every_type(gateway: Gateway, name: str) 
     assert gateway.window(name, name) == (0, ["0-3 AVAILABLE×1"])
 
 
-def test_a_delayed_release_comes_back_when_its_time_is_over(gateway: Gateway, held: str) -> None:
+def test_a_delayed_release_is_delivered_again_after_its_delay(gateway: Gateway, held: str) -> None:
     assert gateway.settle(held, held, 2, 3, "release", delay_ms=1000) == "applied"
     assert gateway.acquire(held, held, member="m2") == []
     batches = gateway.in_flight(held)[0]["batches"]
@@ -233,7 +233,7 @@ def test_other_fields_of_an_acknowledgement_are_ignored(gateway: Gateway, held: 
     assert outcomes(gateway.try_acknowledge(held, [entry])) == ["applied"]
 
 
-def test_groups_that_do_not_exist_are_not_remembered(gateway: Gateway, shared_stack: Stack, held: str) -> None:
+def test_unknown_groups_are_not_remembered(gateway: Gateway, shared_stack: Stack, held: str) -> None:
     """Else whoever names groups in acknowledgements fills the gateway's memory: it keeps the settings it asks for."""
 
     def asked() -> list[str]:
@@ -247,7 +247,7 @@ def test_groups_that_do_not_exist_are_not_remembered(gateway: Gateway, shared_st
     assert asked() == before
 
 
-def test_what_does_not_exist_is_asked_for_once(gateway: Gateway, shared_stack: Stack, held: str) -> None:
+def test_an_unknown_topic_is_looked_up_once_per_request(gateway: Gateway, shared_stack: Stack, held: str) -> None:
     """However many acknowledgements, or topics to fetch from, name it."""
     coordinator = shared_stack.service("group coordinator").url
 

@@ -36,7 +36,7 @@ def counted(histograms: list[Json], by: str) -> dict[object, int]:
     return {entry[by]: entry["records"] for entry in histograms}
 
 
-def test_every_count(gateway: Gateway, name: str) -> None:
+def test_every_count_of_activity_is_kept(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_delivery_count_limit=2)
     gateway.create_topic(name)
     gateway.produce(name, *range(10))
@@ -77,7 +77,7 @@ def test_a_repeat_of_a_produce_request_or_of_an_acknowledgement_counts_nothing(g
     assert (total(entries, "produced"), total(entries, "accepted"), total(entries, "delivered")) == (2, 1, 2)
 
 
-def test_expired_locks_and_the_time_to_accept(gateway: Gateway, name: str) -> None:
+def test_activity_counts_expired_locks_and_times_to_accept(gateway: Gateway, name: str) -> None:
     """The time is that since the record's own timestamp."""
     gateway.configure(name, share_record_lock_duration_ms=1000)
     gateway.create_topic(name)
@@ -96,7 +96,7 @@ def test_expired_locks_and_the_time_to_accept(gateway: Gateway, name: str) -> No
     assert all(time["below_ms"] - time["from_ms"] <= max(1, time["from_ms"] / 8) for time in times)
 
 
-def test_hours_groups_and_pages(gateway: Gateway, name: str) -> None:
+def test_activity_is_listed_by_hour_group_and_page(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, 5)
     for partition in range(5):
         gateway.produce(name, 1, partition=partition)
@@ -132,14 +132,14 @@ def test_hours_groups_and_pages(gateway: Gateway, name: str) -> None:
         token_of(-1, "g", NO_TOPIC, 0),
     ],
 )
-def test_a_page_token_of_somebody_else_is_refused(gateway: Gateway, token: str) -> None:
+def test_a_page_token_of_another_query_is_refused(gateway: Gateway, token: str) -> None:
     problem(gateway.http.get("/v1/reports/activity", params={"page_token": token}), 422, "INVALID_REQUEST", 42)
 
 
 @pytest.mark.parametrize(
     "query", [{"topic": "t\x00"}, {"group_id": "g\n"}, {"to_ms": "-1"}, {"to_ms": "null"}, {"page_size": "0"}]
 )
-def test_a_query_that_does_not_fit_the_schema(gateway: Gateway, query: dict[str, str]) -> None:
+def test_a_query_that_breaks_the_schema_is_refused(gateway: Gateway, query: dict[str, str]) -> None:
     problem(gateway.http.get("/v1/reports/activity", params=query), 422, "INVALID_REQUEST", 42)
 
 
@@ -151,7 +151,7 @@ def fresh_stack(tmp_path: Path, database_url: str, redis_url: str) -> Iterator[S
         yield stack
 
 
-def test_a_stop_writes_the_last_counts_and_several_runs_add_up(fresh_stack: Stack, name: str) -> None:
+def test_a_stop_writes_the_last_counts_and_runs_add_up(fresh_stack: Stack, name: str) -> None:
     for run in range(2):
         with httpx.Client(base_url=fresh_stack.url, timeout=40) as http:
             gateway = Gateway(http)

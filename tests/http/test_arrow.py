@@ -30,7 +30,7 @@ def produce(gateway: Gateway, topic: str, records: list[dict[str, Any]]) -> None
     good(gateway.http.post(f"/v1/topics/{topic}/records", content=body + "]}", headers=headers))
 
 
-def test_every_kind_of_record(gateway: Gateway, name: str) -> None:
+def test_every_kind_of_record_is_in_an_arrow_answer(gateway: Gateway, name: str) -> None:
     raw = base64.b64encode(b"\x00\xff").decode()
     records: list[Any] = [
         {"key": "schlüssel", "value": {"a": [1, None]}, "headers": {"h": "x", "i": ""}, "timestamp_ms": 5},
@@ -73,7 +73,7 @@ def test_ranges_and_offsets_are_those_of_the_json_answer(gateway: Gateway, name:
         assert offsets == {field: value for field, value in as_json.items() if field != "records"}
 
 
-def test_problems_stay_problems(gateway: Gateway, name: str) -> None:
+def test_problems_are_json_with_arrow_accepted(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     problem(read(gateway, name, offset=1), 422, "OFFSET_OUT_OF_RANGE", 1)
     problem(read(gateway, f"{name}-no"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
@@ -94,12 +94,12 @@ def test_problems_stay_problems(gateway: Gateway, name: str) -> None:
         (f"{ARROW_STREAM};q=x", "application/json"),
     ],
 )
-def test_what_accept_asks_for(gateway: Gateway, accept: str | None, answered: str) -> None:
+def test_the_accept_header_chooses_the_format(gateway: Gateway, accept: str | None, answered: str) -> None:
     produce(gateway, "arrow-accept", [{"value": 1}])
     assert read(gateway, "arrow-accept", accept, max_records=1).headers["content-type"] == answered
 
 
-def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_arrow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert not arrow_answer.arrow_wanted(f"{ARROW_STREAM}, application/json;q=0.1")
     assert not arrow_answer.arrow_wanted(None)

@@ -19,7 +19,7 @@ def states(gateway: Gateway, operator: dict[str, str], **query: Any) -> Json:
     return dict(good(gateway.http.get("/v1/audit/share-state", params=query, headers=operator)))
 
 
-def test_clients_may_not(gateway: Gateway, name: str) -> None:
+def test_clients_may_not_call_audit(gateway: Gateway, name: str) -> None:
     for path in ("/v1/audit/share-state", "/v1/audit/log/4799b8f4-4040-412c-b59e-000000000001/0"):
         problem(gateway.http.get(path), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
 
@@ -27,14 +27,14 @@ def test_clients_may_not(gateway: Gateway, name: str) -> None:
 @pytest.mark.parametrize(
     "query", [{"partition": 2**31}, {"group_id": "g\x00"}, {"topic_id": "\x00"}, {"partition": "null"}], ids=str
 )
-def test_a_query_that_no_store_can_be_asked_is_refused(
+def test_a_query_out_of_the_stores_range_is_refused(
     gateway: Gateway, operator: dict[str, str], query: dict[str, Any]
 ) -> None:
     response = gateway.http.get("/v1/audit/share-state", params=query, headers=operator)
     problem(response, 422, "INVALID_REQUEST", 42)
 
 
-def test_a_share_partition_as_it_is_stored_and_answered(gateway: Gateway, operator: dict[str, str], name: str) -> None:
+def test_audit_shows_a_share_partition_as_stored(gateway: Gateway, operator: dict[str, str], name: str) -> None:
     gateway.create_topic(name)
     gateway.produce(name, *range(10))
     gateway.acquire(name, name)
@@ -53,7 +53,7 @@ def test_a_share_partition_as_it_is_stored_and_answered(gateway: Gateway, operat
     assert states(gateway, operator, group_id=f"{name}-no")["share_partitions"] == []
 
 
-def test_pages_and_parts_have_every_share_partition_once(gateway: Gateway, operator: dict[str, str], name: str) -> None:
+def test_pages_list_every_share_partition_once(gateway: Gateway, operator: dict[str, str], name: str) -> None:
     gateway.create_topic(name, 7)
     gateway.fetch(name, name)
     found: list[int] = []
@@ -69,7 +69,7 @@ def test_pages_and_parts_have_every_share_partition_once(gateway: Gateway, opera
     assert sorted(found) == list(range(7))
 
 
-def test_the_log_as_it_is_stored(gateway: Gateway, operator: dict[str, str], name: str) -> None:
+def test_audit_shows_the_log_as_stored(gateway: Gateway, operator: dict[str, str], name: str) -> None:
     gateway.create_topic(name)
     gateway.produce_batches(name, 3, 4, 5)
     gateway.delete_records(name, 1)

@@ -148,7 +148,7 @@ def test_a_body_that_does_not_fit_the_schema_is_422(gateway: Gateway, setting: S
     assert all(set(fault) == {"pointer", "detail"} for fault in document["errors"])
 
 
-def test_the_place_of_the_fault_is_told_as_a_json_pointer(gateway: Gateway, setting: Setting) -> None:
+def test_a_problem_names_the_faulty_field_as_a_json_pointer(gateway: Gateway, setting: Setting) -> None:
     faults = {"value": 1}, {"value": 1, "value_base64": "AQ=="}
     response = gateway.http.post(f"/v1/topics/{setting.topic}/records", json={"records": list(faults)})
     assert problem(response, 422, *INVALID_REQUEST)["errors"][0]["pointer"] == "/records/1/value"
@@ -378,12 +378,12 @@ def test_av_017_the_group_id_is_checked_in_every_group_call(gateway: Gateway, se
         problem(gateway.http.request(call, "/v1/share-groups/a%00b/config", json=body), 422, "INVALID_GROUP_ID", 24)
 
 
-def test_a_wait_over_the_cap_is_no_fault(gateway: Gateway, setting: Setting) -> None:
+def test_a_wait_above_the_cap_is_accepted(gateway: Gateway, setting: Setting) -> None:
     assert gateway.acquire("bad-input-2", setting.topic, max_wait_ms=2**31 - 1) == ["0-4×1"]
 
 
 @pytest.mark.soak
-def test_a_wait_over_the_cap_ends_at_the_cap(gateway: Gateway, setting: Setting) -> None:
+def test_a_wait_above_the_cap_ends_at_the_cap(gateway: Gateway, setting: Setting) -> None:
     started = time.monotonic()
     assert gateway.acquire(setting.group, setting.topic, max_wait_ms=2**31 - 1) == []
     assert 29.5 < time.monotonic() - started < 36

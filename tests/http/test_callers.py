@@ -60,7 +60,7 @@ def refused(gateway: Gateway, status: int) -> float:
         ("PUT", "/v1/topics"),
     ],
 )
-def test_a_rebound_name_reaches_nothing(gateway: Gateway, name: str, method: str, path: str) -> None:
+def test_a_rebound_host_name_is_refused(gateway: Gateway, name: str, method: str, path: str) -> None:
     gateway.create_topic(name)
     before = refused(gateway, 421)
     response = gateway.http.request(method, path.format(name=name), headers={**REBOUND, "X-Request-Id": f"of-{name}"})
@@ -76,7 +76,7 @@ def test_a_rebound_name_reaches_nothing(gateway: Gateway, name: str, method: str
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:18080", "127.0.0.1", "[::1]:8080", "10.1.2.3:80", "LOCALHOST", "q.localhost"]
 )
-def test_any_address_and_localhost_reach_it_by_any_port(gateway: Gateway, name: str, host: str) -> None:
+def test_any_address_and_localhost_are_served_on_any_port(gateway: Gateway, name: str, host: str) -> None:
     headers = {"Host": host, "Origin": f"http://{host}".lower()}
     good(gateway.http.post("/v1/topics", json={"name": name}, headers=headers), 201)
 
@@ -108,13 +108,13 @@ def test_a_page_of_another_origin_changes_nothing(
     assert refused(gateway, 403) == before + 1
 
 
-def test_a_form_makes_no_topic(gateway: Gateway, name: str) -> None:
+def test_an_html_form_cannot_create_a_topic(gateway: Gateway, name: str) -> None:
     assert gateway.http.post(f"/v1/topics/{name}/records/raw", content=b"x", headers=FORM).status_code == 403
     problem(gateway.http.get(f"/v1/topics/{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
 @pytest.mark.parametrize("call", ["PATCH /v1/topics/{}", "DELETE /v1/topics/{}", "POST /v1/share-groups/{}/fetch"])
-def test_each_call_that_changes_or_acquires_asks_for_the_origin(gateway: Gateway, name: str, call: str) -> None:
+def test_each_call_that_changes_or_acquires_checks_the_origin(gateway: Gateway, name: str, call: str) -> None:
     gateway.produce(name, 1)
     method, path = call.format(name).split()
     response = gateway.http.request(method, path, headers={"Origin": STRANGER, "Content-Type": "application/json"})
@@ -135,7 +135,7 @@ def test_a_page_behind_a_proxy_that_ends_tls_may_call_its_own_host(gateway: Gate
     good(gateway.http.post("/v1/topics", json={"name": name}, headers=headers), 201)
 
 
-def test_a_request_has_one_host(raw: Raw) -> None:
+def test_a_request_with_two_hosts_is_refused(raw: Raw) -> None:
     own = ("Host", "127.0.0.1")
     stranger = ("Host", "attacker.example")
     for target in ("/livez", "/nothing"):
@@ -146,7 +146,7 @@ def test_a_request_has_one_host(raw: Raw) -> None:
     assert raw.ask("GET /livez", own)[0] == 200
 
 
-def test_the_host_of_a_whole_url_as_target_is_the_one_that_counts(raw: Raw) -> None:
+def test_the_host_of_an_absolute_target_replaces_the_header(raw: Raw) -> None:
     assert raw.ask("GET http://attacker.example/livez", ("Host", "127.0.0.1"))[0] == 421
     assert raw.ask("GET http://127.0.0.1/livez", ("Host", "attacker.example"))[0] == 200
     assert raw.ask("GET http://127.0.0.1/livez", ("Host", "127.0.0.1"))[0] == 200
@@ -165,7 +165,7 @@ def test_the_body_of_a_refused_request_is_not_the_next_request(gateway: Gateway,
     assert gateway.log_ends(name) == [0]
 
 
-def test_other_services_answer_by_any_name(shared_stack: Stack) -> None:
+def test_other_services_do_not_check_the_host(shared_stack: Stack) -> None:
     """They are called by names that a cluster gives them; each call that does something asks for the cluster token."""
     for service in shared_stack.services:
         connection = HTTPConnection(service.url.removeprefix("http://"), timeout=20)

@@ -65,7 +65,7 @@ async def test_locks_are_renewed_while_records_are_being_processed(
 
 
 @in_event_loop
-async def test_what_others_have_settled_is_renewed_no_more(
+async def test_records_settled_by_others_are_no_longer_renewed(
     stack: Stack, client: httpx.Client, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The group is past it and ignores what is said of it: a lock that is asked for then is none."""
@@ -94,7 +94,7 @@ async def test_a_group_may_forbid_renewing(stack: Stack, client: httpx.Client, n
 
 
 @in_event_loop
-async def test_a_record_renewed_by_the_user_comes_again_until_it_has_a_last_word(
+async def test_a_record_renewed_by_the_user_is_returned_until_it_is_settled(
     stack: Stack, client: httpx.Client, name: str
 ) -> None:
     configure(client, name, share_record_lock_duration_ms=30_000)
@@ -120,7 +120,7 @@ async def test_a_record_renewed_by_the_user_comes_again_until_it_has_a_last_word
 
 
 @in_event_loop
-async def test_a_topic_may_come_later_and_grow(
+async def test_a_topic_may_be_created_later_and_grow(
     stack: Stack, client: httpx.Client, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "METADATA_REFRESH_S", 0.1)
@@ -148,7 +148,7 @@ async def test_a_topic_may_come_later_and_grow(
 
 
 @in_event_loop
-async def test_what_consuming_refuses(stack: Stack, name: str) -> None:
+async def test_invalid_consumer_arguments_are_refused(stack: Stack, name: str) -> None:
     async with ShareConsumer(stack.url, "a/b", [name]) as consumer:
         with pytest.raises(ApiError) as refused:
             await consumer.poll(1000)
@@ -160,7 +160,7 @@ async def test_what_consuming_refuses(stack: Stack, name: str) -> None:
 
 
 @in_event_loop
-async def test_a_service_out_of_reach_is_waited_for_and_then_an_error(name: str) -> None:
+async def test_an_unreachable_service_is_retried_until_the_timeout(name: str) -> None:
     with contextlib.closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -184,7 +184,7 @@ def threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threads")
-def test_the_same_without_async(stack: Stack, name: str) -> None:
+def test_the_sync_client_produces_and_consumes(stack: Stack, name: str) -> None:
     with sync.Producer(stack.url) as producer:
         assert producer.send(name, {"n": 0}) == Produced(name, 0, 0)
         later = producer.send_soon(name, {"n": 1})

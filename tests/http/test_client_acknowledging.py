@@ -37,7 +37,7 @@ def stack(shared_stack: Stack) -> Stack:
 
 
 @in_event_loop
-async def test_the_next_poll_accepts_what_the_last_one_returned(stack: Stack, name: str) -> None:
+async def test_the_next_poll_accepts_records_of_the_last_one(stack: Stack, name: str) -> None:
     await produce(stack, name, *range(5))
     async with consumers(stack, name, name, max_records=3) as consumer:
         assert [record.value for record in await consumer.poll()] == [0, 1, 2]
@@ -48,7 +48,7 @@ async def test_the_next_poll_accepts_what_the_last_one_returned(stack: Stack, na
 
 
 @in_event_loop
-async def test_commit_accepts_and_says_how_much(stack: Stack, client: httpx.Client, name: str) -> None:
+async def test_commit_accepts_records_and_returns_their_number(stack: Stack, client: httpx.Client, name: str) -> None:
     ask(client, "POST", "/v1/topics", {"name": name, "partitions": 2})
     await produce(stack, name, 1, 2, partition=0)
     await produce(stack, name, 3, partition=1)
@@ -62,7 +62,7 @@ async def test_commit_accepts_and_says_how_much(stack: Stack, client: httpx.Clie
 
 
 @in_event_loop
-async def test_leaving_an_iteration_keeps_what_was_done_and_releases_the_rest(stack: Stack, name: str) -> None:
+async def test_leaving_an_iteration_accepts_done_records_and_releases_the_rest(stack: Stack, name: str) -> None:
     await produce(stack, name, *range(5))
     async with consumers(stack, name, name) as consumer:
         async for record in consumer:
@@ -81,7 +81,9 @@ async def test_leaving_an_iteration_keeps_what_was_done_and_releases_the_rest(st
 
 
 @in_event_loop
-async def test_each_record_gets_a_word_before_the_next_poll(stack: Stack, client: httpx.Client, name: str) -> None:
+async def test_each_record_must_be_acknowledged_before_the_next_poll(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
     await produce(stack, name, *range(6))
     async with consumers(stack, name, name, acknowledgement="explicit") as consumer:
         records = await consumer.poll()
@@ -111,7 +113,7 @@ async def test_each_record_gets_a_word_before_the_next_poll(stack: Stack, client
 
 
 @in_event_loop
-async def test_ee_007_words_in_two_steps_and_a_record_that_comes_between(stack: Stack, name: str) -> None:
+async def test_ee_007_records_can_be_acknowledged_in_two_steps(stack: Stack, name: str) -> None:
     await produce(stack, name, *range(3))
     async with consumers(stack, name, name, acknowledgement="explicit") as consumer:
         first = await consumer.poll()
@@ -130,7 +132,7 @@ async def test_ee_007_words_in_two_steps_and_a_record_that_comes_between(stack: 
 
 
 @in_event_loop
-async def test_deferred_words_may_come_after_many_polls(stack: Stack, name: str) -> None:
+async def test_deferred_acknowledgements_may_follow_many_polls(stack: Stack, name: str) -> None:
     await produce(stack, name, *range(4))
     async with consumers(stack, name, name, acknowledgement="deferred", max_records=2) as consumer:
         first = await consumer.poll()
@@ -143,7 +145,7 @@ async def test_deferred_words_may_come_after_many_polls(stack: Stack, name: str)
     assert await seen_by_another(stack, name, name) == [(3, 2)]
 
 
-def test_words_are_sent_once_per_run_of_offsets() -> None:
+def test_acknowledgements_are_sent_once_per_run_of_offsets() -> None:
     batch = messages.FetchedBatch(
         topic="t",
         partition=0,
@@ -232,7 +234,7 @@ async def test_commits_in_the_background_report_to_their_callback(stack: Stack, 
     assert await seen_by_another(stack, name, name) == []
 
 
-def test_an_unknown_outcome_is_asked_for_until_patience_ends() -> None:
+def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:
     batch = messages.FetchedBatch(
         topic="t", partition=0, first_offset=0, last_offset=1, delivery_count=1, lock_expires_at_ms=0, records=[]
     )

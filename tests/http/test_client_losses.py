@@ -39,7 +39,7 @@ def _wait_ready(stack: Stack) -> None:
 
 
 @in_event_loop
-async def test_a_lost_answer_of_a_poll_is_asked_for_again(stack: Stack, name: str) -> None:
+async def test_a_poll_is_repeated_after_a_lost_answer(stack: Stack, name: str) -> None:
     await produce(stack, name, *range(6))
     async with (
         Network(port_of(stack)) as network,
@@ -55,7 +55,7 @@ async def test_a_lost_answer_of_a_poll_is_asked_for_again(stack: Stack, name: st
 
 
 @in_event_loop
-async def test_a_lost_answer_of_a_commit_is_asked_for_again(stack: Stack, name: str) -> None:
+async def test_a_commit_is_repeated_after_a_lost_answer(stack: Stack, name: str) -> None:
     await produce(stack, name, *range(4))
     async with (
         Network(port_of(stack)) as network,
@@ -72,7 +72,7 @@ async def test_a_lost_answer_of_a_commit_is_asked_for_again(stack: Stack, name: 
 
 
 @in_event_loop
-async def test_a_lost_answer_of_a_release_is_no_failure_though_others_settled_the_record_since(
+async def test_a_release_with_a_lost_answer_succeeds_though_others_settled_the_record(
     stack: Stack, client: httpx.Client, name: str
 ) -> None:
     await produce(stack, name, 0, 1)
@@ -98,7 +98,7 @@ async def test_a_lost_answer_of_a_release_is_no_failure_though_others_settled_th
 
 
 @in_event_loop
-async def test_a_release_that_a_lost_fetch_carried_is_no_failure(stack: Stack, name: str) -> None:
+async def test_a_release_sent_with_a_lost_fetch_succeeds(stack: Stack, name: str) -> None:
     await produce(stack, name, 0)
     async with (
         Network(port_of(stack)) as network,
@@ -113,7 +113,7 @@ async def test_a_release_that_a_lost_fetch_carried_is_no_failure(stack: Stack, n
 
 
 @in_event_loop
-async def test_a_poll_that_is_cancelled_loses_nothing(stack: Stack, name: str) -> None:
+async def test_a_cancelled_poll_loses_no_records(stack: Stack, name: str) -> None:
     await produce(stack, name, 0)
     async with Network(port_of(stack)) as network, ShareConsumer(network.url, name, [name]) as consumer:
         assert [record.value for record in await consumer.poll()] == [0]
@@ -130,7 +130,7 @@ async def test_a_poll_that_is_cancelled_loses_nothing(stack: Stack, name: str) -
 
 @pytest.mark.parametrize("follow_leaders", [False, True], ids=["session", "leaders"])
 @in_event_loop
-async def test_close_releases_what_a_cancelled_poll_acquired(
+async def test_close_releases_records_of_a_cancelled_poll(
     stack: Stack, client: httpx.Client, name: str, follow_leaders: bool
 ) -> None:
     await produce(stack, name, *range(5))
@@ -149,7 +149,7 @@ async def test_close_releases_what_a_cancelled_poll_acquired(
 
 @pytest.mark.parametrize("epochs", [(0,), (0, 1), (0, -1)], ids=["another", "123", "122"])
 @in_event_loop
-async def test_a_lost_session_is_opened_anew_and_no_acknowledgement_is_lost(
+async def test_a_lost_session_is_reopened_and_no_acknowledgement_is_lost(
     stack: Stack, client: httpx.Client, name: str, epochs: tuple[int, ...]
 ) -> None:
     await produce(stack, name, *range(3))
@@ -166,7 +166,7 @@ async def test_a_lost_session_is_opened_anew_and_no_acknowledgement_is_lost(
 
 
 @in_event_loop
-async def test_a_gateway_killed_between_poll_and_commit(stack: Stack, name: str) -> None:
+async def test_a_commit_succeeds_after_its_gateway_was_killed(stack: Stack, name: str) -> None:
     await produce(stack, name, *range(4))
     async with consumers(stack, name, name, acknowledgement="explicit", max_records=2) as consumer:
         records = await consumer.poll()
@@ -180,7 +180,7 @@ async def test_a_gateway_killed_between_poll_and_commit(stack: Stack, name: str)
 
 
 @in_event_loop
-async def test_a_share_coordinator_killed_before_a_commit(stack: Stack, name: str) -> None:
+async def test_a_commit_succeeds_after_the_share_coordinator_was_killed(stack: Stack, name: str) -> None:
     await produce(stack, name, *range(3))
     coordinator = stack.service("share coordinator")
     async with consumers(stack, name, name) as consumer:
@@ -194,7 +194,7 @@ async def test_a_share_coordinator_killed_before_a_commit(stack: Stack, name: st
 
 
 @in_event_loop
-async def test_polling_and_producing_go_on_over_a_crash(stack: Stack, name: str) -> None:
+async def test_polling_and_producing_survive_a_crash(stack: Stack, name: str) -> None:
     got: list[Any] = []
     async with Producer(stack.url) as producer, consumers(stack, name, name) as consumer:
 

@@ -73,7 +73,7 @@ async def consume(consumer: ShareConsumer, seen: Counter[int], partitions: dict[
 
 
 @in_event_loop
-async def test_a_member_fetches_what_it_is_assigned(stack: Stack, topic: str) -> None:
+async def test_a_member_fetches_its_assigned_partitions(stack: Stack, topic: str) -> None:
     await produce(stack, topic, range(60))
     seen: Counter[int] = Counter()
     partitions: dict[str, set[int]] = {}
@@ -90,7 +90,7 @@ async def test_a_member_fetches_what_it_is_assigned(stack: Stack, topic: str) ->
 
 
 @in_event_loop
-async def test_a_member_stops_fetching_what_it_lost(stack: Stack, client: httpx.Client, topic: str) -> None:
+async def test_a_member_stops_fetching_lost_partitions(stack: Stack, client: httpx.Client, topic: str) -> None:
     async with member(stack, topic, "m1") as one:
         await until(lambda: shares(one) == [6])
         waiting = asyncio.create_task(one.poll(60_000))
@@ -110,7 +110,7 @@ async def test_a_member_stops_fetching_what_it_lost(stack: Stack, client: httpx.
 
 @pytest.mark.parametrize("follow_leaders", [False, True])
 @in_event_loop
-async def test_what_was_consumed_is_accepted_when_the_assignment_changes(
+async def test_consumed_records_are_accepted_when_the_assignment_changes(
     stack: Stack, topic: str, follow_leaders: bool
 ) -> None:
     """The poll after it fetches other partitions, in another session, and takes the acknowledgements along all the same."""
@@ -131,7 +131,7 @@ async def test_what_was_consumed_is_accepted_when_the_assignment_changes(
 
 
 @in_event_loop
-async def test_a_member_that_was_put_out_joins_again(stack: Stack, client: httpx.Client, topic: str) -> None:
+async def test_an_evicted_member_rejoins(stack: Stack, client: httpx.Client, topic: str) -> None:
     async with member(stack, topic, "m1") as consumer:
         await until(lambda: shares(consumer) == [6])
         polling = asyncio.create_task(consumer.poll(60_000))
@@ -144,7 +144,7 @@ async def test_a_member_that_was_put_out_joins_again(stack: Stack, client: httpx
 
 
 @in_event_loop
-async def test_a_member_that_is_not_used_leaves_and_comes_back(stack: Stack, client: httpx.Client, topic: str) -> None:
+async def test_an_unused_member_leaves_and_rejoins(stack: Stack, client: httpx.Client, topic: str) -> None:
     async with member(stack, topic, "m1", max_poll_interval_ms=3000) as consumer:
         await until(lambda: described(client, topic).get("state") == "Stable")
         await until(lambda: described(client, topic)["state"] == "Empty")
@@ -154,7 +154,9 @@ async def test_a_member_that_is_not_used_leaves_and_comes_back(stack: Stack, cli
 
 
 @in_event_loop
-async def test_who_leaves_without_an_answer_to_its_join_is_out(stack: Stack, client: httpx.Client, name: str) -> None:
+async def test_a_member_that_leaves_before_its_join_is_answered_is_removed(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
     """Or its partitions would be nobody's until the session timeout."""
     make_topic(client, name)
     async with Network(port_of(stack)) as network:
@@ -181,7 +183,7 @@ async def test_a_subscription_can_change_and_end(stack: Stack, client: httpx.Cli
 
 
 @in_event_loop
-async def test_a_topic_that_is_not_there_is_waited_for_without_a_session_too(stack: Stack, name: str) -> None:
+async def test_a_missing_topic_is_waited_for_without_a_session(stack: Stack, name: str) -> None:
     """There it is the fetch's status, not data in its answer."""
     async with ShareConsumer(stack.url, name, [name], follow_leaders=True) as consumer:
         assert await consumer.poll(300) == []
@@ -190,7 +192,7 @@ async def test_a_topic_that_is_not_there_is_waited_for_without_a_session_too(sta
 
 
 @in_event_loop
-async def test_what_the_service_refuses_is_raised_by_the_poll(stack: Stack, name: str) -> None:
+async def test_poll_raises_a_refusal_of_the_service(stack: Stack, name: str) -> None:
     async with ShareConsumer(stack.url, name + "\x01") as consumer:
         consumer.subscribe([name])
         with pytest.raises(ApiError) as refused:
@@ -198,7 +200,7 @@ async def test_what_the_service_refuses_is_raised_by_the_poll(stack: Stack, name
         assert refused.value.error.code == "INVALID_GROUP_ID"
 
 
-def test_the_sync_face_subscribes_too(stack: Stack, topic: str) -> None:
+def test_the_sync_client_subscribes(stack: Stack, topic: str) -> None:
     with sync.Producer(stack.url) as producer:
         producer.send(topic, "x", partition=4)
     with sync.ShareConsumer(stack.url, topic, member_id="m1") as consumer:

@@ -29,7 +29,7 @@ def stack(shared_stack: Stack) -> Stack:
 
 
 @in_event_loop
-async def test_concurrent_sends_travel_together_and_keep_their_order(stack: Stack, name: str) -> None:
+async def test_concurrent_sends_share_requests_and_keep_their_order(stack: Stack, name: str) -> None:
     async with Network(port_of(stack)) as network, Producer(network.url) as producer:
         places = await asyncio.gather(*(producer.send(name, {"n": n}) for n in range(300)))
         assert places == [Produced(name, 0, n) for n in range(300)]
@@ -42,7 +42,7 @@ async def test_concurrent_sends_travel_together_and_keep_their_order(stack: Stac
 
 
 @in_event_loop
-async def test_every_kind_of_record_comes_back_as_it_was(stack: Stack, name: str) -> None:
+async def test_every_kind_of_record_is_consumed_as_produced(stack: Stack, name: str) -> None:
     records = [
         NewRecord({"id": 1, "ü": [None, 1.5, True]}, "cust-9", {"trace": "x"}, timestamp_ms=1763640000000),
         NewRecord(b"\x00\xff", b"\xfe"),
@@ -68,9 +68,7 @@ async def test_every_kind_of_record_comes_back_as_it_was(stack: Stack, name: str
 
 
 @in_event_loop
-async def test_a_record_that_is_refused_does_not_take_its_neighbours_with_it(
-    stack: Stack, client: httpx.Client, name: str
-) -> None:
+async def test_a_refused_record_does_not_fail_its_neighbours(stack: Stack, client: httpx.Client, name: str) -> None:
     ask(client, "POST", "/v1/topics", {"name": name, "config": {"max.message.bytes": 1000}})
     async with Producer(stack.url) as producer:
         values = ["x" * 2000 if n in (3, 7) else n for n in range(10)]
@@ -86,7 +84,7 @@ async def test_a_record_that_is_refused_does_not_take_its_neighbours_with_it(
 
 
 @in_event_loop
-async def test_what_cannot_be_sent_at_all_is_told_to_its_sender_alone(stack: Stack, name: str) -> None:
+async def test_a_record_that_cannot_be_encoded_fails_only_its_own_send(stack: Stack, name: str) -> None:
     """It never gets into a request: those of others would fail with it, and those that wait behind."""
     async with Producer(stack.url, linger_ms=200) as producer:
         before = await producer.send_soon(name, 1)
@@ -110,7 +108,7 @@ async def test_a_lost_answer_of_produce_appends_nothing_twice(stack: Stack, name
 
 
 @in_event_loop
-async def test_what_producing_refuses(stack: Stack, name: str) -> None:
+async def test_invalid_producer_arguments_are_refused(stack: Stack, name: str) -> None:
     async with Producer(stack.url) as producer:
         with pytest.raises(ApiError) as invalid:
             await producer.send("no such name", 1)

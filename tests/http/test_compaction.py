@@ -52,7 +52,7 @@ def test_batches_are_listed_and_replaced(gateway: Gateway, name: str) -> None:
     assert gateway.read(name, offset=5, max_records=3)["next_offset"] == 8
 
 
-def test_what_is_refused(gateway: Gateway, name: str) -> None:
+def test_invalid_replacements_are_refused(gateway: Gateway, name: str) -> None:
     compacted(gateway, name, 5, 3, 1)
     good(try_replace(gateway, name, (0, 0, [(0, 0)])))
     problem(try_replace(gateway, name, (0, 0, [(1, 1)])), 409, "INVALID_UPDATE_VERSION", 95)
@@ -70,7 +70,7 @@ def test_what_is_refused(gateway: Gateway, name: str) -> None:
     problem(gateway.http.get(f"/v1/topics/{name}/partitions/7/batches"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
-def test_a_group_in_the_middle_gets_what_is_left(gateway: Gateway, name: str) -> None:
+def test_a_group_in_the_middle_gets_the_remaining_records(gateway: Gateway, name: str) -> None:
     """Held, released and never fetched records leave the log; what is left of each is delivered, once."""
     compacted(gateway, name, 10, 10, 10, 1)
     group = f"{name}-g"
@@ -97,7 +97,7 @@ def test_a_fetch_goes_on_behind_batches_without_records(gateway: Gateway, name: 
     assert offsets(gateway.fetch(f"{name}-g", name, max_records=5)) == [300]
 
 
-def test_what_is_redriven_to_one_group_stays_for_it_alone(gateway: Gateway, name: str) -> None:
+def test_a_record_redriven_to_one_group_survives_compaction_for_it_alone(gateway: Gateway, name: str) -> None:
     """Also when its batch was compacted, and the other group comes later."""
     compacted(gateway, name, 2)
     assert gateway.acquire(name, name) == ["0-1×1"]

@@ -98,7 +98,7 @@ def test_requests_sent_at_once_are_answered_in_order(gateway: Gateway, line: Lin
     assert [msgspec.json.decode(answers[index][2])["records"][0]["offset"] for index in (2, 3)] == [0, 1]
 
 
-def test_who_hangs_up_is_gone_for_each_of_its_requests(gateway: Gateway, line: Line, name: str) -> None:
+def test_a_disconnect_ends_every_pipelined_request(gateway: Gateway, line: Line, name: str) -> None:
     """What waits takes nothing for who sent another request after it and is gone."""
     gateway.create_topic(name)
     waiting = gateway.metrics()["sharequeue_waiting_fetches"]
@@ -109,13 +109,13 @@ def test_who_hangs_up_is_gone_for_each_of_its_requests(gateway: Gateway, line: L
     wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == waiting)
 
 
-def test_who_wants_another_protocol_is_answered_in_this_one(line: Line) -> None:
+def test_an_offer_to_upgrade_is_answered_in_http_1(line: Line) -> None:
     for target in ("/livez", "/v1/nothing"):
         line.send(request(f"GET {target}", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"))
         assert line.answer()[0] == (200 if target == "/livez" else 404)
 
 
-def test_what_follows_a_request_and_is_none_is_no_answer_to_it(gateway: Gateway, line: Line, name: str) -> None:
+def test_bad_bytes_behind_a_request_do_not_change_its_answer(gateway: Gateway, line: Line, name: str) -> None:
     """As after a body that is longer than its Content-Length: who reads 400 would send again what was done."""
     gateway.create_topic(name)
     line.send(request(f"POST /v1/topics/{name}/records", body=record_of(7)) + b"\0\0")
@@ -125,7 +125,7 @@ def test_what_follows_a_request_and_is_none_is_no_answer_to_it(gateway: Gateway,
     assert gateway.log_ends(name) == [1]
 
 
-def test_a_body_is_not_kept_with_its_connection(gateway: Gateway, shared_stack: Stack) -> None:
+def test_a_body_is_freed_before_its_connection(gateway: Gateway, shared_stack: Stack) -> None:
     """Connections that wait for their next request would cost as much as the largest they had."""
     process = psutil.Process(shared_stack.service("gateway").pid)
     before = process.memory_info().rss
@@ -162,7 +162,7 @@ def test_a_body_may_come_in_chunks(gateway: Gateway, line: Line, name: str) -> N
     assert line.answer()[0] == 200
 
 
-def test_who_asks_whether_to_go_on_is_told(gateway: Gateway, line: Line, name: str) -> None:
+def test_expect_100_continue_is_answered(gateway: Gateway, line: Line, name: str) -> None:
     gateway.create_topic(name)
     whole = request(f"POST /v1/topics/{name}/records", "Expect: 100-continue", body=record_of(7))
     head, body = whole[: -len(record_of(7))], record_of(7)
@@ -177,7 +177,7 @@ def test_who_asks_whether_to_go_on_is_told(gateway: Gateway, line: Line, name: s
 @pytest.mark.parametrize(
     "asked", [request("GET /livez", version="1.0"), request("GET /livez", "Connection: close")], ids=["1.0", "close"]
 )
-def test_a_connection_ends_when_its_client_says_so(line: Line, asked: bytes) -> None:
+def test_a_connection_ends_when_its_client_asks(line: Line, asked: bytes) -> None:
     line.send(request("GET /livez"))
     status, headers, _ = line.answer()
     assert (status, headers.get("connection")) == (200, None)

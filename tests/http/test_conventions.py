@@ -88,7 +88,7 @@ def test_the_request_id_is_echoed_by_success_problem_and_unknown_path(gateway: G
         assert response.status_code == 200 or response.json()["request_id"] == "order-17"
 
 
-def test_a_request_id_is_made_when_there_is_none_fit_to_echo(gateway: Gateway) -> None:
+def test_a_missing_or_invalid_request_id_is_generated(gateway: Gateway) -> None:
     given = ({}, {}, {"X-Request-Id": ""}, {"X-Request-Id": "r" * 129})
     made = [gateway.http.get("/v1/topics", headers=headers).headers["x-request-id"] for headers in given]
     assert len(set(made)) == 4
@@ -116,7 +116,7 @@ def test_logs_name_request_trace_and_cause(gateway: Gateway, data_dir: Path, nam
     assert found["cause"]
 
 
-def test_every_service_tells_that_it_lives_is_ready_and_its_metrics(gateway: Gateway, shared_stack: Stack) -> None:
+def test_every_service_answers_livez_readyz_and_metrics(gateway: Gateway, shared_stack: Stack) -> None:
     for service in shared_stack.services:
         assert gateway.http.get(f"{service.url}/livez").json() == {}
         readiness = good(gateway.http.get(f"{service.url}/readyz"))
@@ -144,7 +144,7 @@ def test_internal_calls_need_the_cluster_token(gateway: Gateway, shared_stack: S
             problem(response, 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
 
 
-def test_the_group_coordinator_takes_no_clients_call_without_the_token(
+def test_the_group_coordinator_needs_the_token_for_client_calls(
     gateway: Gateway, shared_stack: Stack, data_dir: Path
 ) -> None:
     url = shared_stack.service("group coordinator").url + "/v1/topics"

@@ -102,17 +102,17 @@ def find(at: ServiceProcess, key_type: str, key: str) -> httpx.Response:
 @pytest.mark.parametrize(
     ("key_type", "key"), [("share", "g:0"), ("share", "g:no-id:0"), ("group", "a/b"), ("transaction", "t")]
 )
-def test_a_key_that_is_none_is_refused(stack: Stack, key_type: str, key: str) -> None:
+def test_an_invalid_key_is_refused(stack: Stack, key_type: str, key: str) -> None:
     refused = find(stack.service("group coordinator 2"), key_type, key)
     assert (refused.status_code, refused.json()["kafka_code"]) == (422, 42)
 
 
-def test_only_services_are_told(stack: Stack) -> None:
+def test_only_services_may_look_up_owners(stack: Stack) -> None:
     for path in ("/v1/shards", "/v1/coordinators?key_type=group&key=g"):
         assert httpx.get(stack.service("group coordinator").url + path, timeout=5, verify=False).status_code == 403
 
 
-def test_a_call_at_the_wrong_instance_is_told_where_to_go(stack: Stack, name: str) -> None:
+def test_a_call_at_the_wrong_instance_gets_the_owners_address(stack: Stack, name: str) -> None:
     """NOT_COORDINATOR, definite and retriable, before anything is done."""
     first, second = pair(stack, "group coordinator")
     owner = owners(first)[shard_of(CLUSTER, 16)]
@@ -137,7 +137,7 @@ def test_a_call_at_the_wrong_instance_is_told_where_to_go(stack: Stack, name: st
 # The client
 
 
-def test_a_client_whose_map_is_wrong_finds_the_owner_and_does_it_once(stack: Stack, name: str) -> None:
+def test_a_client_with_an_outdated_map_finds_the_owner_and_acts_once(stack: Stack, name: str) -> None:
     async def test(client: CoordinatorClient) -> None:
         await client.learn()
         urls = {owner.url for owner in client._owners.values()}
@@ -177,7 +177,7 @@ def states(**values: Any) -> list[PartitionState]:
     return [PartitionState(partition=number, **values) for number in range(PARTITIONS)]
 
 
-def test_requests_that_span_owners_are_answered_in_their_order(stack: Stack, client: httpx.Client, name: str) -> None:
+def test_requests_over_several_owners_are_answered_in_order(stack: Stack, client: httpx.Client, name: str) -> None:
     """SC-033 over two owners: what is not initialised fails alone."""
     topics = [client.post("/v1/topics", json={"name": f"{name}-{n}", "partitions": PARTITIONS}).json() for n in (1, 2)]
     first, second = (topic["topic_id"] for topic in topics)
@@ -227,9 +227,7 @@ def fetched(client: httpx.Client, group: str, topic: str) -> list[Any]:
     return [record["value"] for batch in answer.json()["batches"] for record in batch["records"]]
 
 
-def test_a_topic_is_known_everywhere_as_soon_as_it_is_made_or_grown(
-    stack: Stack, client: httpx.Client, name: str
-) -> None:
+def test_a_new_or_grown_topic_is_known_at_every_instance_at_once(stack: Stack, client: httpx.Client, name: str) -> None:
     """Groups of both group coordinators, share-partitions at both share coordinators."""
     groups = [group_at(stack, at.url, name) for at in pair(stack, "group coordinator")]
     for number in range(5):
@@ -243,9 +241,7 @@ def test_a_topic_is_known_everywhere_as_soon_as_it_is_made_or_grown(
         assert [fetched(client, group, topic) for group in groups] == [[2], [2]]
 
 
-def test_a_groups_settings_reach_the_gateway_from_whichever_coordinator_owns_it(
-    stack: Stack, client: httpx.Client, name: str
-) -> None:
+def test_a_groups_settings_reach_the_gateway_from_any_owner(stack: Stack, client: httpx.Client, name: str) -> None:
     """Changed behind the gateway's back: it hears of it by the change feed of the other group coordinator."""
     client.post(f"/v1/topics/{name}/records", json={"records": [{"value": n} for n in range(50)]}).raise_for_status()
     for at in pair(stack, "group coordinator"):

@@ -28,7 +28,7 @@ def ask_first(http: httpx.Client, origin: str, method: str, path: str) -> httpx.
     ("method", "path"),
     [("POST", "/v1/topics/a/records/raw"), ("PATCH", "/v1/topics/a"), ("DELETE", "/v1/topics/a"), ("GET", "/metrics")],
 )
-def test_a_browser_is_told_what_a_page_may_call(client: httpx.Client, method: str, path: str) -> None:
+def test_a_preflight_lists_the_calls_a_page_may_make(client: httpx.Client, method: str, path: str) -> None:
     allowed = ask_first(client, PAGE, method, path)
     assert allowed.status_code == 200
     assert allowed.headers["access-control-allow-origin"] == PAGE
@@ -55,7 +55,7 @@ def test_a_page_reads_answers_and_problems(client: httpx.Client, name: str) -> N
     assert "access-control-allow-origin" not in client.get("/v1/topics").headers
 
 
-def test_no_page_may_call_unless_it_was_allowed(gateway: Gateway) -> None:
+def test_pages_may_not_call_by_default(gateway: Gateway) -> None:
     problem(ask_first(gateway.http, PAGE, "POST", "/v1/topics"), 403, "ORIGIN_NOT_ALLOWED", 42)
     assert "access-control-allow-origin" not in gateway.http.get("/v1/topics", headers={"Origin": PAGE}).headers
 
@@ -69,7 +69,7 @@ def test_pages_of_origins_that_are_not_allowed_change_nothing(client: httpx.Clie
 
 
 @pytest.mark.parametrize("host", ["gateway:8080", "Gateway", "queue.example.org.", "queue-0.internal:18080"])
-def test_a_neighbour_reaches_it_by_a_name_that_is_allowed_or_its_own(
+def test_a_neighbour_is_served_by_an_allowed_name_or_the_gateways_own(
     client: httpx.Client, name: str, host: str
 ) -> None:
     """The own one is what the other services call it by."""
@@ -78,7 +78,7 @@ def test_a_neighbour_reaches_it_by_a_name_that_is_allowed_or_its_own(
     good(client.patch(f"/v1/topics/{name}", json={"partitions": 2}, headers=own))
 
 
-def test_a_page_of_an_allowed_origin_reaches_it_by_no_other_name(client: httpx.Client) -> None:
+def test_an_allowed_origin_does_not_open_other_hosts(client: httpx.Client) -> None:
     headers = {"Host": "attacker.example", "Origin": PAGE}
     problem(client.get("/v1/topics", headers=headers), 421, "HOST_NOT_ALLOWED", 42)
     problem(client.post("/v1/topics", json={"name": "x"}, headers=headers), 421, "HOST_NOT_ALLOWED", 42)

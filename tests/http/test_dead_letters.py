@@ -32,7 +32,7 @@ def reject(gateway: Gateway, name: str, first: int, last: int, **fields: Any) ->
     assert gateway.settle(name, name, first, last, "reject", **fields) == "applied"
 
 
-def test_dq_001_the_headers_tell_where_it_came_from(gateway: Gateway, name: str) -> None:
+def test_dq_001_the_headers_name_the_source_of_a_dead_letter(gateway: Gateway, name: str) -> None:
     gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
     gateway.produce(name, *range(5), key="k", headers={"own": "not copied"})
     gateway.acquire(name, name)
@@ -52,7 +52,9 @@ def test_dq_001_the_headers_tell_where_it_came_from(gateway: Gateway, name: str)
     assert gateway.metrics()[f'sharequeue_dead_letter_records_total{{group="{name}"}}'] == 5
 
 
-def test_keys_of_dead_letters_go_when_they_are_archived(gateway: Gateway, name: str, shared_database: str) -> None:
+def test_idempotency_keys_of_dead_letters_are_removed_after_archiving(
+    gateway: Gateway, name: str, shared_database: str
+) -> None:
     gateway.produce(name, *range(10))
     gateway.acquire(name, name)
     for first in (0, 5):
@@ -81,7 +83,7 @@ def test_dead_letters_carry_the_record_and_the_reason(gateway: Gateway, name: st
     assert {letter["headers"]["__dlq.errors.reason"] for letter in found} == {"größer als erlaubt"}
 
 
-def test_dq_003_rejected_or_used_up(gateway: Gateway, name: str) -> None:
+def test_dq_003_rejected_and_exhausted_records_become_dead_letters(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_delivery_count_limit=2)
     gateway.produce_batches(name, 6)
     gateway.acquire(name, name)
@@ -118,7 +120,7 @@ def test_a_lock_that_ends_at_the_limit_makes_a_dead_letter(gateway: Gateway, nam
     assert {letter["headers"]["__dlq.errors.message"] for letter in found} == {USED_UP}
 
 
-def test_dq_005_the_topic_is_made(gateway: Gateway, name: str) -> None:
+def test_dq_005_the_dead_letter_topic_is_created(gateway: Gateway, name: str) -> None:
     gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-dead")
     gateway.produce_batches(name, 5)
     gateway.acquire(name, name)
@@ -127,7 +129,7 @@ def test_dq_005_the_topic_is_made(gateway: Gateway, name: str) -> None:
     assert gateway.describe_topic(f"{name}-dead")["config"]["errors.deadletterqueue.group.enable"] == "true"
 
 
-def test_dq_007_many_in_the_order_of_their_offsets(gateway: Gateway, name: str) -> None:
+def test_dq_007_dead_letters_are_in_offset_order(gateway: Gateway, name: str) -> None:
     """Of each source partition, in the partition with its number modulo those of the dead-letter topic."""
     gateway.create_topic(f"dlq.{name}", partitions=2, errors_deadletterqueue_group_enable=True)
     gateway.create_topic(name, partitions=3)
@@ -167,7 +169,7 @@ def test_single_records_that_die_together_share_an_append(gateway: Gateway, name
     wait_until(lambda: gateway.window(name, name) == (600, []))
 
 
-def test_dq_009_what_is_refused_for_good_is_parked(gateway: Gateway, name: str) -> None:
+def test_dq_009_a_permanently_refused_dead_letter_is_parked(gateway: Gateway, name: str) -> None:
     """By a topic that takes no dead letters of groups."""
     destination = f"{name}-dead"
     gateway.create_topic(destination)
@@ -188,7 +190,7 @@ def test_dq_009_what_is_refused_for_good_is_parked(gateway: Gateway, name: str) 
     assert gateway.log_ends(destination) == [0]
 
 
-def test_dq_011_turned_off_it_archives_at_once(gateway: Gateway, name: str) -> None:
+def test_dq_011_without_dead_letters_rejected_records_are_archived_at_once(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name)
     reject(gateway, name, 0, 4)
@@ -200,7 +202,7 @@ def test_dq_011_turned_off_it_archives_at_once(gateway: Gateway, name: str) -> N
     assert gateway.acquire(name, name) == []
 
 
-def test_dq_017_dq_019_what_cannot_be_written_waits_and_is_shown(
+def test_dq_017_dq_019_a_dead_letter_that_cannot_be_written_waits_and_is_counted(
     gateway: Gateway, name: str, shared_database: str
 ) -> None:
     """The record stays ARCHIVING until its dead letter is written."""
@@ -245,7 +247,7 @@ def test_a_range_that_cannot_be_written_stops_no_other(gateway: Gateway, name: s
     wait_until(lambda: gateway.window(name, name) == (10, []))
 
 
-def test_a_record_too_large_for_the_topic_leaves_its_headers(gateway: Gateway, name: str) -> None:
+def test_a_record_too_large_for_the_topic_is_copied_as_headers_only(gateway: Gateway, name: str) -> None:
     gateway.create_topic(f"dlq.{name}", errors_deadletterqueue_group_enable=True, max_message_bytes=600)
     gateway.produce(name, "x" * 700, "y")
     gateway.acquire(name, name)
@@ -271,7 +273,9 @@ def test_headers_too_large_for_the_topic_are_parked_with_the_record(
     assert b'"value":"a"' in record
 
 
-def test_a_record_that_left_the_log_leaves_its_headers(gateway: Gateway, name: str, shared_database: str) -> None:
+def test_a_record_that_left_the_log_is_copied_as_headers_only(
+    gateway: Gateway, name: str, shared_database: str
+) -> None:
     gateway.produce(name, "gone", "still there")
     gateway.acquire(name, name)
     with refused_dead_letters(shared_database, name, 0):
@@ -281,7 +285,9 @@ def test_a_record_that_left_the_log_leaves_its_headers(gateway: Gateway, name: s
     assert [letter["value"] for letter in letters(gateway, f"dlq.{name}", 2)] == [None, "still there"]
 
 
-def test_large_dead_letters_go_a_mebibyte_at_a_time(gateway: Gateway, name: str, shared_database: str) -> None:
+def test_large_dead_letters_are_written_one_mebibyte_at_a_time(
+    gateway: Gateway, name: str, shared_database: str
+) -> None:
     value = "x" * 400_000
     gateway.produce(name, *[value] * 12)
     gateway.acquire(name, name)

@@ -8,7 +8,7 @@ from tests.http.calls import Gateway, Json, good, problem, wait_until
 from tests.http.membership import Member, describe
 
 
-def test_describe_tells_who_is_in_a_group_and_from_where(gateway: Gateway, name: str) -> None:
+def test_describe_lists_members_with_client_and_host(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     member = Member(gateway, name, "m1", name)
     path = f"/v1/share-groups/{name}/heartbeat"
@@ -45,7 +45,7 @@ def test_describe_tells_who_is_in_a_group_and_from_where(gateway: Gateway, name:
     assert describe(gateway, name)["members"][0]["client_id"] == "billing %ü 7"
 
 
-def test_members_come_in_pages(gateway: Gateway, name: str) -> None:
+def test_members_are_listed_in_pages(gateway: Gateway, name: str) -> None:
     for number in range(5):
         Member(gateway, name, f"m{number}", name).beat()
     pages: list[list[str]] = []

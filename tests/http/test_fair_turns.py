@@ -32,9 +32,7 @@ def take(gateway: Gateway, group: str, taken: Counter[int], **fields: object) ->
 
 
 @pytest.mark.parametrize(("groups", "partitions"), [(1, 2), (2, 2), (3, 3), (2, 4), (6, 6)])
-def test_groups_that_are_polled_in_turn_have_turns_of_their_own(
-    gateway: Gateway, name: str, groups: int, partitions: int
-) -> None:
+def test_groups_polled_in_turn_have_their_own_turns(gateway: Gateway, name: str, groups: int, partitions: int) -> None:
     """One counter for all of them gave each group the same remainder every time: the same partition."""
     fill(gateway, name, partitions)
     taken = [Counter[int]() for _ in range(groups)]
@@ -47,7 +45,7 @@ def test_groups_that_are_polled_in_turn_have_turns_of_their_own(
 
 
 @pytest.mark.parametrize("topics", [2, 3])
-def test_topics_that_are_polled_in_turn_have_turns_of_their_own(gateway: Gateway, name: str, topics: int) -> None:
+def test_topics_polled_in_turn_have_their_own_turns(gateway: Gateway, name: str, topics: int) -> None:
     names = [f"{name}-{topic}" for topic in range(topics)]
     taken = {topic: Counter[int]() for topic in names}
     for topic in names:

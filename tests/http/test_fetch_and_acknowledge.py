@@ -9,7 +9,7 @@ BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
 RECORD_LIMIT = {"acquire_mode": "record_limit"}
 
 
-def test_fa_001_fetch_in_a_session(gateway: Gateway, name: str) -> None:
+def test_fa_001_a_fetch_in_a_session_acquires_records(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     opened = gateway.fetch(name, name, share_session_epoch=0)
     assert (opened["batches"], opened["errors"]) == ([], [])
@@ -28,7 +28,7 @@ def held_in_a_session(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 10)
 
 
-def test_fa_003_a_fetch_accepts_what_the_last_one_brought(gateway: Gateway, name: str) -> None:
+def test_fa_003_a_fetch_may_accept_records_of_the_last_one(gateway: Gateway, name: str) -> None:
     held_in_a_session(gateway, name)
     accept = [acknowledge_range(name, 0, 9, "accept")]
     answer = gateway.fetch(name, share_session_epoch=1, acknowledgements=accept)
@@ -38,7 +38,7 @@ def test_fa_003_a_fetch_accepts_what_the_last_one_brought(gateway: Gateway, name
     assert gateway.window(name, name) == (10, ["10-19 ACQUIRED×1"])
 
 
-def test_fa_005_released_with_a_fetch_comes_again(gateway: Gateway, name: str) -> None:
+def test_fa_005_a_record_released_with_a_fetch_is_delivered_again(gateway: Gateway, name: str) -> None:
     held_in_a_session(gateway, name)
     release = [acknowledge_range(name, 0, 9, "release")]
     acquired = gateway.acquire(name, share_session_epoch=1, acknowledgements=release)
@@ -49,7 +49,7 @@ def test_fa_005_released_with_a_fetch_comes_again(gateway: Gateway, name: str) -
     assert sorted(acquired) == ["0-9×2", "10-19×1"]
 
 
-def test_fa_007_rejected_with_a_fetch(gateway: Gateway, name: str) -> None:
+def test_fa_007_a_record_rejected_with_a_fetch_is_not_delivered_again(gateway: Gateway, name: str) -> None:
     held_in_a_session(gateway, name)
     reject = [acknowledge_range(name, 0, 9, "reject")]
     answer = gateway.fetch(name, share_session_epoch=1, acknowledgements=reject)
@@ -57,7 +57,7 @@ def test_fa_007_rejected_with_a_fetch(gateway: Gateway, name: str) -> None:
     assert answer["acknowledgement_results"] == [{"status": "applied"}]
 
 
-def test_fa_009_the_groups_lock_duration_is_told(gateway: Gateway, name: str) -> None:
+def test_fa_009_a_fetch_answers_the_groups_lock_duration(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=15_000)
     gateway.produce_batches(name, 1)
     before_ms = time.time() * 1000
@@ -76,12 +76,12 @@ def test_fa_011_groups_are_independent(gateway: Gateway, name: str) -> None:
         assert gateway.acquire(two, name, member="m2") == [expected]
 
 
-def test_fa_013_one_record_of_many_batches(gateway: Gateway, name: str) -> None:
+def test_fa_013_a_limit_of_one_takes_one_batch_of_one_record(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, *[1] * 10)
     assert gateway.acquire(name, name, max_records=1, batch_size=1, **BATCH_OPTIMIZED) == ["0-0×1"]
 
 
-def test_fa_015_the_limit_is_soft_or_hard(gateway: Gateway, name: str) -> None:
+def test_fa_015_max_records_is_soft_for_batches_and_hard_for_records(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 10)
     soft = gateway.fetch(f"{name}-1", name, max_records=5, **BATCH_OPTIMIZED)
     hard = gateway.fetch(f"{name}-2", name, max_records=5, **RECORD_LIMIT)
@@ -90,7 +90,7 @@ def test_fa_015_the_limit_is_soft_or_hard(gateway: Gateway, name: str) -> None:
     assert [len(offsets(answer)) for answer in (soft, hard, unsaid)] == [10, 5, 5]
 
 
-def test_fa_017_every_record_once_in_order(gateway: Gateway, name: str) -> None:
+def test_fa_017_each_record_is_delivered_once_and_in_order(gateway: Gateway, name: str) -> None:
     """With 200 batches of one record; each fetch takes two and accepts the last two."""
     total = 200
     for number in range(total):
@@ -109,7 +109,7 @@ def test_fa_017_every_record_once_in_order(gateway: Gateway, name: str) -> None:
     assert seen == list(range(total))
 
 
-def test_fa_019_a_range_brings_its_own_records_alone(gateway: Gateway, name: str) -> None:
+def test_fa_019_a_range_has_only_its_own_records(gateway: Gateway, name: str) -> None:
     """Kafka sends whole batches and the client drops what it did not acquire; over HTTP there is nothing to drop."""
     gateway.produce_batches(name, 5, 10)
     assert offsets(gateway.fetch(name, name, max_records=5)) == [0, 1, 2, 3, 4]
@@ -118,7 +118,7 @@ def test_fa_019_a_range_brings_its_own_records_alone(gateway: Gateway, name: str
         assert offsets(answer) == expected
 
 
-def test_fa_021_acknowledgements_for_a_partition_without_data(gateway: Gateway, name: str) -> None:
+def test_fa_021_a_partition_without_data_takes_acknowledgements(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     gateway.produce_batches(name, 2, partition=1)
     assert gateway.acquire(name, name) == ["1:0-1×1"]
@@ -130,7 +130,7 @@ def test_fa_021_acknowledgements_for_a_partition_without_data(gateway: Gateway, 
     assert (answer["acknowledgement_results"], answer["errors"]) == ([{"status": "applied"}], [])
 
 
-def test_fa_025_another_group_holds_nothing_of_that_member(gateway: Gateway, name: str) -> None:
+def test_fa_025_a_member_of_one_group_holds_nothing_in_another(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 3)
     gateway.acquire(name, name)
     other = f"{name}-other"
@@ -144,7 +144,7 @@ def test_fa_025_another_group_holds_nothing_of_that_member(gateway: Gateway, nam
     assert gateway.settle(name, name, 0, 2, "accept") == "applied"
 
 
-def test_what_is_fetched_plus_a_type_is_an_acknowledgement(gateway: Gateway, name: str) -> None:
+def test_a_fetched_range_with_a_type_is_an_acknowledgement(gateway: Gateway, name: str) -> None:
     """jq '{member_id, acknowledgements: [.batches[] | del(.records) + {type:"accept"}]}'"""
     gateway.create_topic(name, partitions=3)
     for partition in range(3):
@@ -180,7 +180,7 @@ def test_a_fetched_batch_has_the_fields_of_the_contract(gateway: Gateway, name: 
     assert second == {"offset": 1, "key": None, "value": None}
 
 
-def test_a_member_id_is_made_when_there_is_none(gateway: Gateway, name: str) -> None:
+def test_a_missing_member_id_is_generated(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 1, 1)
     path = f"/v1/share-groups/{name}/fetch"
     one, two = (good(gateway.http.post(path, json={"topics": [name], "max_records": 1})) for _ in range(2))
@@ -191,7 +191,7 @@ def test_a_member_id_is_made_when_there_is_none(gateway: Gateway, name: str) -> 
     assert gateway.settle(name, name, 1, 1, "accept", member=two["member_id"]) == "applied"
 
 
-def test_some_partitions_fail_and_others_go_on(gateway: Gateway, name: str) -> None:
+def test_a_failed_partition_does_not_stop_the_others(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 2)
     answer = gateway.fetch(name, topics=[name, "no-such-topic"], topic_partitions=[{"topic": name, "partitions": [7]}])
     assert ranges(answer) == ["0-1×1"]
@@ -211,7 +211,7 @@ def test_a_fetch_of_nothing_but_unknown_topics_fails_at_once(gateway: Gateway, n
     assert time.monotonic() - started < 10
 
 
-def test_an_acknowledgement_of_the_unknown_does_not_spoil_the_first_fetch(gateway: Gateway, name: str) -> None:
+def test_acknowledging_an_unknown_group_does_not_break_its_first_fetch(gateway: Gateway, name: str) -> None:
     """Both load the share-partition at once, and only the fetch may bring the group's state into being."""
     gateway.create_topic(name, partitions=2)
     gateway.produce_batches(name, 2)

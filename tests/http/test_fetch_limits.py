@@ -14,19 +14,19 @@ def test_aq_001_a_whole_batch_beats_the_soft_limit(gateway: Gateway, name: str) 
     assert gateway.acquire(name, name, max_records=10, **BATCH_OPTIMIZED) == ["5-24×1"]
 
 
-def test_aq_003_batch_size_divides_at_batches(gateway: Gateway, name: str) -> None:
+def test_aq_003_batch_size_splits_at_record_batches(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 5, 15, 15)
     assert gateway.acquire(name, name, max_records=10, batch_size=2, **BATCH_OPTIMIZED) == ["0-4×1", "5-19×1"]
 
 
-def test_rl_001_the_limit_is_hard(gateway: Gateway, name: str) -> None:
+def test_rl_001_record_limit_is_hard(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 10)
     assert gateway.acquire(name, name, max_records=5) == ["0-4×1"]
     assert gateway.window(name, name) == (0, ["0-4 ACQUIRED×1", "5-9 AVAILABLE×0"])
     assert gateway.acquire(name, name, member="m2", max_records=5) == ["5-9×1"]
 
 
-def test_rl_003_batch_size_divides_nothing(gateway: Gateway, name: str) -> None:
+def test_rl_003_batch_size_does_not_split_with_record_limit(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 5, 5, 5)
     assert gateway.acquire(name, name, max_records=20, batch_size=2) == ["0-14×1"]
 
@@ -39,13 +39,13 @@ def test_max_records_holds_over_several_partitions(gateway: Gateway, name: str) 
     assert len(offsets(gateway.fetch(name, name, max_records=7))) == 5
 
 
-def test_a_record_larger_than_max_bytes_comes_alone(gateway: Gateway, name: str) -> None:
+def test_a_record_larger_than_max_bytes_is_delivered_alone(gateway: Gateway, name: str) -> None:
     gateway.produce(name, "x" * 5000, "y" * 5000, "small", "small")
     assert gateway.acquire(name, name, max_bytes=100) == ["0-0×1"]
     assert gateway.acquire(name, name, max_bytes=6000) == ["1-3×1"]
 
 
-def test_record_locks_bound_what_is_held(gateway: Gateway, name: str) -> None:
+def test_the_record_lock_limit_bounds_held_records(gateway: Gateway, name: str) -> None:
     """Ours counts records that are held; a finished one makes room at once (Kafka counts the span)."""
     gateway.configure(name, share_partition_max_record_locks=10)
     gateway.produce_batches(name, 8, 8, 8)
@@ -55,7 +55,7 @@ def test_record_locks_bound_what_is_held(gateway: Gateway, name: str) -> None:
     assert gateway.acquire(name, name, member="m2") == ["10-15×1"]
 
 
-def test_a_repeated_fetch_gets_the_same_and_counts_nothing(gateway: Gateway, name: str) -> None:
+def test_a_repeated_fetch_gets_the_same_records_without_a_new_delivery(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 4, 4)
     first = gateway.fetch(name, name, fetch_id="a", max_records=5)
     for _ in range(2):
@@ -65,7 +65,7 @@ def test_a_repeated_fetch_gets_the_same_and_counts_nothing(gateway: Gateway, nam
     assert gateway.acquire(name, name, fetch_id="b") == ["5-7×1"]
 
 
-def test_a_repeated_fetch_gets_what_is_still_held(gateway: Gateway, name: str) -> None:
+def test_a_repeated_fetch_gets_the_records_still_held(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 6)
     gateway.acquire(name, name, fetch_id="a")
     assert gateway.settle(name, name, 1, 2, "accept") == "applied"
@@ -84,9 +84,7 @@ def test_a_fetch_id_belongs_to_group_and_member(gateway: Gateway, name: str) -> 
     assert gateway.acquire(name, name, fetch_id="a", max_records=2) == ["0-1×1"]
 
 
-def test_a_repeat_takes_the_place_of_the_fetch_that_waits(
-    gateway: Gateway, name: str, background: ThreadPoolExecutor
-) -> None:
+def test_a_repeat_replaces_the_waiting_fetch(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
     gateway.create_topic(name)
     gateway.acquire(name, name)
     waiting = {"fetch_id": "a", "max_wait_ms": 20_000}
@@ -99,7 +97,7 @@ def test_a_repeat_takes_the_place_of_the_fetch_that_waits(
     assert gateway.acquire(name, name, fetch_id="a") == ["0-1×1"]
 
 
-def test_a_repeat_with_acknowledgements_settles_them_once(gateway: Gateway, name: str) -> None:
+def test_a_repeat_applies_its_acknowledgements_once(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 2, 2)
     gateway.acquire(name, name, max_records=2)
     accept = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 1, "delivery_count": 1, "type": "accept"}
@@ -110,7 +108,7 @@ def test_a_repeat_with_acknowledgements_settles_them_once(gateway: Gateway, name
         assert answer["failed_count"] == 0
 
 
-def test_without_records_the_ranges_alone_come(gateway: Gateway, name: str) -> None:
+def test_without_records_only_ranges_are_answered(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 3, 3)
     answer = gateway.fetch(name, name, with_records=False)
     (batch,) = answer["batches"]
@@ -121,7 +119,7 @@ def test_without_records_the_ranges_alone_come(gateway: Gateway, name: str) -> N
     assert gateway.settle(name, name, 0, 5, "accept") == "applied"
 
 
-def test_read_records_takes_no_lock(gateway: Gateway, name: str) -> None:
+def test_read_records_acquires_no_lock(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 3, 4)
     assert [record["offset"] for record in gateway.read(name, offset=1, max_records=4)["records"]] == [1, 2, 3, 4]
     partly = gateway.read(name, offset=2, max_bytes=1)
@@ -133,7 +131,7 @@ def test_read_records_takes_no_lock(gateway: Gateway, name: str) -> None:
     assert gateway.acquire(name, name) == ["0-6×1"]
 
 
-def test_read_records_refuses_what_it_does_not_know(gateway: Gateway, name: str) -> None:
+def test_read_records_refuses_invalid_queries_and_unknown_partitions(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 1)
     path = f"/v1/topics/{name}/partitions/0/records"
     for query in ({"offset": -1}, {"offset": "x"}, {"max_records": 0}, {"limit": 5}, {"offset": 2**63}):

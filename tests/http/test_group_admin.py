@@ -23,7 +23,7 @@ def used(gateway: Gateway, name: str, records: int = 10) -> None:
 # Reset
 
 
-def test_gi_011_a_reset_starts_the_group_elsewhere_at_once(gateway: Gateway, name: str) -> None:
+def test_gi_011_a_reset_moves_the_start_offset_at_once(gateway: Gateway, name: str) -> None:
     used(gateway, name)
     assert gateway.offsets(name) == {(name, 0): (0, 1)} or gateway.offsets(name) == {(name, 0): (9, 1)}
     assert gateway.reset(name, "offset", name, offset=4) == {(name, 0): 4}
@@ -31,7 +31,7 @@ def test_gi_011_a_reset_starts_the_group_elsewhere_at_once(gateway: Gateway, nam
     assert gateway.acquire(name, name) == ["4-9×1"]
 
 
-def test_gi_019_what_an_earlier_member_held_is_the_new_states(gateway: Gateway, name: str) -> None:
+def test_gi_019_an_earlier_holder_can_settle_nothing_after_a_reset(gateway: Gateway, name: str) -> None:
     """The gateway has 0-9 loaded and held: the reset ends that, and the earlier holder can settle nothing."""
     gateway.produce_batches(name, 10)
     assert gateway.acquire(name, name, member="m1") == ["0-9×1"]
@@ -65,7 +65,9 @@ def test_a_reset_reaches_a_gateway_that_is_idle(gateway: Gateway, name: str) -> 
         ("datetime", {"datetime": "2031-01-01T00:00:00Z"}, 6),
     ],
 )
-def test_where_a_reset_can_go(gateway: Gateway, name: str, to: str, fields: dict[str, Any], expected: int) -> None:
+def test_a_reset_goes_to_an_offset_the_start_the_end_or_a_time(
+    gateway: Gateway, name: str, to: str, fields: dict[str, Any], expected: int
+) -> None:
     """Records 0-5 of one second each from 2001 on; the log begins at 2, the group stands at 4."""
     for second in range(6):
         gateway.produce(name, second, timestamp_ms=978_307_200_000 + 1000 * second)
@@ -79,7 +81,7 @@ def test_where_a_reset_can_go(gateway: Gateway, name: str, to: str, fields: dict
     assert gateway.offsets(name) == {(name, 0): (expected, 6 - expected)}
 
 
-def test_a_reset_to_a_moment_is_exact(gateway: Gateway, name: str) -> None:
+def test_a_reset_to_a_timestamp_is_exact(gateway: Gateway, name: str) -> None:
     """The first of these moments is, as a floating-point number of seconds, a bit too early."""
     moment_ms = 1_073_741_824_001
     for ms in range(3):
@@ -107,7 +109,7 @@ def test_gi_013_an_unknown_topic_changes_nothing(gateway: Gateway, name: str) ->
     problem(gateway.http.get(f"/v1/share-groups/{name}/offsets"), 404, "GROUP_ID_NOT_FOUND", 69)
 
 
-def test_cl_009_a_reset_makes_a_group_that_was_not_there(gateway: Gateway, name: str) -> None:
+def test_cl_009_a_reset_creates_an_unknown_group(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_auto_offset_reset="latest")
     gateway.create_topic(name, partitions=2)
     gateway.produce_batches(name, 4, partition=0)
@@ -118,7 +120,7 @@ def test_cl_009_a_reset_makes_a_group_that_was_not_there(gateway: Gateway, name:
     assert sorted(gateway.acquire(name, name)) == ["1-3×1", "1:3-3×1"]
 
 
-def test_a_reset_without_topics_is_of_all_the_group_has(gateway: Gateway, name: str) -> None:
+def test_a_reset_without_topics_covers_every_topic_of_the_group(gateway: Gateway, name: str) -> None:
     topics = [f"{name}-a", f"{name}-b", f"{name}-c"]
     for topic in topics:
         gateway.produce_batches(topic, 3)
@@ -127,7 +129,7 @@ def test_a_reset_without_topics_is_of_all_the_group_has(gateway: Gateway, name: 
     assert gateway.acquire(name, topics=topics) == ["0-2×1"]
 
 
-def test_a_reset_of_all_that_a_group_has_needs_the_group(gateway: Gateway, name: str) -> None:
+def test_a_reset_of_every_topic_needs_an_existing_group(gateway: Gateway, name: str) -> None:
     """A name that was mistyped does not pass for done."""
     for dry_run in (False, True):
         problem(gateway.try_reset(name, "earliest", dry_run=dry_run), 404, "GROUP_ID_NOT_FOUND", 69)
@@ -148,14 +150,14 @@ def test_a_reset_of_all_that_a_group_has_needs_the_group(gateway: Gateway, name:
         {"to": "datetime", "datetime": "yesterday"},
     ],
 )
-def test_a_reset_that_contradicts_itself(gateway: Gateway, name: str, fields: dict[str, Any]) -> None:
+def test_a_contradictory_reset_is_refused(gateway: Gateway, name: str, fields: dict[str, Any]) -> None:
     problem(gateway.http.post(f"/v1/share-groups/{name}/offsets/reset", json=fields), 422, "INVALID_REQUEST", 42)
 
 
 @pytest.mark.parametrize(
     "fields", [{"to": "tomorrow"}, {}, {"to": "offset", "offset": -1}, {"to": "earliest", "topics": []}, {"too": 1}]
 )
-def test_a_reset_that_does_not_fit_the_schema(gateway: Gateway, name: str, fields: dict[str, Any]) -> None:
+def test_a_reset_that_breaks_the_schema_is_refused(gateway: Gateway, name: str, fields: dict[str, Any]) -> None:
     problem(gateway.http.post(f"/v1/share-groups/{name}/offsets/reset", json=fields), 422, "INVALID_REQUEST", 42)
 
 
@@ -177,7 +179,7 @@ def hold(gateway: Gateway, name: str) -> None:
 
 
 @pytest.mark.parametrize("use", [open_session, hold])
-def test_gi_027_a_group_in_use_is_left_alone(gateway: Gateway, name: str, use: Any) -> None:
+def test_gi_027_a_group_in_use_cannot_be_reset_or_deleted(gateway: Gateway, name: str, use: Any) -> None:
     gateway.create_topic(name)
     use(gateway, name)
     for refused in (
@@ -195,7 +197,9 @@ def test_gi_027_a_group_in_use_is_left_alone(gateway: Gateway, name: str, use: A
         problem(refused, 404, "SHARE_SESSION_NOT_FOUND", 122)
 
 
-def test_a_waiting_fetch_is_use_and_force_ends_it(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
+def test_a_waiting_fetch_counts_as_use_and_force_ends_it(
+    gateway: Gateway, name: str, background: ThreadPoolExecutor
+) -> None:
     gateway.create_topic(name)
     waiting = background.submit(gateway.acquire, name, name, max_wait_ms=30_000)
     wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
@@ -210,7 +214,7 @@ def test_a_waiting_fetch_is_use_and_force_ends_it(gateway: Gateway, name: str, b
 # Delete
 
 
-def test_gi_025_a_deleted_group_is_unknown_and_begins_again(gateway: Gateway, name: str) -> None:
+def test_gi_025_a_deleted_group_is_unknown_and_can_be_created_again(gateway: Gateway, name: str) -> None:
     used(gateway, name)
     assert gateway.try_delete_group(name).status_code == 204
     for path in ("offsets", "in-flight"):
@@ -242,7 +246,7 @@ def test_gi_021_offsets_of_a_topic_are_forgotten(gateway: Gateway, name: str) ->
     assert gateway.acquire(name, topics=topics) == ["0-1×1"]
 
 
-def test_offsets_of_what_is_not_there(gateway: Gateway, name: str) -> None:
+def test_deleting_offsets_of_unknown_groups_and_topics_is_refused(gateway: Gateway, name: str) -> None:
     problem(gateway.try_delete_offsets(name, name), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     gateway.create_topic(name)
     problem(gateway.try_delete_offsets(name, name), 404, "GROUP_ID_NOT_FOUND", 69)
@@ -259,7 +263,7 @@ def test_gi_035_group_ids_are_checked(gateway: Gateway, name: str) -> None:
         problem(response, 422, "INVALID_GROUP_ID", 24)
 
 
-def test_a_flag_that_is_none(gateway: Gateway, name: str) -> None:
+def test_an_invalid_flag_is_refused(gateway: Gateway, name: str) -> None:
     refused: httpx.Response = gateway.try_delete_group(name, force="perhaps")
     problem(refused, 422, "INVALID_REQUEST", 42)
 

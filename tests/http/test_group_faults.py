@@ -46,7 +46,7 @@ def back(stack: Stack, service: str) -> None:
     wait_until(stack.service("gateway").ready, 30)
 
 
-def test_hb_009_hb_011_a_full_group_takes_nobody_else(own_gateway: Gateway, name: str) -> None:
+def test_hb_009_hb_011_a_full_group_refuses_new_members(own_gateway: Gateway, name: str) -> None:
     members = [Member(own_gateway, name, f"m{number}", name) for number in range(3)]
     for member in members[:2]:
         member.beat()
@@ -81,7 +81,7 @@ def test_members_do_not_notice_a_restart(
     assert good(own_gateway.http.get(f"/v1/share-groups/{name}")) == before
 
 
-def test_a_restarted_group_coordinator_still_takes_lost_members_out(
+def test_a_restarted_group_coordinator_still_removes_lost_members(
     own_gateway: Gateway, restart: Callable[[str], None], name: str
 ) -> None:
     own_gateway.configure(name, share_session_timeout_ms=5000, share_heartbeat_interval_ms=500)
@@ -95,7 +95,7 @@ def test_a_restarted_group_coordinator_still_takes_lost_members_out(
     wait_until(lambda: state() == "Empty")
 
 
-def test_gi_001_what_could_not_be_initialised_is_when_the_share_coordinator_is_back(
+def test_gi_001_a_failed_initialisation_succeeds_once_the_share_coordinator_is_back(
     stack: Stack, own_gateway: Gateway, name: str
 ) -> None:
     own_gateway.configure(name, share_assignment_interval_ms=0)
@@ -112,7 +112,7 @@ def test_gi_001_what_could_not_be_initialised_is_when_the_share_coordinator_is_b
     wait_until(lambda: member.beat() and member.count == 2, 60)
 
 
-def test_gi_023_gi_025_what_could_not_be_done_is_done_by_the_next_call(
+def test_gi_023_gi_025_a_failed_deletion_is_finished_by_the_next_call(
     stack: Stack,
     own_gateway: Gateway,
     restart: Callable[[str], None],
@@ -149,7 +149,7 @@ def test_gi_023_gi_025_what_could_not_be_done_is_done_by_the_next_call(
 
 
 @pytest.mark.parametrize("forgotten", ["group", "topic"])
-def test_a_poll_that_is_asking_while_its_group_is_deleted_does_not_begin_it_again(
+def test_a_poll_during_its_groups_deletion_does_not_recreate_the_group(
     stack: Stack, own_gateway: Gateway, background: ThreadPoolExecutor, name: str, forgotten: str
 ) -> None:
     """The share coordinator is paused meanwhile, so that the deletion has begun when the poll asks for its partition."""
@@ -206,7 +206,7 @@ def test_lg_007_lag_is_the_same_after_restarts(own_gateway: Gateway, restart: Ca
         assert own_gateway.offsets(name)[name, 0][1] == 5
 
 
-def test_lg_005_lag_after_a_reset(own_gateway: Gateway, name: str) -> None:
+def test_lg_005_lag_counts_from_the_reset_offset(own_gateway: Gateway, name: str) -> None:
     own_gateway.configure(name, share_auto_offset_reset="latest")
     own_gateway.produce_batches(name, 100)
     assert own_gateway.acquire(name, name) == []
@@ -218,7 +218,7 @@ def test_lg_005_lag_after_a_reset(own_gateway: Gateway, name: str) -> None:
     assert own_gateway.offsets(name) == {(name, 0): (40, 65)}
 
 
-def test_lg_009_what_is_finished_is_no_lag_wherever_the_stored_start_is(own_gateway: Gateway, name: str) -> None:
+def test_lg_009_finished_records_are_not_lag_wherever_the_stored_start_is(own_gateway: Gateway, name: str) -> None:
     own_gateway.produce_batches(name, 10)
     own_gateway.acquire(name, name)
     own_gateway.settle(name, name, 0, 9, "accept")

@@ -15,7 +15,7 @@ from tests.http.membership import NO_ASSIGNMENT, Member, describe, settle
 # Joining and leaving
 
 
-def test_hb_001_who_joins_for_a_topic_that_is_not_there_has_nothing(gateway: Gateway, name: str) -> None:
+def test_hb_001_a_member_of_a_missing_topic_is_assigned_nothing(gateway: Gateway, name: str) -> None:
     assert Member(gateway, name, "m1", name).beat() == {
         "member_id": "m1",
         "member_epoch": 2,
@@ -24,7 +24,7 @@ def test_hb_001_who_joins_for_a_topic_that_is_not_there_has_nothing(gateway: Gat
     }
 
 
-def test_gi_001_gi_007_hb_003_a_first_member_is_assigned_everything_once_it_is_initialised(
+def test_gi_001_gi_007_hb_003_a_first_member_is_assigned_all_initialised_partitions(
     gateway: Gateway, name: str
 ) -> None:
     topics = [f"{name}-a", f"{name}-b"]
@@ -39,7 +39,7 @@ def test_gi_001_gi_007_hb_003_a_first_member_is_assigned_everything_once_it_is_i
     assert gateway.offsets(name) == {(topic, p): (-1, -1) for topic in topics for p in (0, 1)}
 
 
-def test_gi_029_what_nobody_fetched_from_yet_has_no_lag(gateway: Gateway, name: str) -> None:
+def test_gi_029_a_partition_never_fetched_has_no_lag(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 3)
     Member(gateway, name, "m1", name).beat_until_assigned(**{name: [0]})
     assert gateway.offsets(name) == {(name, 0): (-1, -1)}
@@ -47,7 +47,7 @@ def test_gi_029_what_nobody_fetched_from_yet_has_no_lag(gateway: Gateway, name: 
     assert gateway.offsets(name) == {(name, 0): (0, 3)}
 
 
-def test_hb_005_who_left_joins_again_under_its_id(gateway: Gateway, name: str) -> None:
+def test_hb_005_a_member_that_left_can_rejoin_under_its_id(gateway: Gateway, name: str) -> None:
     member = Member(gateway, name, "m1", name)
     joined = member.beat()["member_epoch"]
     left = good(member.try_beat(member_epoch=-1))
@@ -58,7 +58,7 @@ def test_hb_005_who_left_joins_again_under_its_id(gateway: Gateway, name: str) -
     assert again["assignment"] == NO_ASSIGNMENT
 
 
-def test_hb_007_hb_027_members_share_the_partitions_and_get_those_of_who_leaves(gateway: Gateway, name: str) -> None:
+def test_hb_007_hb_027_members_share_partitions_and_take_over_a_leavers(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_assignment_interval_ms=0)
     gateway.create_topic(name, partitions=3)
     one, two = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)
@@ -74,7 +74,7 @@ def test_hb_007_hb_027_members_share_the_partitions_and_get_those_of_who_leaves(
     assert set(kept) <= {0, 1, 2}
 
 
-def test_as_017_who_joins_takes_no_more_than_its_share(gateway: Gateway, name: str) -> None:
+def test_as_017_a_new_member_takes_no_more_than_its_share(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_assignment_interval_ms=0)
     gateway.create_topic(name, partitions=6)
     members = [Member(gateway, name, f"m{number}", name) for number in range(3)]
@@ -117,7 +117,7 @@ def test_a_fetch_whose_state_is_deleted_while_it_loads_may_try_again(
 # Refusals
 
 
-def test_hb_013_unknown_members_and_groups(gateway: Gateway, name: str) -> None:
+def test_hb_013_unknown_members_and_groups_are_refused(gateway: Gateway, name: str) -> None:
     stranger = Member(gateway, name, "m9", name)
     for epoch in (3, -1):
         problem(stranger.try_beat(member_epoch=epoch), 404, "GROUP_ID_NOT_FOUND", 69)
@@ -127,7 +127,7 @@ def test_hb_013_unknown_members_and_groups(gateway: Gateway, name: str) -> None:
     problem(gateway.http.get(f"/v1/share-groups/{name}-no"), 404, "GROUP_ID_NOT_FOUND", 69)
 
 
-def test_a_wrong_epoch_is_fenced_and_the_one_before_is_a_lost_answer(gateway: Gateway, name: str) -> None:
+def test_a_wrong_epoch_is_fenced_and_the_previous_one_is_accepted(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     member = Member(gateway, name, "m1", name)
     member.beat_until_assigned(**{name: [0]})
@@ -147,7 +147,7 @@ def test_a_wrong_epoch_is_fenced_and_the_one_before_is_a_lost_answer(gateway: Ga
         {"rack_id": ""},
     ],
 )
-def test_heartbeats_that_are_refused(gateway: Gateway, name: str, fields: Json) -> None:
+def test_invalid_heartbeats_are_refused(gateway: Gateway, name: str, fields: Json) -> None:
     problem(Member(gateway, name, "m1", name).try_beat(**fields), 422, "INVALID_REQUEST", 42)
 
 
@@ -162,11 +162,11 @@ def test_heartbeats_that_are_refused(gateway: Gateway, name: str, fields: Json) 
         {"topics": ["t"]},
     ],
 )
-def test_hb_017_heartbeats_that_do_not_fit_the_schema(gateway: Gateway, name: str, fields: Json) -> None:
+def test_hb_017_heartbeats_that_break_the_schema_are_refused(gateway: Gateway, name: str, fields: Json) -> None:
     problem(Member(gateway, name, "m1", name).try_beat(**fields), 422, "INVALID_REQUEST", 42)
 
 
-def test_hb_023_who_names_its_topics_is_told_its_assignment(gateway: Gateway, name: str) -> None:
+def test_hb_023_a_heartbeat_with_topics_gets_the_assignment(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     member = Member(gateway, name, "m1", name)
     member.beat_until_assigned(**{name: [0]})
@@ -179,7 +179,7 @@ def test_hb_023_who_names_its_topics_is_told_its_assignment(gateway: Gateway, na
 # Topics that come, grow and go
 
 
-def test_gi_003_topics_that_appear_grow_and_go(gateway: Gateway, name: str) -> None:
+def test_gi_003_the_assignment_follows_new_grown_and_deleted_topics(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_assignment_interval_ms=0)
     topics = [f"{name}-a", f"{name}-b"]
     member = Member(gateway, name, "m1", *topics)
@@ -209,7 +209,7 @@ def test_rs_007_a_partition_added_later_begins_at_0(gateway: Gateway, name: str)
 # Taking a member out
 
 
-def test_a_member_that_is_taken_out_holds_nothing_any_more(gateway: Gateway, name: str) -> None:
+def test_an_evicted_member_holds_nothing(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 4)
     member = Member(gateway, name, "m1", name)
     member.beat_until_assigned(**{name: [0]})
@@ -222,7 +222,7 @@ def test_a_member_that_is_taken_out_holds_nothing_any_more(gateway: Gateway, nam
     problem(gateway.http.delete(f"/v1/share-groups/{name}/members/m1"), 404, "UNKNOWN_MEMBER_ID", 25)
 
 
-def test_who_only_fetched_can_be_taken_out_too(gateway: Gateway, name: str) -> None:
+def test_a_member_that_only_fetched_can_be_evicted(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 2)
     assert gateway.acquire(name, name, member="m7") == ["0-1×1"]
     assert gateway.http.delete(f"/v1/share-groups/{name}/members/m7").status_code == 204
@@ -231,7 +231,7 @@ def test_who_only_fetched_can_be_taken_out_too(gateway: Gateway, name: str) -> N
     problem(gateway.http.delete(f"/v1/share-groups/{name}/members/{'x' * 37}"), 422, "INVALID_REQUEST", 42)
 
 
-def test_gi_027_members_keep_a_group_from_being_set_anew(gateway: Gateway, name: str) -> None:
+def test_gi_027_a_group_with_members_cannot_be_reset(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     member = Member(gateway, name, "m1", name)
     member.beat_until_assigned(**{name: [0]})
@@ -254,7 +254,7 @@ def test_gi_027_members_keep_a_group_from_being_set_anew(gateway: Gateway, name:
 # Time
 
 
-def test_hb_015_who_sends_no_heartbeat_is_out_after_the_session_timeout(gateway: Gateway, name: str) -> None:
+def test_hb_015_a_member_without_heartbeats_is_removed_at_the_session_timeout(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_session_timeout_ms=3000, share_heartbeat_interval_ms=500)
     lost, kept = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)
     assert lost.beat()["heartbeat_interval_ms"] == 500
@@ -270,7 +270,9 @@ def test_hb_015_who_sends_no_heartbeat_is_out_after_the_session_timeout(gateway:
     problem(lost.try_beat(), 404, "UNKNOWN_MEMBER_ID", 25)
 
 
-def test_ee_009_a_member_that_died_leaves_the_group_and_its_records_by_two_clocks(gateway: Gateway, name: str) -> None:
+def test_ee_009_a_dead_member_leaves_at_the_session_timeout_and_its_records_at_lock_expiry(
+    gateway: Gateway, name: str
+) -> None:
     """Killed without closing: its records wait for their lock, its membership for the session timeout."""
     groups = [f"{name}-membership-ends-first", f"{name}-locks-end-first"]
     gateway.configure(groups[0], share_session_timeout_ms=1000, share_heartbeat_interval_ms=500)
@@ -286,7 +288,7 @@ def test_ee_009_a_member_that_died_leaves_the_group_and_its_records_by_two_clock
     assert [member["member_id"] for member in describe(gateway, groups[1])["members"]] == ["m1"]
 
 
-def test_hb_025_assignments_keep_their_distance(gateway: Gateway, name: str) -> None:
+def test_hb_025_assignments_wait_for_the_assignment_interval(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_assignment_interval_ms=5000)
     gateway.create_topic(name, partitions=2)
     one, two = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)

@@ -50,7 +50,7 @@ def test_a_group_has_settings_before_it_exists(gateway: Gateway, name: str) -> N
 @pytest.mark.parametrize(
     ("group", "topic"), [("a:b", "dlq.a_3ab"), ("größe", "dlq.gr_c3_b6_c3_9fe"), ("a_b", "dlq.a_5fb")]
 )
-def test_the_default_dead_letter_topic_is_a_name_a_topic_can_have(gateway: Gateway, group: str, topic: str) -> None:
+def test_the_default_dead_letter_topic_has_a_valid_name(gateway: Gateway, group: str, topic: str) -> None:
     assert good(gateway.http.get(config_path(group)))["errors.deadletterqueue.topic.name"] == topic
 
 
@@ -95,21 +95,21 @@ def test_settings_have_bounds(gateway: Gateway, name: str, setting: str) -> None
         {"share.session.timeout.ms": 1000},
     ],
 )
-def test_settings_that_cannot_be_change_none(gateway: Gateway, name: str, changes: dict[str, Any]) -> None:
+def test_one_invalid_setting_changes_none(gateway: Gateway, name: str, changes: dict[str, Any]) -> None:
     body = {"share.record.lock.duration.ms": 5000, **changes}
     problem(gateway.http.patch(config_path(name), json=body), 422, "INVALID_CONFIG", 40)
     assert good(gateway.http.get(config_path(name)))["share.record.lock.duration.ms"] == "30000"
 
 
 @pytest.mark.parametrize("body", [[], {"share.delivery.count.limit": {"value": 5}}, "x"])
-def test_settings_that_do_not_fit_the_schema(gateway: Gateway, name: str, body: Any) -> None:
+def test_settings_that_break_the_schema_are_refused(gateway: Gateway, name: str, body: Any) -> None:
     problem(gateway.http.patch(config_path(name), json=body), 422, "INVALID_REQUEST", 42)
 
 
 # When settings take effect
 
 
-def test_dy_001_a_lower_limit_ends_at_the_next_release(gateway: Gateway, name: str) -> None:
+def test_dy_001_a_lowered_limit_applies_at_the_next_release(gateway: Gateway, name: str) -> None:
     gateway.configure(name, errors_deadletterqueue_topic_name="")
     gateway.produce_batches(name, 10)
     for expected in ("0-9×1", "0-9×2"):
@@ -121,7 +121,7 @@ def test_dy_001_a_lower_limit_ends_at_the_next_release(gateway: Gateway, name: s
     assert gateway.window(name, name) == (10, [])
 
 
-def test_dy_005_lt_009_a_lock_keeps_the_duration_it_began_with(gateway: Gateway, name: str) -> None:
+def test_dy_005_lt_009_a_running_lock_keeps_its_duration(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=60_000)
     gateway.produce_batches(name, 1, 1)
     first = gateway.fetch(name, name, max_records=1)
@@ -138,7 +138,7 @@ def test_dy_005_lt_009_a_lock_keeps_the_duration_it_began_with(gateway: Gateway,
 # Where a group begins
 
 
-def test_rs_001_latest_begins_at_the_end_of_the_first_load(gateway: Gateway, name: str) -> None:
+def test_rs_001_latest_begins_at_the_log_end_of_the_first_load(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_auto_offset_reset="latest")
     gateway.produce_batches(name, 3)
     assert gateway.acquire(name, name) == []
@@ -148,7 +148,7 @@ def test_rs_001_latest_begins_at_the_end_of_the_first_load(gateway: Gateway, nam
     assert gateway.acquire(name, name) == ["3-3×1"]
 
 
-def test_rs_003_by_duration_begins_with_what_is_young_enough(gateway: Gateway, name: str) -> None:
+def test_rs_003_by_duration_begins_with_records_young_enough(gateway: Gateway, name: str) -> None:
     minute, now = 60_000, int(time.time() * 1000)
     for age in (120 * minute, 30 * minute, 0):
         gateway.produce(name, "x", timestamp_ms=now - age)
@@ -187,7 +187,7 @@ def test_gi_033_an_unknown_group_has_no_offsets(gateway: Gateway, name: str) -> 
     problem(gateway.http.get(f"/v1/share-groups/{name}/offsets"), 404, "GROUP_ID_NOT_FOUND", 69)
 
 
-def test_lg_001_lg_003_lag_is_what_is_not_finished(gateway: Gateway, name: str) -> None:
+def test_lg_001_lg_003_lag_counts_unfinished_records(gateway: Gateway, name: str) -> None:
     def lag() -> int:
         (topic,) = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"]
         return int(topic["partitions"][0]["lag"])
@@ -206,7 +206,7 @@ def test_lg_001_lg_003_lag_is_what_is_not_finished(gateway: Gateway, name: str) 
     assert lag() == 0
 
 
-def test_lg_005_the_lag_from_where_a_group_was_set_to(gateway: Gateway, name: str) -> None:
+def test_lg_005_lag_counts_from_an_altered_offset(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_auto_offset_reset="latest")
     gateway.produce_batches(name, 100)
     assert gateway.acquire(name, name) == []
@@ -219,7 +219,7 @@ def test_lg_005_the_lag_from_where_a_group_was_set_to(gateway: Gateway, name: st
     assert gateway.offsets(name) == {(name, 0): (40, 65)}
 
 
-def test_lg_009_what_was_accepted_and_not_yet_passed_is_no_lag(gateway: Gateway, name: str) -> None:
+def test_lg_009_accepted_records_behind_the_start_offset_are_not_lag(gateway: Gateway, name: str) -> None:
     """The stored start is that of the last write, 0, with ten finished behind it."""
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name)
@@ -254,7 +254,7 @@ def test_offsets_name_every_partition_the_group_knows(gateway: Gateway, name: st
 # In flight
 
 
-def test_in_flight_tells_who_holds_what_until_when(gateway: Gateway, name: str) -> None:
+def test_in_flight_lists_holders_and_deadlines(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 6)
     gateway.acquire(name, name, max_records=2)
     second = gateway.fetch(name, name, member="m2", max_records=2)
@@ -293,7 +293,7 @@ def test_in_flight_can_be_narrowed(gateway: Gateway, name: str) -> None:
     problem(gateway.http.get(path, params={"state": "x"}), 422, "INVALID_REQUEST", 42)
 
 
-def test_a_throttled_record_comes_in_ever_smaller_portions(gateway: Gateway, name: str) -> None:
+def test_a_throttled_record_is_delivered_in_ever_smaller_portions(gateway: Gateway, name: str) -> None:
     """Poison isolation (TH-001): with limit 5, what was delivered three times comes by halves, then one by one."""
     gateway.produce_batches(name, 8)
     seen = []

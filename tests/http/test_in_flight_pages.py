@@ -48,7 +48,7 @@ def test_pages_hold_everything_once_and_in_order(gateway: Gateway, held: str, pa
     assert (len(found) == 1) == (page_size == 1000)
 
 
-def test_a_page_goes_on_where_the_one_before_ended_also_after_records_are_settled(gateway: Gateway, held: str) -> None:
+def test_a_page_begins_where_the_last_one_ended_though_records_were_settled(gateway: Gateway, held: str) -> None:
     first = good(gateway.http.get(f"/v1/share-groups/{held}/in-flight", params={"page_size": 1}))
     for partition in range(3):
         gateway.settle(held, held, 0, 3, "accept", partition=partition)
@@ -58,7 +58,7 @@ def test_a_page_goes_on_where_the_one_before_ended_also_after_records_are_settle
     assert [entry["partition"] for entry in (*first["partitions"], *second["partitions"])] == [0, 1]
 
 
-def test_pages_of_one_topic(gateway: Gateway, held: str) -> None:
+def test_pages_can_be_limited_to_one_topic(gateway: Gateway, held: str) -> None:
     found = pages(gateway, held, page_size=1, topic=f"{held}-b")
     assert [(entry["topic"], entry["partition"]) for page in found for entry in page["partitions"]] == [
         (f"{held}-b", partition) for partition in range(4)
@@ -67,5 +67,5 @@ def test_pages_of_one_topic(gateway: Gateway, held: str) -> None:
 
 
 @pytest.mark.parametrize("query", [{"page_size": 0}, {"page_size": 10_001}, {"page_token": "x"}])
-def test_what_is_no_page_is_refused(gateway: Gateway, held: str, query: Json) -> None:
+def test_an_invalid_page_token_is_refused(gateway: Gateway, held: str, query: Json) -> None:
     problem(gateway.http.get(f"/v1/share-groups/{held}/in-flight", params=query), 422, "INVALID_REQUEST", 42)

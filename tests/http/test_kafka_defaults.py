@@ -63,7 +63,7 @@ def test_if_001_if_003_the_limit_counts_the_span(own_gateway: Gateway, group: st
     assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == []
 
 
-def test_if_007_what_is_finished_behind_an_unfinished_head_still_counts(own_gateway: Gateway, group: str) -> None:
+def test_if_007_finished_records_behind_an_unfinished_head_still_count(own_gateway: Gateway, group: str) -> None:
     gateway = own_gateway
     gateway.produce_batches(group, 150, 150, 50)
     assert gateway.acquire(group, group, max_records=300, **BATCH_OPTIMIZED) == ["0-299×1"]

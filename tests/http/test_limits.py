@@ -65,7 +65,7 @@ def close_session(gateway: Gateway, name: str, member: str) -> None:
     good(gateway.try_fetch(name, member=member, share_session_epoch=-1))
 
 
-def test_a_latest_group_that_asks_rarely_misses_nothing(own_gateway: Gateway, name: str) -> None:
+def test_a_latest_group_that_fetches_rarely_misses_no_record(own_gateway: Gateway, name: str) -> None:
     """The start that the first load resolved is kept although the idle share-partition is unloaded in between."""
     gateway = own_gateway
     gateway.configure(name, share_auto_offset_reset="latest")
@@ -79,7 +79,7 @@ def test_a_latest_group_that_asks_rarely_misses_nothing(own_gateway: Gateway, na
     assert gateway.metrics()["sharequeue_partition_load_seconds_count"] == loads + 1
 
 
-def test_ss_017_the_refusal_of_a_session_is_held_back(own_gateway: Gateway, name: str) -> None:
+def test_ss_017_the_refusal_of_a_session_is_delayed(own_gateway: Gateway, name: str) -> None:
     gateway = own_gateway
     gateway.create_topic(name)
     for member in ("m1", "m2"):
@@ -128,7 +128,9 @@ def test_ss_019_idle_sessions_make_room_and_release_nothing(own_gateway: Gateway
     close_session(gateway, name, "m3")
 
 
-def test_only_so_many_fetches_may_wait(own_gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
+def test_the_number_of_waiting_fetches_is_limited(
+    own_gateway: Gateway, name: str, background: ThreadPoolExecutor
+) -> None:
     gateway = own_gateway
     gateway.create_topic(name)
     gateway.acquire(name, name)
@@ -149,7 +151,7 @@ def test_the_request_limit_is_a_setting(own_gateway: Gateway, name: str) -> None
     assert own_gateway.log_ends(name) == [0]
 
 
-def test_topics_are_not_made_when_that_is_off(own_gateway: Gateway, name: str) -> None:
+def test_topics_are_not_created_automatically_when_that_is_off(own_gateway: Gateway, name: str) -> None:
     body = {"records": [{"value": 1}]}
     for path in ("records", "records/raw"):
         response = own_gateway.http.post(f"/v1/topics/{name}/{path}", json=body)
@@ -158,12 +160,12 @@ def test_topics_are_not_made_when_that_is_off(own_gateway: Gateway, name: str) -
     problem(own_gateway.http.get(f"/v1/topics/{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
-def test_the_limit_of_partitions_is_a_setting(own_gateway: Gateway, name: str) -> None:
+def test_the_partition_limit_of_a_topic_is_a_setting(own_gateway: Gateway, name: str) -> None:
     response = own_gateway.http.post("/v1/topics", json={"name": name, "partitions": 4})
     assert problem(response, 422, "INVALID_PARTITIONS", 37)["limit"] == 3
 
 
-def test_dq_009_without_a_topic_and_not_making_one_dead_letters_are_parked(own_gateway: Gateway, name: str) -> None:
+def test_dq_009_dead_letters_without_a_topic_are_parked(own_gateway: Gateway, name: str) -> None:
     gateway = own_gateway
     gateway.create_topic(name)
     gateway.produce_batches(name, 3)
@@ -201,7 +203,7 @@ def test_retention_by_age_and_by_bytes(own_gateway: Gateway, name: str) -> None:
 # Dependencies that are away: last, because they stop services
 
 
-def test_dead_letters_on_their_way_are_resumed_after_a_crash(
+def test_unfinished_dead_letters_are_resumed_after_a_crash(
     own_gateway: Gateway, stack: Stack, database: str, name: str
 ) -> None:
     """With cause and reason, once each, although they could not be written before the gateway was killed."""
@@ -230,7 +232,7 @@ def test_dead_letters_on_their_way_are_resumed_after_a_crash(
     assert gateway.settle(name, name, 2, 2, "accept", delivery_count=1) == "applied"
 
 
-def test_retention_goes_over_topics_that_nobody_used_since_the_start(
+def test_retention_covers_topics_unused_since_the_start(
     own_gateway: Gateway, stack: Stack, logs: Path, name: str
 ) -> None:
     gateway = own_gateway
@@ -251,7 +253,7 @@ def test_retention_goes_over_topics_that_nobody_used_since_the_start(
     wait_until(moved)
 
 
-def test_a_share_coordinator_that_is_away_is_503_and_nothing_is_lost(
+def test_an_unreachable_share_coordinator_is_503_and_nothing_is_lost(
     own_gateway: Gateway, stack: Stack, name: str
 ) -> None:
     gateway = own_gateway
@@ -277,7 +279,7 @@ def test_a_share_coordinator_that_is_away_is_503_and_nothing_is_lost(
     assert good(gateway.http.get("/readyz"))["status"] == "ready"
 
 
-def test_an_outcome_that_is_not_known_is_told_so_and_a_repeat_learns_it(
+def test_an_unknown_outcome_is_answered_as_unknown_and_a_repeat_learns_it(
     own_gateway: Gateway, stack: Stack, name: str
 ) -> None:
     gateway = own_gateway
@@ -301,7 +303,9 @@ def test_an_outcome_that_is_not_known_is_told_so_and_a_repeat_learns_it(
     assert gateway.window(name, name) == (2, [])
 
 
-def test_without_the_group_coordinator_what_is_known_goes_on(own_gateway: Gateway, stack: Stack, name: str) -> None:
+def test_known_topics_and_groups_work_without_the_group_coordinator(
+    own_gateway: Gateway, stack: Stack, name: str
+) -> None:
     gateway = own_gateway
     gateway.create_topic(name)
     gateway.produce_batches(name, 2)
@@ -320,7 +324,7 @@ def test_without_the_group_coordinator_what_is_known_goes_on(own_gateway: Gatewa
 
 
 @pytest.mark.soak
-def test_a_group_coordinator_that_is_away_is_503_at_the_deadline(own_gateway: Gateway, stack: Stack, name: str) -> None:
+def test_an_unreachable_group_coordinator_is_503_at_the_deadline(own_gateway: Gateway, stack: Stack, name: str) -> None:
     service = stack.service("group coordinator")
     service.kill()
     refused(own_gateway.http.post("/v1/topics", json={"name": name}), 503, "COORDINATOR_NOT_AVAILABLE", 15)

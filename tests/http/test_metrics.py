@@ -24,7 +24,7 @@ def changes(gateway: Gateway) -> Changes:
     return lambda sample: gateway.metrics().get(sample, 0) - before.get(sample, 0)
 
 
-def test_every_metric_of_the_protocol_is_there(gateway: Gateway, name: str) -> None:
+def test_every_metric_of_the_protocol_is_exported(gateway: Gateway, name: str) -> None:
     """Share-partition, session, fetch, acknowledge and dead-letter metrics, each with a help text."""
     gateway.produce_batches(name, 1, 1)
     gateway.acquire(name, name, max_records=1)
@@ -133,14 +133,14 @@ def test_mt_001_calls_are_counted_once_for_each_topic(gateway: Gateway, changes:
     assert (counted(name), counted(other)) == ([2, 0, 2, 0], [2, 1, 2, 1])
 
 
-def test_topics_that_do_not_exist_make_no_series(gateway: Gateway, name: str) -> None:
+def test_unknown_topics_make_no_series(gateway: Gateway, name: str) -> None:
     gateway.try_fetch(name, f"{name}-nothing")
     gateway.settle(name, f"{name}-nothing", 0, 0, "accept")
     gateway.http.get(f"/v1/topics/{name}-nothing")
     assert not [sample for sample in gateway.metrics() if f"{name}-nothing" in sample]
 
 
-def test_what_is_deleted_leaves_no_series(gateway: Gateway, background: ThreadPoolExecutor, name: str) -> None:
+def test_deleted_groups_and_topics_leave_no_series(gateway: Gateway, background: ThreadPoolExecutor, name: str) -> None:
     """Otherwise each group that was ever there would cost memory and scrapes for ever; also with a fetch that waits."""
     topic, group, dead = f"{name}-topic", f"{name}-group", f"{name}-dead"
 
@@ -165,7 +165,7 @@ def test_what_is_deleted_leaves_no_series(gateway: Gateway, background: ThreadPo
     wait_until(lambda: not of(topic))
 
 
-def test_a_group_that_is_deleted_as_redis_is_asked_leaves_no_series(
+def test_a_group_deleted_during_a_redis_call_leaves_no_series(
     client: httpx.Client,
     own_gateway: Gateway,
     stack: Stack,
@@ -201,7 +201,7 @@ def test_a_group_that_is_deleted_as_redis_is_asked_leaves_no_series(
     assert not of_group()
 
 
-def test_a_partition_with_records_that_nobody_is_given_is_told_with_its_time(gateway: Gateway, name: str) -> None:
+def test_the_time_a_partition_with_records_goes_unserved_is_exported(gateway: Gateway, name: str) -> None:
     """Lag grows too while a partition is served, and does not say which one is not."""
     sample = f'sharequeue_share_partition_unserved_seconds{{group="{name}"}}'
     gateway.create_topic(name, 2)
@@ -221,7 +221,7 @@ def test_a_partition_with_records_that_nobody_is_given_is_told_with_its_time(gat
     assert sample not in gateway.metrics()
 
 
-def test_a_log_start_that_moves_leaves_nothing_to_serve(gateway: Gateway, name: str) -> None:
+def test_a_moved_log_start_ends_the_unserved_time(gateway: Gateway, name: str) -> None:
     groups = [f"{name}-{number}" for number in range(2)]
     for group in groups:  # each has a topic of its own, and has taken all of it
         gateway.produce_batches(group, 2)
@@ -258,7 +258,7 @@ def test_mt_005_the_share_of_partitions_that_were_acquired(gateway: Gateway, cha
     assert changes("sharequeue_topic_partitions_acquire_seconds_count") == 1
 
 
-def test_locks_that_end_are_counted_by_record(gateway: Gateway, changes: Changes, name: str) -> None:
+def test_expired_locks_are_counted_by_record(gateway: Gateway, changes: Changes, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=1000)
     gateway.produce_batches(name, 8)
     gateway.acquire(name, name)
@@ -267,7 +267,7 @@ def test_locks_that_end_are_counted_by_record(gateway: Gateway, changes: Changes
     assert changes(f"sharequeue_acquisition_lock_timeouts_total{labels}") == 8
 
 
-def test_waits_that_end_with_nothing_are_counted(gateway: Gateway, changes: Changes, name: str) -> None:
+def test_waits_without_records_are_counted(gateway: Gateway, changes: Changes, name: str) -> None:
     gateway.create_topic(name)
     gateway.acquire(name, name, max_wait_ms=0)  # the first one also loads, which may take longer than the wait
     gateway.acquire(name, name, max_wait_ms=100)

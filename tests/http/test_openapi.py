@@ -73,12 +73,12 @@ def test_the_documents_are_valid(document: Json, older: Json) -> None:
     assert list(OpenAPIV30SpecValidator(older).iter_errors()) == []
 
 
-def test_every_public_call_is_there_and_no_internal_one(document: Json) -> None:
+def test_the_document_has_every_public_call_and_no_internal_one(document: Json) -> None:
     told = {(path, method, operation["operationId"]) for path, method, operation in operations(document)}
     assert told == {(api.path, api.method.lower(), api.operation_id) for api in PUBLIC}
 
 
-def test_operations_have_what_code_generators_need(document: Json) -> None:
+def test_operations_have_the_fields_that_code_generators_need(document: Json) -> None:
     ids = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(ids) == len(set(ids))
     tags = {tag["name"] for tag in document["tags"]}
@@ -111,7 +111,7 @@ def test_success_has_a_named_schema_and_every_error_is_a_problem(document: Json)
         assert "default" in responses
 
 
-def test_schemas_are_used_named_and_without_null(document: Json, older: Json) -> None:
+def test_schemas_are_named_used_and_without_null(document: Json, older: Json) -> None:
     """Of answers only a record's key may be null; other optional fields are absent."""
     schemas = document["components"]["schemas"]
     used = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
@@ -261,7 +261,7 @@ def test_null_is_taken_where_the_document_says_so_and_nowhere_else(gateway: Gate
     assert seen[False] > 40, seen
 
 
-def test_patterns_are_of_every_dialect(document: Json) -> None:
+def test_patterns_are_valid_in_every_dialect(document: Json) -> None:
     """RE2 looks neither ahead nor behind, and only Python knows \\Z."""
     patterns = set(re.findall(r'"pattern": ("(?:[^"\\\\]|\\\\.)*")', json.dumps(document)))
     assert len(patterns) >= 3
@@ -274,7 +274,7 @@ def test_requests_refuse_unknown_fields(document: Json) -> None:
             assert schema["additionalProperties"] is False, name
 
 
-def test_the_document_is_as_the_snapshot_has_it(document: Json) -> None:
+def test_the_document_equals_its_snapshot(document: Json) -> None:
     text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     if os.environ.get("RENEW_OPENAPI"):
         SNAPSHOT.write_text(text)

@@ -59,7 +59,7 @@ def test_keys_and_values_of_bytes_come_back_as_bytes(gateway: Gateway, name: str
     ]
 
 
-def test_a_tombstone_is_a_null_value_either_way(gateway: Gateway, name: str) -> None:
+def test_a_null_value_is_a_tombstone_as_json_and_as_bytes(gateway: Gateway, name: str) -> None:
     produce(gateway, name, {"key": "k", "value": None}, {"key": "k", "tombstone": True, "headers": {"h": "x"}})
     assert read(gateway, name) == [
         {"offset": 0, "key": "k", "value": None},
@@ -73,14 +73,14 @@ def test_headers_and_keys_may_be_any_text(gateway: Gateway, name: str) -> None:
     assert read(gateway, name) == [{"offset": 0, **record}]
 
 
-def test_a_timestamp_is_kept_or_made(gateway: Gateway, name: str) -> None:
+def test_a_timestamp_is_kept_or_set_to_now(gateway: Gateway, name: str) -> None:
     produce(gateway, name, {"value": 1, "timestamp_ms": 5}, {"value": 2})
     given, made = gateway.read(name)["records"]
     assert given["timestamp_ms"] == 5
     assert made["timestamp_ms"] > 1_700_000_000_000
 
 
-def test_partitions_as_given_in_request_order(gateway: Gateway, name: str) -> None:
+def test_records_go_to_their_given_partitions_in_request_order(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=3)
     records = [{"value": number, "partition": number % 3} for number in (2, 0, 5, 1, 3)]
     placed = produce(gateway, name, *records)
@@ -161,7 +161,7 @@ def test_a_timestamp_far_in_the_future_is_refused_as_the_topic_says(gateway: Gat
 # Idempotency keys
 
 
-def test_a_repeat_with_the_key_answers_the_first_answer(gateway: Gateway, name: str) -> None:
+def test_a_repeat_with_the_key_gets_the_first_answer(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     records = [{"value": 1, "partition": 1}, {"value": 2, "partition": 0}]
     first = produce(gateway, name, *records, **{"Idempotency-Key": "k-1"})
@@ -171,7 +171,7 @@ def test_a_repeat_with_the_key_answers_the_first_answer(gateway: Gateway, name: 
     assert produce(gateway, name, *records, **{"Idempotency-Key": "k-2"}) != first
 
 
-def test_another_body_under_the_key_is_422(gateway: Gateway, name: str) -> None:
+def test_another_body_with_the_same_key_is_422(gateway: Gateway, name: str) -> None:
     produce(gateway, name, {"value": 1}, **{"Idempotency-Key": "k"})
     path = f"/v1/topics/{name}/records"
     other = gateway.http.post(path, json={"records": [{"value": 2}]}, headers={"Idempotency-Key": "k"})
@@ -195,7 +195,7 @@ def test_repeats_at_the_same_time_append_once(gateway: Gateway, name: str, backg
 
 
 @pytest.mark.parametrize("key", ["", "k" * 129])
-def test_a_key_that_is_none_is_refused(gateway: Gateway, name: str, key: str) -> None:
+def test_an_invalid_idempotency_key_is_refused(gateway: Gateway, name: str, key: str) -> None:
     gateway.create_topic(name)
     path = f"/v1/topics/{name}/records"
     response = gateway.http.post(path, json={"records": [{"value": 1}]}, headers={"Idempotency-Key": key})
@@ -214,7 +214,7 @@ def test_a_key_can_be_kept_for_a_week(gateway: Gateway, name: str) -> None:
 
 
 @pytest.mark.parametrize("retention", ["0", "604800001", "1" * 30, "0" * 18 + "1" * 5000, "a week", "-1", ""])
-def test_a_retention_that_is_none_is_refused(gateway: Gateway, name: str, retention: str) -> None:
+def test_an_invalid_key_retention_is_refused(gateway: Gateway, name: str, retention: str) -> None:
     gateway.create_topic(name)
     path, headers = f"/v1/topics/{name}/records", {"Idempotency-Key": "k", "Idempotency-Retention-Ms": retention}
     problem(gateway.http.post(path, json={"records": [{"value": 1}]}, headers=headers), 422, "INVALID_REQUEST", 42)
@@ -252,7 +252,7 @@ def test_raw_json_stays_bytes_and_an_empty_body_is_an_empty_value(gateway: Gatew
     assert second == {"offset": 1, "key": None, "value_base64": ""}
 
 
-def test_a_raw_record_goes_where_it_is_sent(gateway: Gateway, name: str) -> None:
+def test_a_raw_record_goes_to_its_given_partition(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=3)
     path = f"/v1/topics/{name}/records/raw"
     placed = good(gateway.http.post(path, content=b"x", headers={"Record-Partition": "2"}))["records"]
@@ -275,7 +275,7 @@ def test_a_raw_header_that_is_not_utf8_is_refused(gateway: Gateway, name: str) -
     assert gateway.log_ends(name) == [0]
 
 
-def test_a_topic_is_made_on_first_produce(gateway: Gateway, name: str) -> None:
+def test_a_topic_is_created_by_its_first_produce(gateway: Gateway, name: str) -> None:
     problem(gateway.http.get(f"/v1/topics/{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     produce(gateway, name, {"value": 1})
     assert len(gateway.describe_topic(name)["partitions"]) == 1

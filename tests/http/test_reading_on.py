@@ -10,7 +10,7 @@ AT_ONCE_S = 10
 """On a machine that does much else; the fetches would wait for longer."""
 
 
-def test_released_records_far_apart_come_together(gateway: Gateway, name: str) -> None:
+def test_released_records_far_apart_come_in_one_fetch(gateway: Gateway, name: str) -> None:
     """Each tenth of 2,000 records was released: two fetches get them, not twenty."""
     gateway.produce_batches(name, *[20] * 100)
     assert len(offsets(gateway.fetch(name, name, max_records=2000))) == 2000
@@ -25,7 +25,7 @@ def test_released_records_far_apart_come_together(gateway: Gateway, name: str) -
 
 
 @pytest.mark.parametrize("mode", ["record_limit", "batch_optimized"])
-def test_a_fetch_goes_on_behind_the_window(gateway: Gateway, name: str, mode: str) -> None:
+def test_a_fetch_reads_on_behind_the_window(gateway: Gateway, name: str, mode: str) -> None:
     """What was released, behind a long stretch that is finished, and what is new."""
     gateway.configure(name, share_partition_max_record_locks=10_000)
     gateway.produce_batches(name, 1, 3000, 1, 4)
@@ -36,7 +36,7 @@ def test_a_fetch_goes_on_behind_the_window(gateway: Gateway, name: str, mode: st
     assert gateway.acquire(name, name, max_records=6, acquire_mode=mode) == ["0-0×2", "3001-3001×2", "3002-3005×1"]
 
 
-def test_max_bytes_holds_over_what_is_read_on(gateway: Gateway, name: str) -> None:
+def test_max_bytes_holds_over_all_reads_of_a_fetch(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, *[1] * 3)
     gateway.produce(name, *["x" * 1000] * 300)
     gateway.produce(name, "y" * 5000)

@@ -42,7 +42,7 @@ def records(gateway: Gateway, group: str, topic: str) -> list[tuple[Any, Any, Js
     ]
 
 
-def test_dead_letters_come_back_to_their_group_alone(gateway: Gateway, name: str) -> None:
+def test_dead_letters_are_redriven_only_to_their_group(gateway: Gateway, name: str) -> None:
     other = f"{name}-other"
     gateway.produce(name, {"n": 1}, key="k", headers={"trace": "x"})
     assert len(records(gateway, other, name)) == 1
@@ -57,7 +57,7 @@ def test_dead_letters_come_back_to_their_group_alone(gateway: Gateway, name: str
     assert redrive(gateway, name) == {"matched": 0, "redriven": 0}
 
 
-def test_each_comes_back_as_itself_from_many_batches_of_many_partitions(gateway: Gateway, name: str) -> None:
+def test_records_of_many_batches_and_partitions_are_redriven_unchanged(gateway: Gateway, name: str) -> None:
     """Redriving looks again at a few batches that it read; each record's own headers are in its batch alone."""
     gateway.create_topic(name, 12)
     for number in range(3 * 12):
@@ -72,7 +72,7 @@ def test_each_comes_back_as_itself_from_many_batches_of_many_partitions(gateway:
     assert found == {f"{number} {half}": f"{number} {half}" for number in range(36) for half in range(2)}
 
 
-def test_another_group_passes_redriven_records_and_what_it_skips_stays_skipped(gateway: Gateway, name: str) -> None:
+def test_another_group_skips_redriven_records_for_good(gateway: Gateway, name: str) -> None:
     """Nothing but redriven records behind the group, more than one fetch takes: it waits, and goes on with the next."""
     other = f"{name}-other"
     gateway.produce_batches(name, 5)
@@ -88,7 +88,7 @@ def test_another_group_passes_redriven_records_and_what_it_skips_stays_skipped(g
     assert gateway.offsets(other)[name, 0][1] == 0
 
 
-def test_to_source_reaches_every_group(gateway: Gateway, name: str) -> None:
+def test_redriving_to_the_source_reaches_every_group(gateway: Gateway, name: str) -> None:
     other = f"{name}-other"
     gateway.produce(name, 7)
     gateway.acquire(other, name)
@@ -100,7 +100,7 @@ def test_to_source_reaches_every_group(gateway: Gateway, name: str) -> None:
     assert redrive(gateway, name, to="retry") == {"matched": 0, "redriven": 0}
 
 
-def test_filters_and_limits(gateway: Gateway, name: str) -> None:
+def test_redriving_follows_filters_and_limits(gateway: Gateway, name: str) -> None:
     topics = [f"{name}-a", f"{name}-b"]
     for topic in topics:
         gateway.produce(topic, *range(4))
@@ -128,7 +128,7 @@ def test_filters_and_limits(gateway: Gateway, name: str) -> None:
     assert sorted(found) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_a_page_goes_on_where_the_one_before_ended(gateway: Gateway, name: str) -> None:
+def test_a_page_begins_where_the_last_one_ended(gateway: Gateway, name: str) -> None:
     """Through the partitions of the dead-letter topic, then the parked ones; none is looked at again."""
     letters, other = f"{name}-letters", f"{name}-other"
     gateway.create_topic(letters, 3, errors_deadletterqueue_group_enable=True)
@@ -156,7 +156,7 @@ def test_a_page_goes_on_where_the_one_before_ended(gateway: Gateway, name: str) 
     assert redrive(gateway, name) == {"matched": 0, "redriven": 0}
 
 
-def test_a_page_of_a_dead_letter_topic_that_was_made_anew(gateway: Gateway, name: str) -> None:
+def test_a_page_token_of_a_deleted_topic_begins_at_the_new_topics_start(gateway: Gateway, name: str) -> None:
     """It begins there from its start."""
     gateway.produce(name, 1, 2, 3)
     dead(gateway, name, name, 3)
@@ -166,7 +166,7 @@ def test_a_page_of_a_dead_letter_topic_that_was_made_anew(gateway: Gateway, name
     assert redrive(gateway, name, page_token=token) == {"matched": 2, "redriven": 2}
 
 
-def test_a_page_token_of_something_else(gateway: Gateway, name: str) -> None:
+def test_an_invalid_page_token_is_refused_and_one_beyond_the_end_finds_nothing(gateway: Gateway, name: str) -> None:
     path = f"/v1/share-groups/{name}/dead-letters/redrive"
     problem(gateway.http.post(path, json={"page_token": "x"}), 422, "INVALID_REQUEST", 42)
     gateway.produce(name, 1)
@@ -181,7 +181,7 @@ def test_a_page_token_of_something_else(gateway: Gateway, name: str) -> None:
         assert redrive(gateway, name, page_token=beyond) == {"matched": 0, "redriven": 0}
 
 
-def test_what_the_log_no_longer_has_is_sent_as_it_was_copied(gateway: Gateway, name: str) -> None:
+def test_a_record_that_left_the_log_is_redriven_from_its_copy(gateway: Gateway, name: str) -> None:
     gateway.produce(name, {"n": 1}, key="k", headers={"trace": "x"})
     dead(gateway, name, name, 1)
     gateway.delete_records(name, 1)
@@ -189,7 +189,7 @@ def test_what_the_log_no_longer_has_is_sent_as_it_was_copied(gateway: Gateway, n
     assert records(gateway, name, name) == [("k", {"n": 1}, {"__redrive.group": name}, 1)]
 
 
-def test_a_dead_letter_of_which_nothing_is_left_is_skipped(gateway: Gateway, name: str) -> None:
+def test_a_dead_letter_without_record_or_copy_is_skipped(gateway: Gateway, name: str) -> None:
     gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
     gateway.produce(name, 1, 2)
     dead(gateway, name, name, 2)
@@ -198,7 +198,7 @@ def test_a_dead_letter_of_which_nothing_is_left_is_skipped(gateway: Gateway, nam
     assert records(gateway, name, name) == [(None, 2, {"__redrive.group": name}, 1)]
 
 
-def test_parked_dead_letters_are_redriven_too(gateway: Gateway, name: str) -> None:
+def test_parked_dead_letters_are_redriven(gateway: Gateway, name: str) -> None:
     gateway.create_topic(f"{name}-no-letters")
     gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-no-letters")
     gateway.produce(name, 1, 2, 3)
@@ -210,7 +210,9 @@ def test_parked_dead_letters_are_redriven_too(gateway: Gateway, name: str) -> No
     assert [value for _, value, _, _ in records(gateway, name, name)] == [1, 2, 3]
 
 
-def test_a_crash_before_a_parked_dead_letter_is_forgotten(gateway: Gateway, name: str, shared_database: str) -> None:
+def test_a_crash_before_a_parked_dead_letter_is_removed_redrives_it_once(
+    gateway: Gateway, name: str, shared_database: str
+) -> None:
     """It was sent already: the next run sends it no more, and forgets it then."""
     gateway.create_topic(f"{name}-no-letters")
     gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-no-letters")
@@ -226,13 +228,13 @@ def test_a_crash_before_a_parked_dead_letter_is_forgotten(gateway: Gateway, name
     assert [value for _, value, _, _ in records(gateway, name, name)] == [1, 2]
 
 
-def test_a_group_without_dead_letters(gateway: Gateway, name: str) -> None:
+def test_redriving_a_group_without_dead_letters_does_nothing(gateway: Gateway, name: str) -> None:
     assert redrive(gateway, name) == {"matched": 0, "redriven": 0}
     path = f"/v1/share-groups/{name}/dead-letters/redrive"
     problem(gateway.http.post(path, json={"topic": f"{name}-no"}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
 @pytest.mark.parametrize("fields", [{"to": "there"}, {"max_records": 0}, {"filter": {"cause": "x"}}, {"dry_run": 1}])
-def test_requests_that_do_not_fit_the_schema(gateway: Gateway, name: str, fields: Json) -> None:
+def test_requests_that_break_the_schema_are_refused(gateway: Gateway, name: str, fields: Json) -> None:
     path = f"/v1/share-groups/{name}/dead-letters/redrive"
     problem(gateway.http.post(path, json=fields), 422, "INVALID_REQUEST", 42)

@@ -16,7 +16,7 @@ def faults(answer: Json) -> list[tuple[str, int, int]]:
     return sorted((fault["topic"], fault["partition"], fault["kafka_code"]) for fault in answer["errors"])
 
 
-def test_a_session_is_told_once_that_its_topic_is_gone(gateway: Gateway, name: str) -> None:
+def test_a_session_reports_its_deleted_topic_once(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     gateway.acquire(name, name, share_session_epoch=0)
     topic_id = delete(gateway, name)
@@ -30,7 +30,7 @@ def test_a_session_is_told_once_that_its_topic_is_gone(gateway: Gateway, name: s
     assert gateway.acquire(name, share_session_epoch=3, topics=[name]) == ["0-0×1"]
 
 
-def test_what_is_left_of_a_session_goes_on(gateway: Gateway, name: str) -> None:
+def test_the_other_topics_of_a_session_keep_working(gateway: Gateway, name: str) -> None:
     other = f"{name}-other"
     for topic in (name, other):
         gateway.create_topic(topic)

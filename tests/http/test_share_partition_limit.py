@@ -17,7 +17,7 @@ def stack_settings() -> dict[str, str]:
     }
 
 
-def test_what_is_above_the_limit_is_refused_until_there_is_room(own_gateway: Gateway, name: str) -> None:
+def test_a_share_partition_above_the_limit_is_refused_until_there_is_room(own_gateway: Gateway, name: str) -> None:
     gateway = own_gateway
     gateway.create_topic(name, partitions=LIMIT)
     for partition in range(LIMIT):

@@ -30,7 +30,7 @@ def test_ss_001_epochs_advance_by_one(gateway: Gateway, name: str) -> None:
 
 
 @pytest.mark.parametrize("epoch", [5, -1])
-def test_ss_003_no_session(gateway: Gateway, name: str, epoch: int) -> None:
+def test_ss_003_a_request_without_a_session_is_refused(gateway: Gateway, name: str, epoch: int) -> None:
     gateway.create_topic(name)
     problem(gateway.try_fetch(name, name, share_session_epoch=epoch), 404, "SHARE_SESSION_NOT_FOUND", 122)
     problem(gateway.try_acknowledge(name, [], share_session_epoch=epoch), 404, "SHARE_SESSION_NOT_FOUND", 122)
@@ -44,7 +44,7 @@ def test_ss_005_acknowledge_opens_no_session(gateway: Gateway, name: str) -> Non
     assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=1)) == ["applied"]
 
 
-def test_ss_007_a_repeat_has_the_wrong_epoch(gateway: Gateway, name: str) -> None:
+def test_ss_007_a_repeated_epoch_is_refused(gateway: Gateway, name: str) -> None:
     """Without a fetch_id; nothing that the refused request carries is done."""
     gateway.produce_batches(name, 2)
     gateway.acquire(name, name, share_session_epoch=0)
@@ -59,7 +59,7 @@ def test_ss_007_a_repeat_has_the_wrong_epoch(gateway: Gateway, name: str) -> Non
     assert gateway.acquire(name, share_session_epoch=2) == []
 
 
-def test_a_repeat_with_the_fetch_id_is_answered_again(gateway: Gateway, name: str) -> None:
+def test_a_repeat_with_the_fetch_id_gets_the_same_answer(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 2, 2)
     gateway.acquire(name, name, share_session_epoch=0, max_records=2)
     first = gateway.fetch(name, share_session_epoch=1, fetch_id="f")
@@ -68,7 +68,7 @@ def test_a_repeat_with_the_fetch_id_is_answered_again(gateway: Gateway, name: st
     assert gateway.acquire(name, share_session_epoch=2) == []
 
 
-def test_ss_009_partitions_come_and_go(gateway: Gateway, name: str) -> None:
+def test_ss_009_a_session_adds_and_forgets_partitions(gateway: Gateway, name: str) -> None:
     two_partitions(gateway, name)
     other = f"{name}-bar"
     gateway.produce_batches(other, 3)
@@ -98,14 +98,14 @@ def test_ss_013_forgotten_partitions_can_be_acknowledged(gateway: Gateway, name:
         assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=epoch)) == outcome
 
 
-def test_ss_015_to_forget_what_is_not_there_is_no_fault(gateway: Gateway, name: str) -> None:
+def test_ss_015_forgetting_an_absent_partition_is_allowed(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 1)
     gateway.acquire(name, name, share_session_epoch=0, max_records=0)
     unknown = [*only(name, 7), *only("no-such-topic", 0)]
     assert gateway.acquire(name, share_session_epoch=1, forgotten_topics=unknown) == ["0-0×1"]
 
 
-def test_ss_025_one_member_in_two_groups(gateway: Gateway, name: str) -> None:
+def test_ss_025_one_member_id_in_two_groups_has_two_sessions(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 1)
     one, two = f"{name}-1", f"{name}-2"
     assert gateway.acquire(one, name, share_session_epoch=0) == ["0-0×1"]
@@ -126,7 +126,7 @@ def test_an_opening_that_replaces_a_session_releases_nothing(gateway: Gateway, n
 # Closing
 
 
-def test_sr_001_closing_releases_what_is_held(gateway: Gateway, name: str) -> None:
+def test_sr_001_closing_releases_held_records(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name, share_session_epoch=0)
     gateway.produce_batches(name, 10)
@@ -177,7 +177,7 @@ def test_sr_009_closing_touches_no_other_member(gateway: Gateway, name: str) -> 
     assert gateway.settle(name, name, 5, 7, "accept", member="m2") == "applied"
 
 
-def test_sr_011_closing_wakes_who_waits(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
+def test_sr_011_closing_wakes_a_waiting_fetch(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
     two_partitions(gateway, name)
     assert len(gateway.acquire(name, name, share_session_epoch=0)) == 2
     waiting = [
@@ -217,7 +217,7 @@ def expiry_ms(gateway: Gateway, name: str, first: int = 0) -> int:
     return next(batch["lock_expires_at_ms"] for batch in batches if batch["first_offset"] == first)
 
 
-def test_rn_001_a_renewed_lock_lasts_its_full_time_anew(gateway: Gateway, name: str) -> None:
+def test_rn_001_a_renewal_starts_a_full_lock(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=2000)
     gateway.produce_batches(name, 1)
     before_ms = gateway.fetch(name, name)["batches"][0]["lock_expires_at_ms"]
@@ -232,14 +232,14 @@ def test_rn_001_a_renewed_lock_lasts_its_full_time_anew(gateway: Gateway, name: 
     assert time.time() * 1000 >= after_ms - CLOCKS_APART_MS
 
 
-def test_rn_003_renew_one_and_accept_the_other(gateway: Gateway, name: str) -> None:
+def test_rn_003_one_request_may_renew_and_accept(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 2)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 0, 1, "renew accept") == "applied"
     assert gateway.window(name, name) == (0, ["0-0 ACQUIRED×1", "1-1 ACKNOWLEDGED×1"])
 
 
-def test_rn_005_renewal_may_be_off_for_the_group(gateway: Gateway, name: str) -> None:
+def test_rn_005_a_group_may_forbid_renewal(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_renew_acknowledge_enable=False)
     gateway.produce_batches(name, 1)
     gateway.acquire(name, name)
@@ -275,7 +275,7 @@ def test_rn_011_is_renew_ack_fetches_nothing(gateway: Gateway, name: str) -> Non
     assert gateway.acquire(name, share_session_epoch=2) == ["1-1×1"]
 
 
-def test_a_renewal_in_an_ordinary_fetch_is_refused(gateway: Gateway, name: str) -> None:
+def test_a_renewal_in_a_fetch_without_is_renew_ack_is_refused(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 1)
     gateway.acquire(name, name)
     before_ms = expiry_ms(gateway, name)

@@ -92,7 +92,7 @@ def all_told(stack: Stack, gateway: Gateway, name: str) -> Callable[[], None]:
 # Loading
 
 
-def test_settings_that_change_during_a_load_are_in_force_after_it(
+def test_settings_changed_during_a_load_apply_after_it(
     gateway: Gateway, database: str, background: ThreadPoolExecutor, all_told: Callable[[], None], name: str
 ) -> None:
     gateway.produce_batches(name, 3)
@@ -107,7 +107,7 @@ def test_settings_that_change_during_a_load_are_in_force_after_it(
     assert gateway.acquire(name, name) == [], "the only delivery is over"
 
 
-def test_a_topic_that_is_deleted_during_a_load_is_not_led_after_it(
+def test_a_topic_deleted_during_a_load_is_not_led_after_it(
     gateway: Gateway, database: str, background: ThreadPoolExecutor, all_told: Callable[[], None], name: str
 ) -> None:
     gateway.create_topic(name)
@@ -136,7 +136,7 @@ def test_ld_035_a_state_that_cannot_be_read_fails_the_partition(gateway: Gateway
     assert gateway.acquire(name, name) == ["0-2×1"]
 
 
-def test_in_flight_names_what_cannot_be_read(gateway: Gateway, database: str, name: str) -> None:
+def test_in_flight_names_share_partitions_that_cannot_be_read(gateway: Gateway, database: str, name: str) -> None:
     """Otherwise a partition that nobody can be served from looks like one of which nothing is in flight."""
     gateway.produce_batches(name, 3)
     initialised(gateway, name)
@@ -148,7 +148,7 @@ def test_in_flight_names_what_cannot_be_read(gateway: Gateway, database: str, na
     assert "errors" not in good(gateway.http.get(f"/v1/share-groups/{name}/in-flight"))
 
 
-def test_ld_037_a_load_that_takes_long_is_waited_for(
+def test_ld_037_a_fetch_waits_for_a_slow_load(
     gateway: Gateway, database: str, background: ThreadPoolExecutor, name: str
 ) -> None:
     gateway.produce_batches(name, 3)
@@ -162,7 +162,7 @@ def test_ld_037_a_load_that_takes_long_is_waited_for(
     assert (ranges(answer), answer["errors"]) == (["0-2×1"], [])
 
 
-def test_ld_041_another_leader_fences_this_one(gateway: Gateway, state: Callable[..., Any], name: str) -> None:
+def test_ld_041_a_newer_leader_fences_the_earlier_one(gateway: Gateway, state: Callable[..., Any], name: str) -> None:
     gateway.produce_batches(name, 10)
     assert gateway.acquire(name, name) == ["0-9×1"]
     assert state("read", leader_epoch=NEWER) == 0
@@ -171,7 +171,7 @@ def test_ld_041_another_leader_fences_this_one(gateway: Gateway, state: Callable
     assert gateway.offsets(name) == {(name, 0): (0, 10)}, "and nothing was accepted"
 
 
-def test_df_015_a_fetch_that_can_load_nothing_does_not_wait(gateway: Gateway, database: str, name: str) -> None:
+def test_df_015_a_fetch_that_cannot_load_anything_does_not_wait(gateway: Gateway, database: str, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     initialised(gateway, name, partitions=2)
     started = time.monotonic()
@@ -181,7 +181,7 @@ def test_df_015_a_fetch_that_can_load_nothing_does_not_wait(gateway: Gateway, da
     problem(response, 503, "COORDINATOR_NOT_AVAILABLE", 15)
 
 
-def test_ld_039_ee_011_without_redis_a_restarted_gateway_knows_what_was_persisted(
+def test_ld_039_ee_011_without_redis_a_restarted_gateway_knows_the_persisted_state(
     gateway: Gateway, stack: Stack, redis_database: str, name: str
 ) -> None:
     """The locks are gone with Redis; with it they would go on."""
@@ -234,7 +234,7 @@ def test_pw_013_a_fenced_write_is_refused(
     assert response.json()["results"][0]["status"] == "failed"
 
 
-def test_pw_015_a_fenced_write_ends_the_wait_of_others(
+def test_pw_015_a_fenced_write_ends_waiting_fetches(
     gateway: Gateway, state: Callable[..., Any], background: ThreadPoolExecutor, name: str
 ) -> None:
     gateway.produce_batches(name, 2)
@@ -247,7 +247,7 @@ def test_pw_015_a_fenced_write_ends_the_wait_of_others(
     problem(waiting.result(MOST_S), 421, "NOT_LEADER_OR_FOLLOWER", 6)
 
 
-def test_pw_017_a_write_is_tried_again_until_it_is_durable(gateway: Gateway, database: str, name: str) -> None:
+def test_pw_017_a_write_is_retried_until_it_is_durable(gateway: Gateway, database: str, name: str) -> None:
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name)
     with refused_state_writes(database, name, times=3) as tries:
@@ -256,7 +256,7 @@ def test_pw_017_a_write_is_tried_again_until_it_is_durable(gateway: Gateway, dat
     assert gateway.window(name, name) == (10, [])
 
 
-def test_gi_031_a_summary_that_cannot_be_read_is_no_offset(
+def test_gi_031_an_unreadable_summary_is_answered_without_an_offset(
     gateway: Gateway, state: Callable[..., Any], name: str
 ) -> None:
     gateway.create_topic(name, partitions=2)
@@ -296,13 +296,13 @@ def damaged(gateway: Gateway, stack: Stack, database: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["/v1/share-groups/{}", "/v1/share-groups/{}/offsets/{}"], ids=["group", "offsets"])
-def test_the_state_of_a_group_can_be_deleted_though_it_is_damaged(gateway: Gateway, damaged: str, path: str) -> None:
+def test_a_group_with_a_damaged_state_can_be_deleted(gateway: Gateway, damaged: str, path: str) -> None:
     assert gateway.http.delete(path.format(damaged, damaged)).status_code == 204
     gateway.configure(damaged, share_auto_offset_reset="earliest")
     assert gateway.acquire(damaged, damaged) == ["0-9×1"], "it begins anew"
 
 
-def test_a_topic_can_be_deleted_though_a_state_of_it_is_damaged(gateway: Gateway, damaged: str, database: str) -> None:
+def test_a_topic_with_a_damaged_state_can_be_deleted(gateway: Gateway, damaged: str, database: str) -> None:
     assert gateway.http.delete(f"/v1/topics/{damaged}").status_code == 204
     left = """SELECT FROM share_state.share_partitions k WHERE group_id = $1 AND
                 (SELECT kind FROM share_state.share_records r WHERE r.key_id = k.key_id ORDER BY seq DESC LIMIT 1) <> 2"""
@@ -312,7 +312,7 @@ def test_a_topic_can_be_deleted_though_a_state_of_it_is_damaged(gateway: Gateway
 # Reading the log
 
 
-def test_min_bytes_counts_what_lies_behind_what_is_in_memory(gateway: Gateway, name: str) -> None:
+def test_min_bytes_counts_records_behind_those_in_memory(gateway: Gateway, name: str) -> None:
     """One read brings 4 MB; where it ended the fetch waited, though there was more behind it."""
     gateway.create_topic(name)
     for _ in range(60):
@@ -340,9 +340,7 @@ def broken_log(gateway: Gateway, database: str, name: str) -> Mend:
     return lambda: sql(database, f"UPDATE log.record_batches SET records = $2 {where}", topic_id, stored)
 
 
-def test_df_013_a_partition_that_cannot_be_read_leaves_the_others_alone(
-    gateway: Gateway, broken_log: Mend, name: str
-) -> None:
+def test_df_013_an_unreadable_partition_does_not_stop_the_others(gateway: Gateway, broken_log: Mend, name: str) -> None:
     answer = gateway.fetch(name, name)
     assert ranges(answer) == ["1:0-9×1"]
     (error,) = answer["errors"]

@@ -34,7 +34,7 @@ def test_a_topic_is_created_and_described(gateway: Gateway, name: str) -> None:
     assert gateway.describe_topic(name)["partitions"][1] == {"partition": 1, **three}
 
 
-def test_a_topic_exists_once(gateway: Gateway, name: str) -> None:
+def test_a_topic_cannot_be_created_twice(gateway: Gateway, name: str) -> None:
     assert gateway.create_topic(name)["config"] == DEFAULTS
     response = gateway.http.post("/v1/topics", json={"name": name, "partitions": 5})
     problem(response, 409, "TOPIC_ALREADY_EXISTS", 36)
@@ -62,11 +62,11 @@ def test_topics_are_listed_by_name_a_page_at_a_time(gateway: Gateway, name: str)
 
 
 @pytest.mark.parametrize("page_size", [0, 10_001])
-def test_a_page_has_bounds(gateway: Gateway, page_size: int) -> None:
+def test_the_page_size_is_bounded(gateway: Gateway, page_size: int) -> None:
     problem(gateway.http.get("/v1/topics", params={"page_size": page_size}), 422, "INVALID_REQUEST", 42)
 
 
-def test_settings_change_and_go_back_to_the_default(gateway: Gateway, name: str) -> None:
+def test_settings_change_and_return_to_their_defaults(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, retention_ms=1000, retention_bytes=5, cleanup_policy="compact")
     path = f"/v1/topics/{name}"
     body = {"config": {"retention.ms": None, "max.message.bytes": 500}, "reset": ["cleanup.policy"]}
@@ -121,7 +121,7 @@ def test_a_deleted_topic_is_gone_for_every_group(gateway: Gateway, name: str, ba
     wait_until(lambda: topics_of_group() == {other_id})
 
 
-def test_a_topic_of_a_deleted_ones_name_is_new(gateway: Gateway, name: str) -> None:
+def test_a_topic_recreated_under_a_deleted_name_is_new(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 3)
     gateway.acquire(name, name)
     before = gateway.describe_topic(name)["topic_id"]
@@ -165,7 +165,7 @@ def seven_batches(gateway: Gateway, name: str) -> str:
     return name
 
 
-def test_ls_001_held_records_below_the_log_start_end_silently(gateway: Gateway, seven_batches: str) -> None:
+def test_ls_001_held_records_below_the_log_start_are_ignored(gateway: Gateway, seven_batches: str) -> None:
     topic = seven_batches
     for first, last, type in ((2, 6, "accept"), (12, 16, "release"), (22, 26, "release"), (27, 31, "reject")):
         assert gateway.settle(topic, topic, first, last, type) == "applied"
@@ -181,7 +181,7 @@ def test_ls_001_held_records_below_the_log_start_end_silently(gateway: Gateway, 
     assert gateway.acquire(topic, topic) == []
 
 
-def test_ls_005_released_behind_the_log_start(gateway: Gateway, seven_batches: str) -> None:
+def test_ls_005_a_release_above_the_log_start_is_delivered_again(gateway: Gateway, seven_batches: str) -> None:
     topic = seven_batches
     assert gateway.settle(topic, topic, 32, 36, "release") == "applied"
     gateway.delete_records(topic, 36)
@@ -201,7 +201,7 @@ def test_ls_007_the_window_follows_the_log_start(gateway: Gateway, name: str) ->
     assert gateway.settle(name, name, 2, 6, "accept") in ("applied", "ignored")
 
 
-def test_ls_011_everything_in_flight_is_gone(gateway: Gateway, name: str) -> None:
+def test_ls_011_a_log_start_beyond_the_window_drops_everything_in_flight(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=1000)
     gateway.produce_batches(name, 5)
     gateway.acquire(name, name)

@@ -42,7 +42,7 @@ def value(text: bytes) -> bytes:
     return b'{"value":%b}' % text
 
 
-def test_a_value_nested_too_deeply_is_refused_where_it_stands(gateway: Gateway, name: str) -> None:
+def test_a_value_nested_too_deeply_is_refused_by_its_place(gateway: Gateway, name: str) -> None:
     fine = [value(nested(depth)) for depth in (1, MOST - 1, MOST)]
     good(try_produce(gateway, name, *fine))
     refused = problem(try_produce(gateway, name, *fine, value(nested(MOST + 1))), 422, "INVALID_REQUEST", 42)
@@ -69,7 +69,7 @@ def test_many_brackets_are_not_deep(gateway: Gateway, name: str) -> None:
     assert gateway.log_ends(name) == [3]
 
 
-def test_a_large_value_is_looked_at_too(gateway: Gateway, name: str) -> None:
+def test_the_depth_of_a_large_value_is_checked(gateway: Gateway, name: str) -> None:
     large = b"[" + b'"[",{},' * 100_000 + nested(MOST) + b"]"
     assert problem(try_produce(gateway, name, value(large)), 422, "INVALID_REQUEST", 42)["errors"][0]["pointer"] == (
         "/records/0/value"
@@ -92,7 +92,7 @@ def read(gateway: Gateway, topic: str) -> Any:
     return nesting.decode(msgspec.json.Decoder(ReadRecordsResponse), answer.content).records
 
 
-def test_dead_letters_and_redriving_carry_it(gateway: Gateway, name: str, shared_database: str) -> None:
+def test_dead_letters_and_redriving_carry_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:
     deep_topic(gateway, shared_database, name)
     answer = gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "member_id": "m1"})
     assert TOO_DEEP in answer.content
@@ -106,21 +106,21 @@ def test_dead_letters_and_redriving_carry_it(gateway: Gateway, name: str, shared
     assert [bytes(record.value) for record in read(gateway, name)[3:]] == [b"1", TOO_DEEP, b"2"]
 
 
-def test_groups_can_be_reset_by_time_over_it(gateway: Gateway, name: str, shared_database: str) -> None:
+def test_groups_can_be_reset_by_time_across_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:
     """The timestamps of its batch are looked through."""
     deep_topic(gateway, shared_database, name)
     gateway.delete_records(name, 1)
     assert gateway.reset(name, "datetime", name, datetime="1970-01-01T00:00:00.001Z") == {(name, 0): 1}
 
 
-def test_arrow_answers_carry_it(gateway: Gateway, name: str, shared_database: str) -> None:
+def test_arrow_answers_carry_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:
     deep_topic(gateway, shared_database, name)
     answer = gateway.http.get(f"/v1/topics/{name}/partitions/0/records", headers={"Accept": ARROW_STREAM})
     assert answer.status_code == 200
     assert pa.ipc.open_stream(answer.content).read_all()["value"].to_pylist() == [b"1", TOO_DEEP, b"2"]
 
 
-def test_the_command_line_prints_it(gateway: Gateway, name: str, shared_database: str) -> None:
+def test_the_command_line_prints_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:
     deep_topic(gateway, shared_database, name)
     for command in (["topics", "read", name], ["consume", name, "-g", name, "--max-records", "3"]):
         done = CliRunner(env={"SHAREQUEUE_URL": str(gateway.http.base_url)}).invoke(main, command)
@@ -129,7 +129,7 @@ def test_the_command_line_prints_it(gateway: Gateway, name: str, shared_database
     assert gateway.offsets(name)[name, 0] == (3, 0)
 
 
-def test_the_client_hands_out_all_of_a_poll_that_holds_it(
+def test_the_client_returns_every_record_of_a_poll_with_a_deep_value(
     gateway: Gateway, stack: Stack, name: str, shared_database: str
 ) -> None:
     deep_topic(gateway, shared_database, name)

@@ -46,7 +46,7 @@ def acquired(answer: "Future[Json]") -> list[str]:
     return ranges(answer.result(12))
 
 
-def test_df_001_nothing_comes(gateway: Gateway, name: str) -> None:
+def test_df_001_a_fetch_without_records_waits_its_full_time(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     started = time.monotonic()
     answer = gateway.fetch(name, name, max_wait_ms=500)
@@ -54,14 +54,14 @@ def test_df_001_nothing_comes(gateway: Gateway, name: str) -> None:
     assert (answer["batches"], answer["errors"], answer["failed_count"]) == ([], [], 0)
 
 
-def test_df_003_a_produce_wakes(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_df_003_a_produce_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.create_topic(name)
     answer = waiting.fetch(name, name)
     gateway.produce_batches(name, 10)
     assert acquired(answer) == ["0-9×1"]
 
 
-def test_df_005_a_release_wakes(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_df_005_a_release_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name)
     answer = waiting.fetch(name, name)
@@ -70,7 +70,7 @@ def test_df_005_a_release_wakes(gateway: Gateway, waiting: Waiting, name: str) -
 
 
 @pytest.mark.parametrize("type", ["accept", "reject"])
-def test_df_007_room_in_the_window_wakes(gateway: Gateway, waiting: Waiting, name: str, type: str) -> None:
+def test_df_007_room_in_the_window_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str, type: str) -> None:
     gateway.configure(name, share_partition_max_record_locks=10)
     gateway.produce_batches(name, 10, 10)
     assert gateway.acquire(name, name) == ["0-9×1"]
@@ -80,7 +80,9 @@ def test_df_007_room_in_the_window_wakes(gateway: Gateway, waiting: Waiting, nam
 
 
 @pytest.mark.parametrize("type", ["accept", "gap"])
-def test_room_in_the_middle_of_the_window_wakes(gateway: Gateway, waiting: Waiting, name: str, type: str) -> None:
+def test_room_in_the_middle_of_the_window_wakes_a_fetch(
+    gateway: Gateway, waiting: Waiting, name: str, type: str
+) -> None:
     """The start offset does not move and nothing becomes available, but fewer records are held."""
     gateway.configure(name, share_partition_max_record_locks=10)
     gateway.produce_batches(name, 10, 10)
@@ -90,7 +92,7 @@ def test_room_in_the_middle_of_the_window_wakes(gateway: Gateway, waiting: Waiti
     assert acquired(answer)[0].startswith("10-1")
 
 
-def test_a_lock_that_ends_for_good_in_the_middle_of_the_window_wakes(
+def test_a_last_lock_that_ends_in_the_middle_of_the_window_wakes_a_fetch(
     gateway: Gateway, waiting: Waiting, name: str
 ) -> None:
     gateway.configure(
@@ -112,7 +114,7 @@ def test_a_lock_that_ends_for_good_in_the_middle_of_the_window_wakes(
     assert gateway.window(name, name)[1][:2] == ["0-2 ACQUIRED×2", "3-4 ARCHIVED×2"]
 
 
-def test_a_dead_letter_in_the_middle_of_the_window_wakes(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_a_dead_letter_in_the_middle_of_the_window_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.configure(name, share_partition_max_record_locks=10, errors_deadletterqueue_topic_name=f"dlq.{name}")
     gateway.produce_batches(name, 10, 10)
     assert gateway.acquire(name, name) == ["0-9×1"]
@@ -121,7 +123,9 @@ def test_a_dead_letter_in_the_middle_of_the_window_wakes(gateway: Gateway, waiti
     assert acquired(answer)[0].startswith("10-1")
 
 
-def test_df_009_another_partition_does_not_answer(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_df_009_an_append_to_another_partition_does_not_end_the_wait(
+    gateway: Gateway, waiting: Waiting, name: str
+) -> None:
     gateway.create_topic(name, partitions=3)
     gateway.produce_batches(name, 4, partition=2)
     gateway.acquire(name, name)
@@ -142,7 +146,7 @@ def test_df_011_one_partition_with_data_is_enough(gateway: Gateway, name: str) -
     assert time.monotonic() - started < 10
 
 
-def test_df_017_bytes_are_split_over_what_can_be_acquired(gateway: Gateway, name: str) -> None:
+def test_df_017_bytes_are_split_over_acquirable_partitions(gateway: Gateway, name: str) -> None:
     """1 MiB over the two of five partitions that have room: 512 KiB, five records of 100 KiB, of each."""
     gateway.create_topic(name, partitions=5)
     gateway.configure(name, share_partition_max_record_locks=8)
@@ -155,21 +159,21 @@ def test_df_017_bytes_are_split_over_what_can_be_acquired(gateway: Gateway, name
     assert sorted(gateway.acquire(name, name, member="m2", max_bytes=1 << 20)) == ["1:0-4×1", "4:0-4×1"]
 
 
-def test_the_end_of_a_lock_wakes(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_the_end_of_a_lock_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=1000)
     gateway.produce_batches(name, 5)
     gateway.acquire(name, name)
     assert acquired(waiting.fetch_for_a_time(name, name)) == ["0-4×2"]
 
 
-def test_the_end_of_a_delay_wakes(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_the_end_of_a_delay_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.produce_batches(name, 2)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 0, 1, "release", delay_ms=700) == "applied"
     assert acquired(waiting.fetch_for_a_time(name, name)) == ["0-1×2"]
 
 
-def test_a_change_of_the_groups_settings_wakes(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_a_change_of_the_groups_settings_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.configure(name, share_partition_max_record_locks=1)
     gateway.produce_batches(name, 2)
     assert gateway.acquire(name, name) == ["0-0×1"]
@@ -198,21 +202,23 @@ def test_acknowledgements_alone_are_answered_when_they_are_settled(gateway: Gate
     assert answer["acknowledgement_results"] == [{"status": "applied"}]
 
 
-def test_what_one_leaves_goes_to_the_next_who_waits(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_records_left_by_a_fetch_go_to_the_next_waiting_one(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.create_topic(name)
     answers = [waiting.fetch(name, name, member=f"m{number}", max_records=1) for number in range(3)]
     gateway.produce_batches(name, 3)
     assert [acquired(answer) for answer in answers] == [["0-0×1"], ["1-1×1"], ["2-2×1"]]
 
 
-def test_min_bytes_waits_for_more(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_a_fetch_waits_for_min_bytes(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.produce(name, "small")
     answer = waiting.fetch(name, name, min_bytes=10_000)
     gateway.produce(name, "x" * 10_000)
     assert acquired(answer) == ["0-1×1"] or acquired(answer) == ["0-0×1", "1-1×1"]
 
 
-def test_what_is_too_little_for_one_goes_to_the_next_who_waits(gateway: Gateway, waiting: Waiting, name: str) -> None:
+def test_records_too_few_for_one_fetch_go_to_the_next_waiting_one(
+    gateway: Gateway, waiting: Waiting, name: str
+) -> None:
     gateway.create_topic(name)
     patient = [waiting.fetch(name, name, member=f"m{number}", min_bytes=1_000_000) for number in range(2)]
     answer = waiting.fetch(name, name, member="m3")
@@ -224,7 +230,7 @@ def test_what_is_too_little_for_one_goes_to_the_next_who_waits(gateway: Gateway,
         assert acquired(answer)
 
 
-def test_min_bytes_gives_what_there_is_when_the_time_is_over(gateway: Gateway, name: str) -> None:
+def test_fewer_than_min_bytes_are_delivered_when_the_wait_ends(gateway: Gateway, name: str) -> None:
     gateway.produce(name, "small")
     started = time.monotonic()
     assert gateway.acquire(name, name, min_bytes=10_000, max_wait_ms=400) == ["0-0×1"]
@@ -242,7 +248,7 @@ def test_a_fetch_of_nothing_does_not_wait(gateway: Gateway, name: str, limit: st
     assert gateway.acquire(name, name, member="m2") == ["0-0×1"]
 
 
-def test_ee_013_partitions_take_turns(gateway: Gateway, name: str) -> None:
+def test_ee_013_partitions_are_served_in_turn(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=3)
     for partition in range(3):
         gateway.produce_batches(name, 2, partition=partition)
@@ -255,7 +261,9 @@ def test_ee_013_partitions_take_turns(gateway: Gateway, name: str) -> None:
     assert sorted(session) == ["0-0×1", "1:0-0×1", "2:0-0×1"]
 
 
-def test_who_hung_up_acquires_nothing(gateway: Gateway, waiting: Waiting, shared_stack: Stack, name: str) -> None:
+def test_a_client_that_hung_up_acquires_nothing(
+    gateway: Gateway, waiting: Waiting, shared_stack: Stack, name: str
+) -> None:
     gateway.create_topic(name)
     body = json.dumps({"topics": [name], "member_id": "gone", **LONG}).encode()
     host, port = shared_stack.url.removeprefix("http://").split(":")
@@ -268,7 +276,9 @@ def test_who_hung_up_acquires_nothing(gateway: Gateway, waiting: Waiting, shared
     assert gateway.acquire(name, name, member="m2") == ["0-2×1"]
 
 
-def test_who_hung_up_before_the_answer_gives_back_at_once(gateway: Gateway, shared_stack: Stack, name: str) -> None:
+def test_records_of_a_client_that_hung_up_before_the_answer_are_released_at_once(
+    gateway: Gateway, shared_stack: Stack, name: str
+) -> None:
     """The request and the end of the connection arrive together: what may have been acquired is not kept locked."""
     gateway.configure(name, share_record_lock_duration_ms=3_600_000)
     gateway.produce_batches(name, 3)

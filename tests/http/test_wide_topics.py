@@ -36,7 +36,9 @@ def loaded(gateway: Gateway, wide: str, name: str) -> str:
     return name
 
 
-def test_a_fetch_that_does_not_wait_loads_some_and_the_next_ones_go_on(gateway: Gateway, wide: str, name: str) -> None:
+def test_a_fetch_without_wait_loads_some_partitions_and_the_next_fetch_more(
+    gateway: Gateway, wide: str, name: str
+) -> None:
     """The first fetch of 10,000 partitions was refused after 5 s and more, as they were still being loaded."""
     before = led(gateway)
     found = []
@@ -47,19 +49,19 @@ def test_a_fetch_that_does_not_wait_loads_some_and_the_next_ones_go_on(gateway: 
     assert led(gateway) - before == PARTITIONS
 
 
-def test_a_fetch_that_waits_goes_on_until_it_has_found_something(gateway: Gateway, wide: str, name: str) -> None:
+def test_a_waiting_fetch_loads_partitions_until_it_finds_records(gateway: Gateway, wide: str, name: str) -> None:
     answer = gateway.fetch(name, wide, max_wait_ms=20_000)
     assert ranges(answer) == [f"{LAST}:0-0×1"]
 
 
-def test_partitions_known_to_be_empty_are_not_looked_at_again(gateway: Gateway, wide: str, loaded: str) -> None:
+def test_partitions_known_to_be_empty_are_not_read_again(gateway: Gateway, wide: str, loaded: str) -> None:
     before = looks(gateway)
     for _ in range(3):
         assert gateway.acquire(loaded, wide) == []
     assert looks(gateway) == before
 
 
-def test_an_append_is_found_without_a_look_at_the_other_partitions(
+def test_an_append_is_found_without_reading_other_partitions(
     gateway: Gateway, wide: str, loaded: str, background: ThreadPoolExecutor
 ) -> None:
     before = looks(gateway)
@@ -71,7 +73,7 @@ def test_an_append_is_found_without_a_look_at_the_other_partitions(
     assert looks(gateway) - before <= 2
 
 
-def test_what_comes_back_to_an_empty_partition_is_found(gateway: Gateway, wide: str, loaded: str) -> None:
+def test_records_released_in_an_empty_partition_are_found(gateway: Gateway, wide: str, loaded: str) -> None:
     """Released, its lock ended, appended: whatever happens to one that was found empty, the next fetch sees it."""
     gateway.configure(loaded, share_record_lock_duration_ms=1000)
     (again,) = gateway.produce(wide, "again", partition=0)
@@ -85,7 +87,7 @@ def test_what_comes_back_to_an_empty_partition_is_found(gateway: Gateway, wide: 
     assert gateway.acquire(loaded, wide) == []
 
 
-def test_a_fetch_that_wants_many_bytes_passes_over_what_is_empty_too(gateway: Gateway, wide: str, loaded: str) -> None:
+def test_a_fetch_with_min_bytes_skips_empty_partitions(gateway: Gateway, wide: str, loaded: str) -> None:
     before = looks(gateway)
     for _ in range(2):
         assert gateway.fetch(loaded, wide, min_bytes=1000, max_wait_ms=50)["batches"] == []

@@ -48,7 +48,7 @@ def answer(led: dict[int, str | None]) -> FetchResponse:
         ([{}], HOME),
     ],
 )
-def test_the_leader_of_most_is_followed(answers: Sequence[dict[int, str | None]], follows: str) -> None:
+def test_a_client_follows_the_leader_of_most_partitions(answers: Sequence[dict[int, str | None]], follows: str) -> None:
     async def run() -> str:
         client = FollowingClient(HOME)
         for led in answers:
@@ -60,7 +60,7 @@ def test_the_leader_of_most_is_followed(answers: Sequence[dict[int, str | None]]
     assert asyncio.run(run()) == follows
 
 
-def test_who_fetches_something_else_learns_anew() -> None:
+def test_a_client_that_fetches_other_topics_forgets_the_old_leaders() -> None:
     async def run() -> None:
         client = FollowingClient(HOME)
         await client.learn(answer({0: A, 1: A}))

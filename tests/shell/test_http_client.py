@@ -96,7 +96,7 @@ def test_a_request_is_one_message_and_its_connection_is_used_again() -> None:
     ],
     ids=["chunked", "in pieces", "until the end of the connection", "after 100", "closing"],
 )
-def test_an_answer_in_any_framing(parts: list[bytes | None]) -> None:
+def test_answers_are_read_in_any_framing(parts: list[bytes | None]) -> None:
     async def work(server: Server, url: str) -> None:
         server.answer = lambda number: parts if number == 1 else OK
         connections = Connections(url, 1)
@@ -110,7 +110,7 @@ def test_an_answer_in_any_framing(parts: list[bytes | None]) -> None:
     run(work)
 
 
-def test_an_answer_without_a_body() -> None:
+def test_answers_without_a_body_are_read() -> None:
     async def work(server: Server, url: str) -> None:
         server.answer = lambda number: b"HTTP/1.1 204 No Content\r\n\r\n"
         connections = Connections(url, 1)
@@ -142,7 +142,7 @@ def test_a_connection_that_ends_early_leaves_the_outcome_unknown(parts: list[byt
     run(work)
 
 
-def test_what_is_late_is_not_taken_for_the_next_answer() -> None:
+def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
     async def work(server: Server, url: str) -> None:
         held = [b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", b"", b"", b"", b"", b"", b"", b"", b"late"]
         server.answer = lambda number: held if number == 2 else OK
@@ -165,7 +165,7 @@ def test_what_is_late_is_not_taken_for_the_next_answer() -> None:
     run(work)
 
 
-def test_an_answer_too_many_ends_the_connection() -> None:
+def test_an_unexpected_answer_ends_the_connection() -> None:
     async def work(server: Server, url: str) -> None:
         server.answer = lambda number: OK + OK if number == 1 else OK
         connections = Connections(url, 2)
@@ -239,7 +239,7 @@ def test_requests_under_way_end_when_the_client_closes() -> None:
     run(work)
 
 
-def test_nobody_listens() -> None:
+def test_a_port_without_a_server_raises_cannot_connect() -> None:
     async def work(server: Server, url: str) -> None:
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
         port = listening.sockets[0].getsockname()[1]
@@ -263,6 +263,6 @@ def test_a_header_cannot_smuggle_another() -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://a:b", "http://a:99999", ""])
-def test_what_is_not_a_url_of_a_service(url: str) -> None:
+def test_an_invalid_url_of_a_service_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="http://host:port"):
         Connections(url, 1)

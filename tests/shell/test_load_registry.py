@@ -98,7 +98,7 @@ def run(work: Callable[[CoordinatorWire, Leader], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["asked", "asked, and not answered"])
-def test_a_load_of_a_group_that_is_deleted_asks_for_nothing_more(lost: bool) -> None:
+def test_a_load_of_a_deleted_group_is_cancelled(lost: bool) -> None:
     """Its question would be repeated until it is answered, and begin the group again."""
 
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
@@ -117,7 +117,7 @@ def test_a_load_of_a_group_that_is_deleted_asks_for_nothing_more(lost: bool) -> 
     run(work)
 
 
-def test_what_is_abandoned_before_it_begins_is_told_too() -> None:
+def test_a_load_abandoned_before_it_begins_is_answered() -> None:
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         loads = leader.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
@@ -130,7 +130,7 @@ def test_what_is_abandoned_before_it_begins_is_told_too() -> None:
     run(work)
 
 
-def test_other_groups_go_on() -> None:
+def test_abandoning_one_group_keeps_the_loads_of_others() -> None:
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         loads = leader.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
@@ -146,7 +146,7 @@ def test_other_groups_go_on() -> None:
     run(work)
 
 
-def test_what_is_asked_for_after_it_was_abandoned_is_loaded() -> None:
+def test_a_load_asked_for_after_abandoning_begins() -> None:
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         loads = leader.loads
         first = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
@@ -183,7 +183,7 @@ def test_a_load_that_has_just_ended_is_not_abandoned() -> None:
     run(work)
 
 
-def test_a_load_of_what_another_gateway_takes_is_done_again() -> None:
+def test_a_load_is_fenced_when_another_gateway_takes_its_share_partition() -> None:
     """That one has heard first that it leads; what was read here may be what was before it led."""
 
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
@@ -201,7 +201,7 @@ def test_a_load_of_what_another_gateway_takes_is_done_again() -> None:
 
 
 @pytest.mark.parametrize("heard", [False, True], ids=["taken", "led elsewhere"])
-def test_nobody_waits_where_leadership_moves_during_the_load(heard: bool) -> None:
+def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool) -> None:
     """Nothing there would ever wake it."""
 
     async def gone() -> None:
@@ -226,7 +226,7 @@ def test_nobody_waits_where_leadership_moves_during_the_load(heard: bool) -> Non
     run(work)
 
 
-def test_a_load_while_another_gateway_led_is_done_again() -> None:
+def test_a_load_is_fenced_when_another_gateway_led_during_it() -> None:
     """This one leads again when it has loaded: what it read may be what was before the other one."""
 
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
@@ -255,7 +255,7 @@ def test_a_load_while_another_gateway_led_is_done_again() -> None:
         (True, (-1_000, -500), True),
     ],
 )
-def test_locks_are_kept_for_who_leads_now_until_the_last_one_ends(
+def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
     elsewhere: bool, left_ms: tuple[int, int], due: bool
 ) -> None:
     """Who still leads here loads when the first one ends."""
@@ -281,7 +281,7 @@ def test_locks_are_kept_for_who_leads_now_until_the_last_one_ends(
     run(work)
 
 
-def test_a_load_while_others_joined_is_led() -> None:
+def test_a_load_survives_a_generation_that_keeps_its_leader() -> None:
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
@@ -294,7 +294,7 @@ def test_a_load_while_others_joined_is_led() -> None:
     run(work)
 
 
-def test_a_partition_that_somebody_acknowledges_is_asked_for_before_it_is_denied() -> None:
+def test_an_unknown_partition_of_an_acknowledgement_is_looked_up() -> None:
     """Another gateway, which has heard of it, handed its records out."""
 
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
@@ -312,7 +312,7 @@ def test_a_partition_that_somebody_acknowledges_is_asked_for_before_it_is_denied
     run(work)
 
 
-def test_who_led_at_the_own_address_is_not_asked_to_let_go() -> None:
+def test_a_former_leader_at_our_own_address_is_not_called() -> None:
     """It is gone, and this gateway, which has another name, would be asked itself in the middle of a load."""
 
     async def work(_: CoordinatorWire, leader: Leader) -> None:

@@ -44,7 +44,7 @@ def led_with_a_lock(leader: Leader) -> LedSharePartition:
         pytest.param("set anew", True, False, id="the group is set anew"),
     ],
 )
-def test_locks_are_told_that_whoever_leads_next_knows(meanwhile: str, written: bool, told: bool) -> None:
+def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(meanwhile: str, written: bool, told: bool) -> None:
     async def work(_: CoordinatorWire, leader: Leader) -> None:
         led = led_with_a_lock(leader)
         recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
@@ -67,7 +67,7 @@ def test_locks_are_told_that_whoever_leads_next_knows(meanwhile: str, written: b
     run(work)
 
 
-def test_whoever_lets_go_waits_for_locks_under_way() -> None:
+def test_letting_go_waits_for_lock_writes_in_progress() -> None:
     """Else the next leader reads Redis before they are there."""
 
     async def work(_: CoordinatorWire, leader: Leader) -> None:
@@ -112,7 +112,7 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
     run(work)
 
 
-def test_a_lock_that_is_not_told_because_redis_may_have_missed_it_is_not_handed_over() -> None:
+def test_a_lock_withheld_from_its_fetch_is_not_handed_over() -> None:
     async def work(_: CoordinatorWire, leader: Leader) -> None:
         led = led_with_a_lock(leader)
         recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))

@@ -60,7 +60,7 @@ def test_a_reset_that_fails_forgets_nothing() -> None:
     asyncio.run(run())
 
 
-def test_changes_that_fail_half_way_are_applied_again() -> None:
+def test_changes_that_failed_half_way_are_applied_again() -> None:
     """A group's settings cannot be asked for: the next call must bring them again."""
 
     async def run() -> None:
@@ -112,7 +112,7 @@ MADE_ANEW = DescribeTopicsResponse(topics=[described("orders", "id-3", 3)])
     ],
 )
 @pytest.mark.parametrize("by_id", [False, True], ids=["by name", "by id"])
-def test_a_topic_that_changes_while_it_is_asked_for_is_asked_for_again(
+def test_a_topic_that_changes_during_its_lookup_is_looked_up_again(
     told: dict[str, Any], now: DescribeTopicsResponse, by_id: bool
 ) -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
@@ -135,7 +135,7 @@ def test_a_topic_that_changes_while_it_is_asked_for_is_asked_for_again(
     run(work)
 
 
-def test_a_topic_that_is_deleted_while_it_is_asked_for_is_not_there() -> None:
+def test_a_topic_deleted_during_its_lookup_is_unknown() -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.topic("orders"))
         answer = await coordinator.asked(apis.DESCRIBE_TOPICS)
@@ -149,7 +149,7 @@ def test_a_topic_that_is_deleted_while_it_is_asked_for_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("api", [apis.CREATE_TOPIC, apis.UPDATE_TOPIC], ids=["made", "altered"])
-def test_a_topic_that_is_deleted_before_its_making_or_change_is_answered_is_not_known(api: apis.Api) -> None:
+def test_a_topic_deleted_before_its_creation_or_change_is_answered_is_unknown(api: apis.Api) -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         path = {"topic": "orders"} if api is apis.UPDATE_TOPIC else {}
         changing = asyncio.create_task(metadata.change_topic(api, b"{}", **path))
@@ -164,9 +164,7 @@ def test_a_topic_that_is_deleted_before_its_making_or_change_is_answered_is_not_
 
 @pytest.mark.parametrize("told", [{"group_ids": ["g"]}, {"reset": True}], ids=["a change", "a reset"])
 @pytest.mark.parametrize("initialize", [True, False], ids=["initialised", "asked for"])
-def test_settings_that_change_while_they_are_asked_for_are_asked_for_again(
-    told: dict[str, Any], initialize: bool
-) -> None:
+def test_settings_that_change_during_their_lookup_are_looked_up_again(told: dict[str, Any], initialize: bool) -> None:
     """And once more if they change again meanwhile."""
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
@@ -193,7 +191,7 @@ def test_settings_that_change_while_they_are_asked_for_are_asked_for_again(
     run(work)
 
 
-def test_a_partition_that_is_not_known_is_asked_for() -> None:
+def test_an_unknown_partition_is_looked_up() -> None:
     """Another gateway has heard of it; the feed tells this one a moment later."""
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
@@ -212,7 +210,7 @@ def test_a_partition_that_is_not_known_is_asked_for() -> None:
     run(work)
 
 
-def test_all_that_is_not_known_is_asked_for_at_once() -> None:
+def test_all_unknown_topics_are_looked_up_in_one_call() -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         metadata._learn(described("orders", "id-1"))
         asking = asyncio.create_task(metadata.ask_for({"orders": 2, "other": 0, "missing": 0, "no name": 0}))
@@ -229,7 +227,7 @@ def test_all_that_is_not_known_is_asked_for_at_once() -> None:
     run(work)
 
 
-def test_settings_that_were_changed_are_not_told_as_refused() -> None:
+def test_a_settings_change_succeeds_though_the_later_lookup_fails() -> None:
     """They are changed, and the group coordinator is away when it is asked what is in force now: the feed will tell."""
 
     async def hang_up(coordinator: CoordinatorWire) -> None:
@@ -249,7 +247,7 @@ def test_settings_that_were_changed_are_not_told_as_refused() -> None:
     run(work)
 
 
-def test_what_others_ask_for_meanwhile_is_kept() -> None:
+def test_a_lookup_is_kept_when_only_other_groups_and_topics_change() -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.learn_config("g"))
         answer = await coordinator.asked(apis.GET_SHARE_GROUP_CONFIG)
@@ -260,7 +258,7 @@ def test_what_others_ask_for_meanwhile_is_kept() -> None:
     run(work)
 
 
-def test_what_was_asked_for_before_the_feed_is_asked_for_again_when_it_begins() -> None:
+def test_topics_known_before_the_feed_are_looked_up_again_when_it_begins() -> None:
     """Its first answer says only from which version on it tells."""
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:

@@ -19,8 +19,8 @@ from sharequeue.protocol.internal import (
     WriteBatchResponse,
 )
 from sharequeue.protocol.types import SharePartitionKey
-from tests.shell.coordinator_wire import CoordinatorWire
 from tests.core.share_partition_driver import fetched
+from tests.shell.coordinator_wire import CoordinatorWire
 
 WANTED = {"t1": (0, 1), "t2": (0,)}
 RIGHT = [("t1", [0, 1]), ("t2", [0])]
@@ -80,7 +80,7 @@ def test_an_answer_about_other_share_partitions_is_an_error(api: apis.Api, wrong
     [("h", [("t1", [0])]), ("g", [("t2", [0])]), ("g", [("t1", [1])]), ("g", [("t1", [0, 0])]), ("g", [])],
     ids=["group", "topic", "partition", "twice", "nothing"],
 )
-def test_a_write_that_is_answered_for_another_share_partition_has_no_known_outcome(
+def test_a_write_answered_for_another_share_partition_has_an_unknown_outcome(
     group_id: str, wrong: list[tuple[str, list[int]]], known: bool
 ) -> None:
     """The share-partition is loaded again then, which tells what became of it."""

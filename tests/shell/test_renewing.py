@@ -30,7 +30,7 @@ def delivery(offset: int) -> Delivery:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_what_is_due_at_once_may_be_followed_by_more(run: Run) -> None:
+def test_a_renewal_due_at_once_may_be_followed_by_others(run: Run) -> None:
     async def work() -> None:
         client = Client("http://127.0.0.1:9")
         renewing = Renewing(client, "g", "m", {}, 300.0, enabled=True)

@@ -44,7 +44,7 @@ def fetch(watch: Callable[[], Awaitable[None]] | None = None) -> WaitingFetch:
     return WaitingFetch(watch or stays, lambda: False)  # type: ignore[arg-type]
 
 
-def test_it_is_done() -> None:
+def test_work_for_a_waiting_fetch_is_done() -> None:
     async def test() -> None:
         waiting, work = fetch(), Work()
         work.may_end.set()
@@ -57,7 +57,7 @@ def test_it_is_done() -> None:
 
 
 @pytest.mark.parametrize("how", ["end", "finish", "failed acknowledgement"])
-def test_it_ends_with_the_fetch(how: str) -> None:
+def test_work_ends_with_its_fetch(how: str) -> None:
     async def test() -> None:
         waiting, work = fetch(), Work()
         task = asyncio.create_task(waiting.unless_over(work()))
@@ -77,7 +77,7 @@ def test_it_ends_with_the_fetch(how: str) -> None:
     run(test)
 
 
-def test_it_ends_when_the_client_hangs_up() -> None:
+def test_work_ends_when_the_client_hangs_up() -> None:
     async def test() -> None:
         gone = asyncio.Event()
 
@@ -96,7 +96,7 @@ def test_it_ends_when_the_client_hangs_up() -> None:
     run(test)
 
 
-def test_it_does_not_begin_for_a_fetch_that_is_over() -> None:
+def test_work_does_not_begin_for_an_ended_fetch() -> None:
     async def test() -> None:
         waiting, work = fetch(), Work()
         waiting.end()
@@ -106,7 +106,7 @@ def test_it_does_not_begin_for_a_fetch_that_is_over() -> None:
     run(test)
 
 
-def test_who_cancels_the_fetch_is_heard() -> None:
+def test_cancelling_a_fetch_cancels_its_work_and_itself() -> None:
     async def test() -> None:
         waiting, work = fetch(), Work()
         task = asyncio.create_task(waiting.unless_over(work()))

@@ -23,7 +23,7 @@ def key_of(topic_id: str, key: str, body: bytes, caller: str = "c", path: str = 
 class RecordLogSuite(TrimmingSuite):
     # Append and read
 
-    async def test_what_was_appended_is_read_back(self, record_log: RecordLogs) -> None:
+    async def test_appended_records_are_read_back(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             assert await append(log, topic, ["a", "b"]) == 0
@@ -34,7 +34,7 @@ class RecordLogSuite(TrimmingSuite):
         async with record_log.open() as again:
             assert await read_all(again, topic) == ["a", "b", {"c": None}, 1, 2, 3]
 
-    async def test_a_batch_is_what_one_append_put_there(self, record_log: RecordLogs) -> None:
+    async def test_one_append_makes_one_batch(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             for size in (1, 3, 2):
@@ -54,7 +54,7 @@ class RecordLogSuite(TrimmingSuite):
             result = await log.read(topic, 0, 0, 1 << 20, 100)
             assert (list(result.batches), result.log_start_offset, result.log_end_offset) == ([], 0, 0)
 
-    async def test_reading_at_the_end_and_behind_it_finds_nothing(self, record_log: RecordLogs) -> None:
+    async def test_reading_at_or_behind_the_end_finds_nothing(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "abc")
@@ -63,7 +63,7 @@ class RecordLogSuite(TrimmingSuite):
                     result = await reader.read(topic, 0, offset, 1 << 20, 100)
                     assert (list(result.batches), result.log_end_offset) == ([], 3)
 
-    async def test_the_end_that_is_told_covers_what_is_read(self, record_log: RecordLogs) -> None:
+    async def test_the_log_end_of_a_read_covers_its_records(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "ab")
@@ -73,7 +73,7 @@ class RecordLogSuite(TrimmingSuite):
             assert [b.last_offset for b in result.batches] == [3]
             assert result.log_end_offset == 4
 
-    async def test_partitions_are_apart(self, record_log: RecordLogs) -> None:
+    async def test_partitions_are_separate(self, record_log: RecordLogs) -> None:
         topic, other = new_topic(), new_topic()
         async with record_log.open() as log:
             for number, (topic_id, partition) in enumerate([(topic, 0), (topic, 1), (other, 0), (topic, 0)]):
@@ -82,7 +82,7 @@ class RecordLogSuite(TrimmingSuite):
             assert await read_all(log, topic, 1) == [1]
             assert await read_all(log, other, 0) == [2]
 
-    async def test_reading_stops_when_a_limit_is_met(self, record_log: RecordLogs) -> None:
+    async def test_reading_stops_at_a_limit(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             for number in range(20):
@@ -103,7 +103,7 @@ class RecordLogSuite(TrimmingSuite):
                     assert batches[0].base_offset <= offset
                     assert batches[-1].last_offset == last, (offset, max_bytes, max_records)
 
-    async def test_a_record_larger_than_max_bytes_comes_alone(self, record_log: RecordLogs) -> None:
+    async def test_a_record_larger_than_max_bytes_is_read_alone(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, ["small"])
@@ -115,14 +115,14 @@ class RecordLogSuite(TrimmingSuite):
                     assert [b.base_offset for b in batches] == [offset]
                 assert await read_all(reader, topic) == ["small", "x" * 6_000_000, "last"]
 
-    async def test_a_small_cache_reads_all_the_same(self, record_log: RecordLogs) -> None:
+    async def test_reads_work_with_a_small_cache(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open(cache_bytes=10_000) as log:
             values = [f"{number}-{'x' * 500}" for number in range(300)]
             await asyncio.gather(*(append(log, topic, [value]) for value in values))
             assert sorted(map(str, await read_all(log, topic))) == sorted(values)
 
-    async def test_memory_alone_never_answers_what_is_not_so(self, record_log: RecordLogs) -> None:
+    async def test_a_cached_read_never_contradicts_the_log(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             assert other.read_cached(topic, 0, 0, 1 << 20, 100) is None
@@ -135,7 +135,7 @@ class RecordLogSuite(TrimmingSuite):
             at_end = other.read_cached(topic, 0, 3, 1 << 20, 100)
             assert at_end is None or (not at_end.batches and at_end.log_end_offset == 3)
 
-    async def test_the_ends_of_many_logs_are_learnt_at_once(self, record_log: RecordLogs) -> None:
+    async def test_the_ends_of_many_logs_are_learned_in_one_call(self, record_log: RecordLogs) -> None:
         topics = [new_topic(), new_topic()]
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topics[0], "abc", 1)
@@ -148,7 +148,7 @@ class RecordLogSuite(TrimmingSuite):
 
     # Many writers
 
-    async def test_many_appends_at_once_are_dense_and_each_is_there_once(self, record_log: RecordLogs) -> None:
+    async def test_concurrent_appends_are_dense_and_stored_once(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             bases = await asyncio.gather(*(append(log, topic, [[number, 0], [number, 1]]) for number in range(300)))
@@ -179,7 +179,9 @@ class RecordLogSuite(TrimmingSuite):
                     assert await read_all(log, topic, partition) == expected
                 assert len({json.dumps(value) for value in expected}) == len(expected)
 
-    async def test_an_append_of_several_partitions_beside_single_ones(self, record_log: RecordLogs) -> None:
+    async def test_appends_of_several_partitions_and_of_single_ones_do_not_conflict(
+        self, record_log: RecordLogs
+    ) -> None:
         assert "atomic_produce" in record_log.capabilities
         topic = new_topic()
         async with record_log.open() as first, record_log.open() as second:
@@ -206,7 +208,7 @@ class RecordLogSuite(TrimmingSuite):
                     ]
                 )
 
-    async def test_a_refused_append_of_several_partitions_leaves_nothing(self, record_log: RecordLogs) -> None:
+    async def test_a_refused_append_of_several_partitions_stores_nothing(self, record_log: RecordLogs) -> None:
         topic, gone = new_topic(), new_topic()
         async with record_log.open() as log:
             await append(log, gone, "x")
@@ -216,7 +218,7 @@ class RecordLogSuite(TrimmingSuite):
             assert await log.offsets(topic, [0, 1]) == {0: Offsets(0, 0, 0), 1: Offsets(0, 0, 0)}
             assert await append(log, topic, "z") == 0
 
-    async def test_one_bad_append_does_not_harm_those_beside_it(self, record_log: RecordLogs) -> None:
+    async def test_a_bad_append_does_not_fail_its_neighbours(self, record_log: RecordLogs) -> None:
         topic, gone = new_topic(), new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, ["first"])
@@ -231,7 +233,7 @@ class RecordLogSuite(TrimmingSuite):
 
     # Idempotency keys
 
-    async def test_a_repeat_under_a_key_answers_the_first_answer(self, record_log: RecordLogs) -> None:
+    async def test_a_repeat_with_a_key_gets_the_first_answer(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "x")
@@ -248,7 +250,7 @@ class RecordLogSuite(TrimmingSuite):
             repeated = await restarted.append([batch_of(topic, "ab")], key_of(topic, "k", b"1"))
             assert repeated.answer == b"[1, 0]"
 
-    async def test_another_request_under_a_used_key_is_refused(self, record_log: RecordLogs) -> None:
+    async def test_another_request_with_a_used_key_is_refused(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await log.append([batch_of(topic, "a")], key_of(topic, "k", b"1"))
@@ -273,7 +275,7 @@ class RecordLogSuite(TrimmingSuite):
             assert len(await read_all(log, topic)) == 4
             assert len(await read_all(log, other_topic)) == 1
 
-    async def test_repeats_at_the_same_time_write_once(self, record_log: RecordLogs) -> None:
+    async def test_concurrent_repeats_append_once(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as first, record_log.open() as second:
             results = await asyncio.gather(

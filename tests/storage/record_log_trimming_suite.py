@@ -14,7 +14,7 @@ NOW_MS = 1_763_640_000_000
 class TrimmingSuite:
     # Offsets by time
 
-    async def test_offsets_by_timestamp(self, record_log: RecordLogs) -> None:
+    async def test_offsets_are_found_by_timestamp(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             assert await log.offset_for_timestamp(topic, 0, 0) is None
@@ -47,7 +47,7 @@ class TrimmingSuite:
                 await log.delete_records(topic, 0, 11)
             assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
 
-    async def test_an_emptied_partition_goes_on_where_it_ended(self, record_log: RecordLogs) -> None:
+    async def test_an_emptied_partition_continues_its_offsets(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, range(5))
@@ -119,7 +119,7 @@ class TrimmingSuite:
             await log.apply_retention(topic, 1, -1, limit, NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(6, 6, 6)
 
-    async def test_retention_looks_at_each_partition(self, record_log: RecordLogs) -> None:
+    async def test_retention_applies_to_each_partition(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             await log.append([batch_of(topic, "a", 0, [NOW_MS - 5000])])
@@ -171,7 +171,7 @@ class TrimmingSuite:
                 assert await asyncio.wait_for(noticed.get(), 5) == (topic, 3)
                 assert (await reader.read(topic, 3, number, 1 << 20, 100)).log_end_offset == number + 1
 
-    async def test_who_relies_on_a_known_end_is_told_that_it_is_known_no_more(self, record_log: RecordLogs) -> None:
+    async def test_a_watcher_is_notified_when_a_known_log_end_is_forgotten(self, record_log: RecordLogs) -> None:
         """Its topic was deleted by another gateway."""
         topic = new_topic()
         async with record_log.open() as writer, record_log.open() as reader:
@@ -183,7 +183,7 @@ class TrimmingSuite:
             assert await asyncio.wait_for(forgotten.get(), 5) == (topic, 0)
             assert reader.read_cached(topic, 0, 1, 1, 1) is None
 
-    async def test_a_partition_without_records_is_asked_for_once_and_its_first_record_is_noticed(
+    async def test_an_empty_partition_is_queried_once_and_its_first_record_is_noticed(
         self, record_log: RecordLogs
     ) -> None:
         topic = new_topic()
@@ -199,7 +199,7 @@ class TrimmingSuite:
             await writer.read(topic, 1, 0, 1 << 20, 100)
             assert await append(writer, topic, "c", 1) == 0
 
-    async def test_looking_at_the_ends_hides_nothing_from_who_watches(self, record_log: RecordLogs) -> None:
+    async def test_reading_the_ends_hides_no_append_from_a_watcher(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as writer, record_log.open() as reader:
             await append(writer, topic, "a")
@@ -223,7 +223,7 @@ class TrimmingSuite:
             await writer.delete_records(topic, 0, 2)
             assert await asyncio.wait_for(noticed.get(), 5) == (topic, 0)
 
-    async def test_an_append_here_is_told_at_once(self, record_log: RecordLogs) -> None:
+    async def test_a_local_append_is_reported_at_once(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             noticed: list[tuple[str, int]] = []
@@ -237,6 +237,6 @@ class TrimmingSuite:
             await log.delete_records(topic, 2, 1)
             assert noticed[4:] == [(topic, 2)]
 
-    async def test_the_store_answers(self, record_log: RecordLogs) -> None:
+    async def test_ping_reaches_the_store(self, record_log: RecordLogs) -> None:
         async with record_log.open() as log:
             await log.ping()

@@ -70,7 +70,7 @@ async def counting_on(database_url: str) -> AsyncIterator[Counting]:
 
 
 @pytest.mark.parametrize("loses", ["requests", "answers"])
-async def test_a_write_that_is_repeated_counts_once(database_url: str, loses: str) -> None:
+async def test_a_repeated_write_counts_once(database_url: str, loses: str) -> None:
     async with counting_on(database_url) as counting:
         counting.activity.produced(TOPIC, 0, 3)
         counting.line.loses = loses
@@ -83,7 +83,7 @@ async def test_a_write_that_is_repeated_counts_once(database_url: str, loses: st
         assert (total.produced, total.topic, total.group_id) == (7, "orders", "")
 
 
-async def test_each_hour_has_its_own_count_also_when_it_is_written_late(database_url: str) -> None:
+async def test_a_late_write_counts_in_its_own_hour(database_url: str) -> None:
     async with counting_on(database_url) as counting:
         counting.activity.produced(TOPIC, 0, 3)
         await counting.activity.flush()
@@ -99,7 +99,7 @@ async def test_each_hour_has_its_own_count_also_when_it_is_written_late(database
         assert await counting.produced() == {1: 5}
 
 
-async def test_many_share_partitions_begin_a_new_part_and_add_up(
+async def test_counts_of_many_share_partitions_are_split_into_parts_that_add_up(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with counting_on(database_url) as counting:
@@ -111,7 +111,7 @@ async def test_many_share_partitions_begin_a_new_part_and_add_up(
         assert [(total.partition, total.produced) for total in await counting.totals()] == [(n, 3) for n in range(4)]
 
 
-async def test_what_cannot_be_written_is_bounded(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_unwritten_counts_is_limited(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with counting_on(database_url) as counting:
         monkeypatch.setattr(activity_module, "MOST_UNWRITTEN", 3)
         counting.line.loses = "requests"

@@ -20,7 +20,7 @@ NOBODY = "http://127.0.0.1:1"
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["the one that hangs up first", "the one that is away first"])
-async def test_a_failure_is_definite_only_if_that_of_every_owner_is(first: int) -> None:
+async def test_a_failure_is_definite_only_if_every_owners_failure_is(first: int) -> None:
     """Of two owners one refuses connections, the other takes the request and hangs up."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -26,7 +26,7 @@ async def slowed(connection: Any, seconds: float) -> None:
     )
 
 
-async def test_a_commit_holds_so_many_bytes_and_at_least_one_append(
+async def test_a_commit_is_bounded_in_bytes_and_holds_at_least_one_append(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(appending, "AT_ONCE_BYTES", 4 * SIZE)
@@ -53,7 +53,7 @@ async def test_a_commit_holds_so_many_bytes_and_at_least_one_append(
     assert len(commits) <= APPENDS / 3 + 2
 
 
-async def test_the_deadline_begins_with_the_turn_and_late_turns_are_refused(
+async def test_a_deadline_begins_with_the_appends_turn_and_late_turns_are_refused(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commits one after another, each fast enough, are too slow together: what began ends well, the rest is refused."""

@@ -40,7 +40,7 @@ async def three_batches(log: PostgresRecordLog) -> str:
     return topic
 
 
-async def test_records_leave_and_offsets_stay(module_database: str) -> None:
+async def test_compaction_removes_records_and_keeps_offsets(module_database: str) -> None:
     async with PostgresRecordLogs(module_database).open() as log:
         topic = await three_batches(log)
         done = await log.compaction.replace(topic, 0, [Replacement(0, 0, [(1, 2)]), Replacement(5, 0, [(5, 9)])])
@@ -56,7 +56,7 @@ async def test_records_leave_and_offsets_stay(module_database: str) -> None:
         assert await append(log, topic, ["next"]) == 11
 
 
-async def test_a_writer_that_was_overtaken_changes_nothing(module_database: str) -> None:
+async def test_an_outdated_replacement_changes_nothing(module_database: str) -> None:
     async with PostgresRecordLogs(module_database).open() as log:
         topic = await three_batches(log)
         await log.compaction.replace(topic, 0, [Replacement(5, 0, [(5, 5)])])
@@ -65,7 +65,7 @@ async def test_a_writer_that_was_overtaken_changes_nothing(module_database: str)
         assert await offsets_left(log, topic) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
 
 
-async def test_a_writer_that_is_overtaken_under_way_changes_nothing(module_database: str) -> None:
+async def test_a_replacement_overtaken_in_progress_changes_nothing(module_database: str) -> None:
     """Both have read generation 0 when the first of them stores; the lock of the partition orders them."""
     async with PostgresRecordLogs(module_database).open() as log, PostgresRecordLogs(module_database).open() as other:
         topic = await three_batches(log)
@@ -80,7 +80,7 @@ async def test_a_writer_that_is_overtaken_under_way_changes_nothing(module_datab
         assert (listed[0].generation, listed[0].record_count) == (1, 4)
 
 
-async def test_a_repeat_is_answered_as_done(module_database: str) -> None:
+async def test_a_repeated_replacement_is_answered_as_done(module_database: str) -> None:
     async with PostgresRecordLogs(module_database).open() as log:
         topic = await three_batches(log)
         for _ in range(2):
@@ -90,7 +90,7 @@ async def test_a_repeat_is_answered_as_done(module_database: str) -> None:
             await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 1)])])
 
 
-async def test_what_is_never_touched(module_database: str) -> None:
+async def test_invalid_ranges_and_protected_batches_are_refused(module_database: str) -> None:
     async with PostgresRecordLogs(module_database).open() as log:
         topic = await three_batches(log)
         with pytest.raises(InvalidRequest, match="newest"):
@@ -109,7 +109,7 @@ async def test_what_is_never_touched(module_database: str) -> None:
         assert await offsets_left(log, topic, 7) == [7, 9, 10]
 
 
-async def test_every_gateway_forgets_what_it_has_in_memory(module_database: str) -> None:
+async def test_every_gateway_forgets_replaced_batches(module_database: str) -> None:
     async with PostgresRecordLogs(module_database).open() as log, PostgresRecordLogs(module_database).open() as other:
         topic = await three_batches(log)
         for each in (log, other):
@@ -119,7 +119,7 @@ async def test_every_gateway_forgets_what_it_has_in_memory(module_database: str)
         await until(lambda: offsets_left(other, topic), [4, 5, 6, 7, 8, 9, 10])
 
 
-async def test_a_read_under_way_does_not_bring_back_older_batches(module_database: str) -> None:
+async def test_a_read_in_progress_does_not_cache_replaced_batches(module_database: str) -> None:
     """It has the rows from before the replacement, and comes back when their like is already forgotten."""
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         topic = await three_batches(log)

@@ -15,7 +15,7 @@ def _no_share_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
 
 
-async def test_who_joins_goes_on_with_the_topics_that_stay(database_url: str) -> None:
+async def test_a_joining_member_keeps_the_topics_that_exist(database_url: str) -> None:
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group = group_of(ownership)
@@ -29,7 +29,7 @@ async def test_who_joins_goes_on_with_the_topics_that_stay(database_url: str) ->
         assert (await second.groups.find(group)).machine.topics.keys() == {stays.topic_id}
 
 
-async def test_what_stays_is_initialised_although_a_topic_goes_meanwhile(database_url: str) -> None:
+async def test_other_topics_are_initialised_when_one_is_deleted_during_it(database_url: str) -> None:
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group_id = group_of(ownership)
@@ -45,7 +45,7 @@ async def test_what_stays_is_initialised_although_a_topic_goes_meanwhile(databas
         }
 
 
-async def test_only_the_topic_that_goes_cannot_be_initialised(database_url: str) -> None:
+async def test_only_the_deleted_topic_cannot_be_initialised(database_url: str) -> None:
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
         group = group_of(ownership)

@@ -26,7 +26,7 @@ from tests.storage.group_coordinators import SHARDS, group_of, instance, running
 from tests.storage.lossy_proxy import LossyProxy
 
 
-async def test_settings_of_a_group_changed_side_by_side_are_all_kept(module_database: str, name: str) -> None:
+async def test_concurrent_changes_of_a_groups_settings_are_all_kept(module_database: str, name: str) -> None:
     changes = {
         "share.delivery.count.limit": "7",
         "share.record.lock.duration.ms": "20000",
@@ -59,7 +59,7 @@ async def practise(coordinator: GroupCoordinator, name: str) -> None:
     await coordinator.topics.delete(name)
 
 
-async def test_a_topic_is_made_though_the_commits_answer_was_lost(module_database: str, name: str) -> None:
+async def test_a_topic_is_created_though_the_answer_of_the_commit_was_lost(module_database: str, name: str) -> None:
     async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
         await practise(coordinator, name)
         before = coordinator.metadata.feed.version
@@ -74,9 +74,7 @@ async def test_a_topic_is_made_though_the_commits_answer_was_lost(module_databas
             await coordinator.topics.create(name, 3, {})
 
 
-async def test_a_topic_that_was_stored_unnoticed_is_known_once_it_is_made_again(
-    module_database: str, name: str
-) -> None:
+async def test_a_topic_stored_without_an_answer_is_known_when_created_again(module_database: str, name: str) -> None:
     """The first request reaches the database after all, when its caller has long been told that it failed."""
     async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
         await practise(coordinator, name)
@@ -96,7 +94,9 @@ async def test_a_topic_that_was_stored_unnoticed_is_known_once_it_is_made_again(
         assert (await coordinator.topics.create(name, 5, {})).partitions == 5
 
 
-async def test_a_topic_grows_and_goes_though_the_commits_answers_were_lost(module_database: str, name: str) -> None:
+async def test_a_topic_grows_and_is_deleted_though_answers_of_commits_were_lost(
+    module_database: str, name: str
+) -> None:
     async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
         await practise(coordinator, name)
         await coordinator.topics.create(name, 3, {})
@@ -118,9 +118,7 @@ async def test_a_topic_grows_and_goes_though_the_commits_answers_were_lost(modul
             coordinator.metadata.topic(name)
 
 
-async def test_what_could_not_be_found_out_at_once_is_found_out_when_the_database_is_back(
-    database_url: str, name: str
-) -> None:
+async def test_an_unknown_outcome_is_resolved_when_the_database_is_back(database_url: str, name: str) -> None:
     database = database_url.rsplit("/", 1)[1]
     async with (
         session(database_url.rsplit("/", 1)[0] + "/sharequeue") as admin,
@@ -150,9 +148,7 @@ async def test_what_could_not_be_found_out_at_once_is_found_out_when_the_databas
 # Several
 
 
-async def test_what_one_instance_made_the_other_knows_when_it_is_asked(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_instance_knows_topics_created_at_another(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
@@ -180,7 +176,7 @@ async def test_what_one_instance_made_the_other_knows_when_it_is_asked(
         assert await codes(0) == [3]
 
 
-async def test_settings_that_change_while_a_group_is_read_are_in_force(database_url: str) -> None:
+async def test_settings_that_change_during_a_groups_load_apply(database_url: str) -> None:
     async with running(database_url) as coordinator, session(database_url) as other, session(database_url) as admin:
         groups = coordinator.groups
         await coordinator.members.heartbeat("g", Heartbeat("m", 0, None, frozenset({"t"}), "", ""))
@@ -199,7 +195,7 @@ async def test_settings_that_change_while_a_group_is_read_are_in_force(database_
         assert (await reading).settings.heartbeat_interval_ms == 6000
 
 
-async def test_who_asked_before_a_group_was_deleted_does_not_begin_it_again(
+async def test_a_call_from_before_a_groups_deletion_does_not_recreate_it(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic has to be heard of first; by then the group is deleted."""
@@ -261,7 +257,7 @@ async def test_a_paused_owner_changes_nothing(database_url: str) -> None:
             assert new.metadata.gateways.generation.gateways == []
 
 
-async def test_the_next_owner_goes_on_where_the_last_one_was(database_url: str) -> None:
+async def test_the_next_owner_continues_from_the_stored_state(database_url: str) -> None:
     async with AsyncExitStack() as stack:
         (first, leaving), (second, ownership) = await two(stack, database_url)
         await first.topics.create("t", 1, {})
@@ -285,7 +281,7 @@ class PausedClock(Clock):
         return super().now_ms() + self.paused_ms
 
 
-async def test_no_gateway_is_gone_because_nobody_could_hear_it(database_url: str) -> None:
+async def test_no_gateway_is_removed_for_a_pause_of_the_coordinator(database_url: str) -> None:
     """After a pause, or with the database away, every gateway has a whole lease to be heard."""
     lease_ms = 1000
     clock = PausedClock()
@@ -303,7 +299,7 @@ async def test_no_gateway_is_gone_because_nobody_could_hear_it(database_url: str
             watching.cancel()
 
 
-async def test_an_epoch_is_never_above_a_generation_that_came_before_it_was_told(database_url: str) -> None:
+async def test_an_epoch_is_never_given_under_an_outdated_generation(database_url: str) -> None:
     """Whoever leads by the next generation is to fence those that know only of this one."""
     async with running(database_url) as coordinator:
         names = [f"g{index}" for index in range(8)]
@@ -314,7 +310,7 @@ async def test_an_epoch_is_never_above_a_generation_that_came_before_it_was_told
             assert earlier.leader_epoch < later.generation.number
 
 
-async def test_groups_that_could_not_be_read_leave_nothing_behind(database_url: str) -> None:
+async def test_groups_that_could_not_be_read_leave_nothing_in_memory(database_url: str) -> None:
     """Anybody may name groups without end."""
     names = ["a", "a", *"bcd"]
     async with session(database_url) as admin, running(database_url) as coordinator:

@@ -36,7 +36,7 @@ def joining(member_id: str) -> Heartbeat:
 
 
 @pytest.mark.parametrize("set_anew", [delete, forget, reset])
-async def test_nobody_joins_a_group_that_is_set_anew(
+async def test_nobody_joins_a_group_during_its_reset(
     database_url: str, monkeypatch: pytest.MonkeyPatch, set_anew: SetAnew
 ) -> None:
     """Who was put out comes back at once: a reset by force was refused for that, and a group deleted by half."""

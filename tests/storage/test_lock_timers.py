@@ -13,7 +13,7 @@ from tests.storage.written_locks import HELD, Entries, lock_write, locks_of, new
 # Written and restored
 
 
-async def test_the_next_leader_finds_the_locks_as_they_were(redis_url: str) -> None:
+async def test_the_next_leader_reads_the_written_locks(redis_url: str) -> None:
     key = new_key()
     async with timers(redis_url) as first:
         assert await first.write(lock_write(key, HELD))
@@ -21,7 +21,7 @@ async def test_the_next_leader_finds_the_locks_as_they_were(redis_url: str) -> N
         assert await locks_of(second, key, leader_epoch=2) == restored(HELD)
 
 
-async def test_locks_change_and_go(redis_url: str) -> None:
+async def test_locks_are_changed_and_removed(redis_url: str) -> None:
     key, other = new_key(), new_key()
     async with timers(redis_url) as lock_timers:
         await lock_timers.write(lock_write(key, HELD))
@@ -33,7 +33,7 @@ async def test_locks_change_and_go(redis_url: str) -> None:
         assert await locks_of(lock_timers, key) == []
 
 
-async def test_a_part_is_a_lock_of_its_own(redis_url: str) -> None:
+async def test_a_part_of_a_lock_is_its_own_entry(redis_url: str) -> None:
     key = new_key()
     parts: Entries = {(0, 3): ("m2", 2, 99), (0, 9): ("m1", 1, 88)}
     async with timers(redis_url) as lock_timers:
@@ -45,7 +45,7 @@ async def test_a_part_is_a_lock_of_its_own(redis_url: str) -> None:
         assert await locks_of(lock_timers, key) == restored({(0, 3): ("m2", 2, 99)})
 
 
-async def test_all_others_are_over(redis_url: str) -> None:
+async def test_a_write_may_replace_all_locks(redis_url: str) -> None:
     key, other = new_key(), new_key()
     async with timers(redis_url) as lock_timers:
         await lock_timers.write(lock_write(key, HELD, leader_epoch=4, state_epoch=1))
@@ -69,7 +69,7 @@ async def test_locks_of_another_state_epoch_are_not_restored(redis_url: str) -> 
         assert await locks_of(lock_timers, key, state_epoch=3) == []
 
 
-async def test_many_locks_at_once(redis_url: str) -> None:
+async def test_many_share_partitions_are_written_and_read_at_once(redis_url: str) -> None:
     keys = [new_key(partition=number) for number in range(300)]
     async with timers(redis_url) as lock_timers:
         writes = [lock_write(key, {(number, number): ("m", 1, 7)}) for number, key in enumerate(keys)]
@@ -90,7 +90,7 @@ async def test_one_write_may_hold_many_locks(redis_url: str) -> None:
         assert await locks_of(lock_timers, key) == restored({(0, 0): ("m", 1, 7)})
 
 
-def test_names_do_not_collide() -> None:
+def test_redis_keys_do_not_collide() -> None:
     topic = new_topic()
     assert lock_hash(SharePartitionKey("1:g", topic, 0)) != lock_hash(SharePartitionKey("g", topic, 1))
     names = {lock_hash(SharePartitionKey(group, topic, n)) for group in ("g", "g:0", "0:g", ":") for n in range(3)}
@@ -101,7 +101,7 @@ def test_names_do_not_collide() -> None:
 # Fencing
 
 
-async def test_a_zombie_leader_hands_out_nothing(redis_url: str) -> None:
+async def test_a_fenced_leader_cannot_write_or_read_locks(redis_url: str) -> None:
     key, free = new_key(), new_key()
     async with timers(redis_url) as zombie, timers(redis_url, "gateway-1") as leader:
         assert await zombie.write(lock_write(key, HELD, leader_epoch=4))
@@ -115,7 +115,7 @@ async def test_a_zombie_leader_hands_out_nothing(redis_url: str) -> None:
         assert await locks_of(leader, key, leader_epoch=5) == restored({**HELD, (20, 20): ("m1", 1, 7)})
 
 
-async def test_a_write_raises_the_epoch_too(redis_url: str) -> None:
+async def test_a_write_raises_the_leader_epoch(redis_url: str) -> None:
     key = new_key()
     async with timers(redis_url) as lock_timers:
         assert await lock_timers.write(lock_write(key, {}, leader_epoch=10))
@@ -126,7 +126,7 @@ async def test_a_write_raises_the_epoch_too(redis_url: str) -> None:
 # Due
 
 
-async def test_due_share_partitions_are_named(redis_url: str) -> None:
+async def test_due_share_partitions_are_reported(redis_url: str) -> None:
     due, later, ended, forgotten, elsewhere = (new_key(f"g{number}:x") for number in range(5))
     now_ms = Clock().now_ms()
     async with timers(redis_url) as lock_timers, timers(redis_url, "gateway-1") as other:
@@ -146,7 +146,7 @@ async def test_due_share_partitions_are_named(redis_url: str) -> None:
         await until(lambda: later in named)
 
 
-async def test_what_is_put_off_is_named_later_if_it_is_due_at_all(redis_url: str) -> None:
+async def test_a_postponed_share_partition_is_reported_later_if_it_has_locks(redis_url: str) -> None:
     put_off, ended, untouched = (new_key(f"g{number}") for number in range(3))
     async with timers(redis_url) as lock_timers:
         named: list[SharePartitionKey] = []
@@ -171,7 +171,7 @@ class StoppedClock(Clock):
         return self.ms
 
 
-async def test_redis_is_asked_when_something_is_due_or_others_may_have_made_it_so(redis_url: str) -> None:
+async def test_redis_is_polled_only_when_locks_may_be_due(redis_url: str) -> None:
     own, of_another = new_key("g1"), new_key("g2")
     clock = StoppedClock()
     async with (
@@ -208,7 +208,7 @@ async def _looks_once_idle(redis: Redis) -> int:
     return looks
 
 
-async def test_what_is_due_at_gateways_that_nobody_knew_is_taken_over(redis_url: str) -> None:
+async def test_due_sets_of_unknown_gateways_are_adopted(redis_url: str) -> None:
     """By who leads it; those that live keep what is theirs."""
     forgotten, handed_on, led_elsewhere, live = (new_key(f"g{number}") for number in range(4))
     async with timers(redis_url, "gateway-1") as gone, timers(redis_url, "gateway-2") as other:
@@ -229,7 +229,7 @@ async def test_what_is_due_at_gateways_that_nobody_knew_is_taken_over(redis_url:
         assert live not in named
 
 
-async def test_two_that_take_over_the_same_share_it_out(redis_url: str) -> None:
+async def test_two_gateways_adopt_each_due_share_partition_once(redis_url: str) -> None:
     keys = [new_key(partition=number) for number in range(600)]
     async with timers(redis_url, "gateway-9") as gone:
         assert all(await asyncio.gather(*(gone.write(lock_write(key, HELD, deadline_ms=7)) for key in keys)))
@@ -246,7 +246,7 @@ async def test_two_that_take_over_the_same_share_it_out(redis_url: str) -> None:
 # Answers of fetches
 
 
-async def test_what_a_fetch_was_answered_is_kept_with_its_locks(redis_url: str) -> None:
+async def test_the_answer_of_a_fetch_is_kept_with_its_locks(redis_url: str) -> None:
     key = new_key()
     name = fetch_key("g", "m1", "f1")
     async with timers(redis_url) as first, timers(redis_url, "gateway-1") as second:

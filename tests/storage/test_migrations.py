@@ -51,7 +51,7 @@ async def schemas(database_url: str) -> set[str]:
     return {row[0] for row in await tables(database_url)}
 
 
-async def test_from_nothing_and_once_more(empty_database: str) -> None:
+async def test_migrating_an_empty_database_twice_changes_nothing_more(empty_database: str) -> None:
     await upgrade_async(empty_database)
     after = await tables(empty_database)
     assert {"record_batches", "share_records", "topics"} <= {row[1] for row in after}
@@ -61,14 +61,14 @@ async def test_from_nothing_and_once_more(empty_database: str) -> None:
         assert len(await query(empty_database, f"SELECT version_num FROM {chain}.schema_version")) == 1
 
 
-async def test_data_stays(database_url: str) -> None:
+async def test_migrations_keep_the_data(database_url: str) -> None:
     insert = "INSERT INTO log.partitions (topic_id, partition, end_floor) VALUES (gen_random_uuid(), 3, 7) RETURNING 1"
     assert await query(database_url, insert) == [(1,)]
     await upgrade_async(database_url)
     assert await query(database_url, "SELECT partition, end_floor FROM log.partitions") == [(3, 7)]
 
 
-async def test_two_at_once_do_it_once(empty_database: str) -> None:
+async def test_two_migrations_at_once_run_each_revision_once(empty_database: str) -> None:
     code = f"from sharequeue.stack.migrate import upgrade; upgrade({empty_database!r})"
     processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", code) for _ in range(2)]
     assert await asyncio.gather(*(process.wait() for process in processes)) == [0, 0]
@@ -78,7 +78,7 @@ async def test_two_at_once_do_it_once(empty_database: str) -> None:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-async def test_each_chain_stands_alone(empty_database: str, chain: str) -> None:
+async def test_each_chain_of_revisions_stands_alone(empty_database: str, chain: str) -> None:
     await upgrade_async(empty_database, [chain])
     assert await schemas(empty_database) == {chain}
 

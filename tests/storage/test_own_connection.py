@@ -36,7 +36,7 @@ async def test_commands_are_answered_in_order(redis_url: str) -> None:
         assert await asyncio.gather(*rounds) == [[b"%d" % number] for number in range(20)]
 
 
-async def test_a_command_that_fails_takes_no_answer_of_the_next_round(redis_url: str) -> None:
+async def test_a_failed_command_takes_no_answer_of_the_next_round(redis_url: str) -> None:
     async with connected(redis_url) as connection:
         with pytest.raises(NoScriptError):
             await connection.execute([["ECHO", "a"], ["EVALSHA", "0" * 40, 0], ["ECHO", "b"], ["NONSENSE"]])
@@ -46,7 +46,7 @@ async def test_a_command_that_fails_takes_no_answer_of_the_next_round(redis_url:
         assert await connection.execute([["ECHO", "d"]]) == [b"d"]
 
 
-async def test_an_answer_that_comes_late_is_nobodys(tmp_path: Path) -> None:
+async def test_a_late_answer_is_discarded(tmp_path: Path) -> None:
     server = redis_server.Redis(tmp_path)
     server.start()
     try:
@@ -88,7 +88,7 @@ def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
             thread.join()
 
 
-def test_a_server_that_hangs_up_at_once_is_one_that_is_away() -> None:
+def test_a_server_that_hangs_up_at_once_counts_as_unreachable() -> None:
     """Where it does so before the first word is sent, uvloop raises what the client does not expect: once in 300 tries."""
 
     async def ask(port: int) -> None:
@@ -103,7 +103,7 @@ def test_a_server_that_hangs_up_at_once_is_one_that_is_away() -> None:
         uvloop.run(ask(port))
 
 
-def test_a_connection_that_was_reset_meanwhile_is_made_anew() -> None:
+def test_a_connection_that_was_reset_is_replaced() -> None:
     """What was on it did not reach Redis: uvloop says so in its own way."""
     ended = threading.Event()
 

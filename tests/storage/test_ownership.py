@@ -94,7 +94,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_one_alone_owns_everything_at_its_start(database_url: str) -> None:
+async def test_a_single_instance_owns_every_shard_at_its_start(database_url: str) -> None:
     async with owner(database_url, "a") as a:
         assert a.owned() == set(SHARDS)
         assert all(a.serves(shard) for shard in SHARDS)
@@ -104,7 +104,7 @@ async def test_one_alone_owns_everything_at_its_start(database_url: str) -> None
         }
 
 
-async def test_who_joins_gets_its_part_at_once_and_who_leaves_gives_it_back_at_once(database_url: str) -> None:
+async def test_a_new_instance_gets_its_shards_at_once_and_returns_them_when_it_leaves(database_url: str) -> None:
     async with owner(database_url, "a") as a, owner(database_url, "b") as b, owner(database_url, "c") as c:
         await until(lambda: [len(one.owned()) for one in (a, b, c)] == [3, 3, 3])
         assert a.owned() | b.owned() | c.owned() == set(SHARDS)
@@ -118,7 +118,7 @@ async def test_who_joins_gets_its_part_at_once_and_who_leaves_gives_it_back_at_o
         assert not a.owned() & c.owned()
 
 
-async def test_what_another_owns_is_refused_with_its_address(database_url: str) -> None:
+async def test_a_shard_of_another_owner_is_refused_with_its_address(database_url: str) -> None:
     async with owner(database_url, "a") as a, owner(database_url, "b") as b:
         await until(lambda: len(b.owned()) == 4 and len(a.ownership.owners()) == len(SHARDS))
         shard = next(iter(b.owned()))
@@ -131,7 +131,7 @@ async def test_what_another_owns_is_refused_with_its_address(database_url: str) 
             b.ownership.epoch(shard)
 
 
-async def test_a_dead_owners_shards_are_taken_when_its_lease_ran_out(database_url: str) -> None:
+async def test_a_dead_owners_shards_are_taken_after_its_lease(database_url: str) -> None:
     async with owner(database_url, "a", SHORT_MS) as a, owner(database_url, "b", SHORT_MS) as b:
         await until(lambda: len(b.owned()) == 4)
         await a.pause()
@@ -199,7 +199,7 @@ async def test_a_setting_that_disagrees_with_the_database_is_refused(database_ur
             await Owner(database_url, "b", LONG_MS, (-1, *range(9))).ownership.start()
 
 
-async def test_raised_epochs_keep_everything_and_fence_what_was_sent_before(database_url: str) -> None:
+async def test_raised_epochs_keep_the_shards_and_fence_earlier_writes(database_url: str) -> None:
     async with owner(database_url, "a") as a, session(database_url) as connection:
         before = dict(a.ownership.owned)
         await a.ownership.raise_epochs(connection)
@@ -209,7 +209,7 @@ async def test_raised_epochs_keep_everything_and_fence_what_was_sent_before(data
         assert not a.lost
 
 
-async def test_without_a_database_nothing_is_served_and_nothing_forgotten(database_url: str) -> None:
+async def test_without_a_database_nothing_is_served_and_nothing_is_forgotten(database_url: str) -> None:
     async with LossyProxy(database_url).running() as proxy, owner(proxy.url, "a", SHORT_MS) as a:
         before = dict(a.ownership.owned)
         proxy.hold_requests = True

@@ -18,7 +18,7 @@ from tests.core.share_partition_driver import fetched
     ("answered", "told"),
     [(14, 15), (15, 15), (16, 15), (69, 69), (3, 3), (42, 42), (74, 6), (124, 6), (-1, -1), (99, -1)],
 )
-def test_pw_013_ld_035_what_the_share_coordinator_answers_is_the_leaders_error(answered: int, told: int) -> None:
+def test_pw_013_ld_035_the_leader_passes_on_the_share_coordinators_error(answered: int, told: int) -> None:
     error = persist_error(answered, "why")
     assert error.error.kafka_code == told
     assert "why" in error.detail
@@ -57,14 +57,14 @@ async def written(url: str) -> ApiError | None:
 
 
 @pytest.mark.parametrize("body", [b'{"groups":[]}', b"{}", b"not JSON"])
-async def test_pw_013_an_answer_that_cannot_be_read_is_unknown_server_error(body: bytes) -> None:
+async def test_pw_013_an_unreadable_answer_is_unknown_server_error(body: bytes) -> None:
     async with answering(body) as url:
         error = await written(url)
     assert error is not None
     assert error.error.kafka_code == -1
 
 
-async def test_pw_013_nobody_there_is_not_available() -> None:
+async def test_pw_013_an_unreachable_share_coordinator_is_not_available() -> None:
     async with answering(b"") as url:
         pass
     error = await written(url)

@@ -34,7 +34,7 @@ async def stored(connection: Any, topic_id: str, wanted: int) -> None:
 
 
 @pytest.mark.parametrize("together", [1, 5])
-async def test_a_backend_killed_in_mid_append_costs_a_retry(module_database: str, together: int) -> None:
+async def test_an_append_is_retried_when_its_backend_is_killed(module_database: str, together: int) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["first"])
@@ -83,7 +83,7 @@ async def test_a_commit_whose_answer_was_lost_is_looked_up(module_database: str)
         assert await append(log, topic, ["fourth"]) == 3
 
 
-async def test_an_append_that_arrives_after_its_connection_was_lost_is_not_there_twice(module_database: str) -> None:
+async def test_an_append_that_arrives_after_its_connection_was_lost_is_stored_once(module_database: str) -> None:
     topic = new_topic()
     async with LossyProxy(module_database).running() as proxy, PostgresRecordLogs(proxy.url).open() as log:
         await append(log, topic, ["first"])
@@ -98,7 +98,7 @@ async def test_an_append_that_arrives_after_its_connection_was_lost_is_not_there
         assert await read_all(log, topic) == ["first", "second", "third", "fourth"]
 
 
-async def test_an_append_that_arrives_between_looking_and_trying_again_is_not_there_twice(module_database: str) -> None:
+async def test_an_append_that_arrives_between_lookup_and_retry_is_stored_once(module_database: str) -> None:
     topic = new_topic()
     async with (
         session(module_database) as admin,
@@ -160,7 +160,7 @@ async def gone(connection: Any) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_lost_commit_is_not_looked_for_in_the_whole_history(database_url: str) -> None:
+async def test_a_lost_commit_is_looked_up_without_reading_the_whole_history(database_url: str) -> None:
     topic, batches = new_topic(), 5000
     read = "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_user_tables WHERE relid = 'log.record_batches'::regclass"
     async with session(database_url) as admin:
@@ -191,7 +191,7 @@ async def append_fails(call: Awaitable[object]) -> ApiError:
     return raised.value
 
 
-async def test_a_database_that_is_away_is_told_and_comes_back(database_url: str) -> None:
+async def test_an_unreachable_database_is_reported_and_used_again_when_it_is_back(database_url: str) -> None:
     topic = new_topic()
     name = database_url.rsplit("/", 1)[1]
     async with (
@@ -234,7 +234,7 @@ async def test_a_poisoned_append_fails_alone_and_at_once(module_database: str) -
         assert (await log.offsets(topic, [1]))[1].log_end_offset == 0
 
 
-async def test_a_client_that_leaves_does_not_undo_its_append(module_database: str) -> None:
+async def test_a_disconnect_does_not_undo_an_append(module_database: str) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["first"])

@@ -27,7 +27,7 @@ from tests.storage.record_logs import (
 )
 
 
-async def test_appends_that_wait_share_a_commit(module_database: str) -> None:
+async def test_waiting_appends_share_a_commit(module_database: str) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["first"])
@@ -39,7 +39,7 @@ async def test_appends_that_wait_share_a_commit(module_database: str) -> None:
         assert len(await rows_of(admin, topic)) == 201
 
 
-async def test_of_many_first_appends_to_a_partition_one_learns_its_end_for_all(module_database: str) -> None:
+async def test_one_of_many_first_appends_reads_the_log_end_for_all(module_database: str) -> None:
     """As after a start: else each would take the partition's lock and a commit of its own."""
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
@@ -49,7 +49,7 @@ async def test_of_many_first_appends_to_a_partition_one_learns_its_end_for_all(m
         assert await admin.fetchval(commits, topic) < 10
 
 
-async def test_a_writer_that_is_refused_does_not_hold_up_the_others_of_its_commit(module_database: str) -> None:
+async def test_a_refused_writer_does_not_delay_the_others_of_its_commit(module_database: str) -> None:
     stale, fresh = new_topic(), new_topic()
     async with (
         PostgresRecordLogs(module_database).open() as log,
@@ -62,7 +62,7 @@ async def test_a_writer_that_is_refused_does_not_hold_up_the_others_of_its_commi
         assert (sorted((bases[0], bases[2])), bases[1]) == ([2, 3], 1)
 
 
-async def test_a_partition_locked_by_another_is_waited_for_and_others_go_on(module_database: str) -> None:
+async def test_a_partition_locked_by_another_does_not_stop_the_others(module_database: str) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         for partition in (0, 1):
@@ -78,7 +78,7 @@ async def test_a_partition_locked_by_another_is_waited_for_and_others_go_on(modu
 # What other gateways append
 
 
-async def test_a_look_finds_what_was_appended_before_it(module_database: str) -> None:
+async def test_a_poll_of_the_log_finds_earlier_appends(module_database: str) -> None:
     topic = new_topic()
     async with (
         PostgresRecordLogs(module_database).open() as log,
@@ -96,7 +96,7 @@ async def test_a_look_finds_what_was_appended_before_it(module_database: str) ->
         assert (topic, 0) in changed
 
 
-async def test_an_append_that_fails_tells_what_it_saw_of_others(database_url: str) -> None:
+async def test_a_failed_append_still_reports_appends_of_others(database_url: str) -> None:
     """Nothing else would: by the next look the log's end is no news any more, and waiting fetches sleep on."""
     topic = new_topic()
     async with PostgresRecordLogs(database_url).open() as log, PostgresRecordLogs(database_url).open() as other:
@@ -119,7 +119,7 @@ async def test_an_append_that_fails_tells_what_it_saw_of_others(database_url: st
         assert known.log_end_offset == 2
 
 
-async def test_looks_at_the_same_time_share_queries(module_database: str) -> None:
+async def test_concurrent_polls_of_the_log_share_queries(module_database: str) -> None:
     """Each is answered by a query that began after it was asked for."""
     topics = [new_topic() for _ in range(50)]
     asked: list[int] = []
@@ -154,7 +154,7 @@ async def test_looks_at_the_same_time_share_queries(module_database: str) -> Non
 
 
 @pytest.mark.parametrize("size", [10, 3_000_000])
-async def test_reading_goes_on_behind_a_hole(module_database: str, size: int) -> None:
+async def test_reading_continues_behind_a_hole(module_database: str, size: int) -> None:
     """Compaction may leave offsets that no batch covers."""
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
@@ -167,7 +167,7 @@ async def test_reading_goes_on_behind_a_hole(module_database: str, size: int) ->
             assert [batch.base_offset for batch in batches] == [found]
 
 
-async def test_batches_with_gaps_are_read_as_they_are(module_database: str) -> None:
+async def test_batches_with_gaps_are_read_with_their_gaps(module_database: str) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, "abcde")
@@ -214,7 +214,7 @@ def wrong_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 @pytest.mark.parametrize("lasting", [False, True])
 @pytest.mark.parametrize("hours", [-240, 28])
-async def test_a_gateway_whose_clock_is_wrong_forgets_no_key_and_refuses_none(
+async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
     database_url: str, wrong_clock: Callable[[int], None], hours: int, lasting: bool
 ) -> None:
     topic = new_topic()
@@ -235,7 +235,7 @@ async def test_a_gateway_whose_clock_is_wrong_forgets_no_key_and_refuses_none(
 
 
 @pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
-async def test_a_key_is_taken_when_no_partition_of_its_period_is_there(
+async def test_a_key_is_stored_though_the_partition_of_its_period_is_missing(
     database_url: str, table: store.KeyTable
 ) -> None:
     """As after a sleep of the machine that PostgreSQL runs on: the purge, which makes them ahead, comes too late."""
@@ -261,7 +261,7 @@ async def age_keys(connection: Any, table: store.KeyTable, periods: int) -> None
 
 
 @pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
-async def test_keys_are_known_as_long_as_promised_and_no_longer(database_url: str, table: store.KeyTable) -> None:
+async def test_keys_are_kept_for_their_retention_and_no_longer(database_url: str, table: store.KeyTable) -> None:
     """A key of the last moment of a period is known a day or a week later, through the next period that has begun."""
     topic = new_topic()
     async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
@@ -284,7 +284,7 @@ async def test_partitions_of_keys_that_are_too_old_are_dropped(database_url: str
         assert await key_partitions(admin, table) == list(range(now - table.most_partitions + 2, now + 2))
 
 
-async def test_a_clock_of_postgresql_that_jumped_ahead_and_back_drops_no_key_that_was_promised(
+async def test_a_jump_of_postgresqls_clock_drops_no_key_within_its_retention(
     database_url: str,
 ) -> None:
     """The partitions of today are then as old as those of a month ago to whoever looks meanwhile."""
@@ -312,7 +312,7 @@ async def key_partitions(connection: Any, table: store.KeyTable) -> list[int]:
 # Dead letters
 
 
-async def test_a_dead_letter_is_written_once_however_often_it_is_asked_for(module_database: str) -> None:
+async def test_a_repeated_dead_letter_is_written_once(module_database: str) -> None:
     source, target = new_topic(), new_topic()
     async with (
         PostgresRecordLogs(module_database).open() as first,
@@ -332,7 +332,7 @@ async def test_a_dead_letter_is_written_once_however_often_it_is_asked_for(modul
         assert await read_all(second, target, offset=4) == [["g", 0, 6], ["h", 0, 5]]
 
 
-async def test_a_dead_letter_that_was_refused_can_be_written_later(module_database: str) -> None:
+async def test_a_refused_dead_letter_can_be_written_later(module_database: str) -> None:
     source, gone, target = new_topic(), new_topic(), new_topic()
     async with PostgresRecordLogs(module_database).open() as log:
         await append(log, gone, "x")
@@ -343,7 +343,7 @@ async def test_a_dead_letter_that_was_refused_can_be_written_later(module_databa
         assert await read_all(log, target) == [["g", 0, 5]]
 
 
-async def test_a_dead_letter_that_is_forgotten_can_be_written_again(module_database: str) -> None:
+async def test_a_forgotten_dead_letter_can_be_written_again(module_database: str) -> None:
     """A record that is delivered anew after a reset of the group's offsets may die anew."""
     source, target = new_topic(), new_topic()
     key = dead_letter(source, 0).source
@@ -357,7 +357,7 @@ async def test_a_dead_letter_that_is_forgotten_can_be_written_again(module_datab
         assert await read_all(log, target, offset=4) == [["g", 0, 5]]
 
 
-async def test_an_earlier_leader_writes_no_dead_letters_once_a_later_one_has(module_database: str) -> None:
+async def test_a_later_leaders_dead_letter_fences_earlier_leaders(module_database: str) -> None:
     """It was paused for so long that the later one has archived them, and their keys are gone."""
     source, target = new_topic(), new_topic()
     rows = [dead_letter(source, offset) for offset in range(2)]
@@ -377,7 +377,7 @@ async def test_an_earlier_leader_writes_no_dead_letters_once_a_later_one_has(mod
         assert await log.append_dead_letters(target, 0, rows, leader_epoch=9) == 2, "nobody kept their keys"
 
 
-async def test_a_leader_that_parked_dead_letters_fences_earlier_ones_too(module_database: str) -> None:
+async def test_a_later_leaders_parked_dead_letter_fences_earlier_leaders(module_database: str) -> None:
     source, target = new_topic(), new_topic()
     rows = [dead_letter(source, 0)]
     async with PostgresRecordLogs(module_database).open() as log:
@@ -386,7 +386,7 @@ async def test_a_leader_that_parked_dead_letters_fences_earlier_ones_too(module_
             await log.append_dead_letters(target, 0, rows, leader_epoch=8)
 
 
-async def test_an_earlier_leader_that_writes_at_the_same_time_comes_first_or_not_at_all(module_database: str) -> None:
+async def test_a_concurrent_earlier_leader_writes_first_or_not_at_all(module_database: str) -> None:
     """Its transaction is open when a later leader begins: that one waits, and finds what was written."""
     source, target = new_topic(), new_topic()
     rows = [dead_letter(source, 0)]

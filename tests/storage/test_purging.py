@@ -10,7 +10,7 @@ from tests.storage.database import session
 from tests.storage.record_logs import PostgresRecordLogs, append, dead_letter, new_topic, read_all, rows_of
 
 
-async def test_rows_go_a_while_after_the_log_start_passed_them(module_database: str) -> None:
+async def test_rows_are_purged_some_time_after_the_log_start_passed_them(module_database: str) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         for _ in range(4):
@@ -34,7 +34,7 @@ async def age_marks(connection: Any, topic_id: str) -> None:
     )
 
 
-async def test_a_log_start_that_moves_often_does_not_put_off_the_purge(module_database: str) -> None:
+async def test_a_log_start_that_moves_often_does_not_delay_the_purge(module_database: str) -> None:
     """Retention moves it every minute, the purge waits for a minute."""
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
@@ -52,7 +52,7 @@ async def test_a_log_start_that_moves_often_does_not_put_off_the_purge(module_da
         assert await read_all(log, topic) == list("abcabc")
 
 
-async def test_what_was_trimmed_while_older_rows_waited_goes_without_another_trim(module_database: str) -> None:
+async def test_rows_trimmed_while_older_ones_waited_are_purged_without_another_trim(module_database: str) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         for _ in range(4):
@@ -67,7 +67,7 @@ async def test_what_was_trimmed_while_older_rows_waited_goes_without_another_tri
         assert await append(log, topic, ["next"]) == 12
 
 
-async def test_a_purged_partition_goes_on_where_it_ended(module_database: str) -> None:
+async def test_a_purged_partition_continues_its_offsets(module_database: str) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as stale:
         await append(stale, topic, range(10))
@@ -82,7 +82,7 @@ async def test_a_purged_partition_goes_on_where_it_ended(module_database: str) -
             assert await read_all(fresh, topic) == ["stale", "fresh"]
 
 
-async def test_a_deleted_topics_rows_go_at_once(module_database: str) -> None:
+async def test_rows_of_a_deleted_topic_are_purged_at_once(module_database: str) -> None:
     topic, other = new_topic(), new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         for topic_id in (topic, other):
@@ -96,7 +96,7 @@ async def test_a_deleted_topics_rows_go_at_once(module_database: str) -> None:
             await append(log, topic, "z")
 
 
-async def test_a_deleted_topic_is_forgotten_when_no_writer_can_have_missed_it(module_database: str) -> None:
+async def test_a_deleted_topic_is_forgotten_once_every_writer_knows(module_database: str) -> None:
     topic, other = new_topic(), new_topic()
     counted = [
         f"SELECT count(*) FROM log.{table} WHERE topic_id = $1"

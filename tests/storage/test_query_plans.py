@@ -122,7 +122,9 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
 
 @pytest.mark.parametrize(("statement", "most_rows"), LOG_STATEMENTS.values(), ids=LOG_STATEMENTS)
 @pytest.mark.parametrize("mode", ["force_custom_plan", "auto"])
-async def test_the_logs_hot_statements(filled: str, statement: Statement, most_rows: int, mode: str) -> None:
+async def test_hot_statements_of_the_log_use_their_indexes(
+    filled: str, statement: Statement, most_rows: int, mode: str
+) -> None:
     connection = await asyncpg.connect(filled, server_settings={"jit": "off", "plan_cache_mode": mode})
     try:
         check(await explained(connection, statement), most_rows)
@@ -149,7 +151,9 @@ STATE_STATEMENTS: dict[str, tuple[Statement, int]] = {
 
 
 @pytest.mark.parametrize(("statement", "most_rows"), STATE_STATEMENTS.values(), ids=STATE_STATEMENTS)
-async def test_the_share_coordinators_hot_statements(filled: str, statement: Statement, most_rows: int) -> None:
+async def test_hot_statements_of_the_share_coordinator_use_their_indexes(
+    filled: str, statement: Statement, most_rows: int
+) -> None:
     connection = await asyncpg.connect(filled, server_settings={"jit": "off"})
     try:
         check(await explained(connection, statement), most_rows)
@@ -157,7 +161,7 @@ async def test_the_share_coordinators_hot_statements(filled: str, statement: Sta
         await connection.close()
 
 
-async def test_loading_goes_by_the_index_with_a_plan_from_when_there_was_nothing(database_url: str) -> None:
+async def test_loading_uses_the_index_with_a_plan_made_on_an_empty_table(database_url: str) -> None:
     """A prepared statement keeps the plan of its first calls until statistics are taken: it must suit a large table."""
     connection = await asyncpg.connect(database_url, server_settings={"jit": "off", "plan_cache_mode": "auto"})
     try:
@@ -176,7 +180,7 @@ async def test_loading_goes_by_the_index_with_a_plan_from_when_there_was_nothing
         await connection.close()
 
 
-async def test_reading_goes_by_the_index_without_statistics(database_url: str) -> None:
+async def test_reading_uses_the_index_without_statistics(database_url: str) -> None:
     """As after a quick start: what a fetch reads must not grow with the backlog until statistics are taken."""
     connection = await asyncpg.connect(database_url, server_settings={"jit": "off"})
     try:

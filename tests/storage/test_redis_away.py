@@ -27,7 +27,7 @@ def own_redis(tmp_path: Path) -> Iterator[redis_server.Redis]:
     server.stop()
 
 
-async def test_while_redis_is_away_all_goes_on_and_then_every_lock_is_written_back(
+async def test_locks_survive_an_outage_of_redis_and_are_written_back(
     own_redis: redis_server.Redis, tmp_path: Path
 ) -> None:
     keys = [new_key(partition=number) for number in range(600)]
@@ -55,7 +55,7 @@ async def test_while_redis_is_away_all_goes_on_and_then_every_lock_is_written_ba
             emptied.stop()
 
 
-async def test_a_lock_taken_while_the_others_are_written_back_is_written_too(own_redis: redis_server.Redis) -> None:
+async def test_a_lock_acquired_during_the_write_back_is_written(own_redis: redis_server.Redis) -> None:
     early, late = new_key(), new_key()
     async with timers(own_redis.url) as lock_timers:
         own_redis.stop()
@@ -79,7 +79,7 @@ async def test_a_lock_taken_while_the_others_are_written_back_is_written_too(own
         assert await locks_of(lock_timers, late) == restored(HELD)
 
 
-async def test_a_redis_that_hangs_is_left_out_until_it_answers(own_redis: redis_server.Redis) -> None:
+async def test_a_hanging_redis_is_not_used_until_it_answers(own_redis: redis_server.Redis) -> None:
     key = new_key()
     async with timers(own_redis.url, timeout_ms=50) as lock_timers:
         await lock_timers.write(lock_write(new_key(), HELD))
@@ -99,7 +99,7 @@ async def test_a_redis_that_hangs_is_left_out_until_it_answers(own_redis: redis_
         assert await locks_of(next_leader, key) == restored(HELD)
 
 
-async def test_a_busy_event_loop_is_not_a_redis_that_is_away(redis_url: str) -> None:
+async def test_a_busy_event_loop_is_not_taken_for_an_outage(redis_url: str) -> None:
     key = new_key()
     async with timers(redis_url, timeout_ms=50) as lock_timers:
         assert await lock_timers.write(lock_write(new_key(), HELD))
@@ -113,7 +113,7 @@ async def test_a_busy_event_loop_is_not_a_redis_that_is_away(redis_url: str) -> 
         assert await locks_of(lock_timers, key) == restored(HELD)
 
 
-async def test_connections_that_were_closed_meanwhile_are_no_redis_that_is_away(own_redis: redis_server.Redis) -> None:
+async def test_closed_connections_are_not_taken_for_an_outage(own_redis: redis_server.Redis) -> None:
     """As after a restart, or where something on the way closes what is idle."""
     key = new_key()
     async with timers(own_redis.url) as lock_timers, Redis.from_url(own_redis.url) as admin:
@@ -124,7 +124,7 @@ async def test_connections_that_were_closed_meanwhile_are_no_redis_that_is_away(
             await admin.client_kill_filter(_type="normal", skipme=True)
 
 
-async def test_a_load_asks_a_redis_that_was_away(own_redis: redis_server.Redis) -> None:
+async def test_a_load_reads_redis_after_an_outage(own_redis: redis_server.Redis) -> None:
     key = new_key()
     async with timers(own_redis.url) as earlier:
         assert await earlier.write(lock_write(key, HELD))
@@ -139,7 +139,7 @@ async def test_a_load_asks_a_redis_that_was_away(own_redis: redis_server.Redis) 
     await redis.aclose()
 
 
-async def test_a_load_waits_for_redis_as_long_as_the_setting_says(own_redis: redis_server.Redis) -> None:
+async def test_a_load_waits_for_redis_for_the_configured_time(own_redis: redis_server.Redis) -> None:
     """What it misses is lost: two seconds at least, and longer where every call may take longer."""
     key = new_key()
     async with timers(own_redis.url, timeout_ms=20_000) as lock_timers:
@@ -155,7 +155,7 @@ async def test_a_load_waits_for_redis_as_long_as_the_setting_says(own_redis: red
         assert not lock_timers.degraded
 
 
-async def test_locks_outlive_a_restart_of_redis(own_redis: redis_server.Redis) -> None:
+async def test_locks_survive_a_restart_of_redis(own_redis: redis_server.Redis) -> None:
     key = new_key()
     async with timers(own_redis.url) as lock_timers:
         await lock_timers.write(lock_write(key, HELD))
@@ -165,7 +165,7 @@ async def test_locks_outlive_a_restart_of_redis(own_redis: redis_server.Redis) -
         assert await locks_of(lock_timers, key) == restored(HELD)
 
 
-async def test_what_a_gateway_left_is_taken_over_though_redis_is_away_when_it_goes(
+async def test_due_locks_of_a_gone_gateway_are_taken_over_after_an_outage(
     own_redis: redis_server.Redis,
 ) -> None:
     left, due_later, led_elsewhere = (new_key(f"g{number}") for number in range(3))
@@ -197,7 +197,7 @@ REFUSING = {
 
 
 @pytest.mark.parametrize(("refuse", "accept", "word"), REFUSING.values(), ids=REFUSING)
-async def test_a_redis_that_refuses_is_left_out_until_it_accepts_and_says_why_once(
+async def test_a_refusing_redis_is_not_used_until_it_accepts_and_is_logged_once(
     own_redis: redis_server.Redis,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,

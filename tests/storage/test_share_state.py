@@ -26,7 +26,7 @@ async def test_sc_001_an_update_is_appended(module_database: str) -> None:
         assert await kinds(admin, key) == [SNAPSHOT, UPDATE]
 
 
-async def test_sc_003_a_key_that_was_not_initialised_leaves_no_trace(module_database: str) -> None:
+async def test_sc_003_an_uninitialised_key_leaves_no_trace(module_database: str) -> None:
     key = new_key()
     async with session(module_database) as admin, running(module_database) as coordinator:
         assert await coordinator.write(key, 0, 0) == 42
@@ -55,7 +55,7 @@ async def test_sc_029_sc_049_kinds_of_rows_and_the_state_after_a_restart(module_
             assert held(await again.read(key, 4)) == (20, [])
 
 
-async def test_random_calls_are_the_same_after_each_restart(module_database: str, seed: int) -> None:
+async def test_random_calls_leave_the_same_state_after_each_restart(module_database: str, seed: int) -> None:
     rng = random.Random(seed)
     keys = [new_key(partition=number) for number in range(5)]
     before: list[KeyState | None] = [None] * len(keys)
@@ -82,7 +82,7 @@ async def test_random_calls_are_the_same_after_each_restart(module_database: str
     assert any(before)
 
 
-async def test_requests_that_wait_share_a_commit_and_each_has_its_answer(module_database: str) -> None:
+async def test_waiting_requests_share_a_commit_and_each_gets_its_answer(module_database: str) -> None:
     keys = [new_key(partition=number) for number in range(50)]
     async with session(module_database) as admin, running(module_database) as coordinator:
         await asyncio.gather(*(coordinator.init(key) for key in keys))
@@ -133,7 +133,7 @@ async def test_a_later_item_of_a_commit_sees_the_earlier_ones(module_database: s
 # Memory
 
 
-async def test_only_so_many_states_stay_in_memory(module_database: str) -> None:
+async def test_the_number_of_states_in_memory_is_limited(module_database: str) -> None:
     keys = [new_key(partition=number) for number in range(30)]
     async with running(module_database, max_cached=5) as coordinator:
         for number, key in enumerate(keys):
@@ -149,7 +149,7 @@ async def test_only_so_many_states_stay_in_memory(module_database: str) -> None:
 # Housekeeping
 
 
-async def test_sc_041_a_deleted_topic_leaves_tombstones_for_its_keys_alone(module_database: str) -> None:
+async def test_sc_041_a_deleted_topic_makes_tombstones_only_for_its_keys(module_database: str) -> None:
     topic = new_topic()
     keys = [SharePartitionKey(group, topic, partition) for group in ("a", "b") for partition in range(3)]
     other = new_key()
@@ -167,7 +167,7 @@ async def test_sc_041_a_deleted_topic_leaves_tombstones_for_its_keys_alone(modul
         assert (await again.read(keys[0])).error_code == 42
 
 
-async def test_a_topic_is_deleted_with_what_is_being_initialised(module_database: str) -> None:
+async def test_a_topic_is_deleted_with_keys_being_initialised(module_database: str) -> None:
     key = new_key()
     async with running(module_database) as coordinator:
         initialising = asyncio.create_task(coordinator.init(key))
@@ -177,7 +177,7 @@ async def test_a_topic_is_deleted_with_what_is_being_initialised(module_database
         assert (await coordinator.read(key)).error_code == 42
 
 
-async def test_pruning_removes_what_a_snapshot_covers_and_nothing_else(module_database: str) -> None:
+async def test_pruning_removes_only_rows_covered_by_a_snapshot(module_database: str) -> None:
     keys = [new_key() for _ in range(3)]
     async with session(module_database) as admin:
         async with running(module_database, limit=2) as coordinator:
@@ -259,7 +259,7 @@ async def test_sc_039_cold_keys_get_a_snapshot_and_their_updates_go(database_url
         assert held(await again.read(key, 3)) == (5, [(9, 9, 2, 1), (11, 11, 2, 1)])
 
 
-async def test_sc_037_keys_that_are_written_are_not_cold(database_url: str) -> None:
+async def test_sc_037_recently_written_keys_are_not_cold(database_url: str) -> None:
     key, idle = new_key(), new_key()
     async with session(database_url) as admin, running(database_url) as coordinator:
         for k in (key, idle):

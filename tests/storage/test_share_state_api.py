@@ -99,7 +99,7 @@ def test_only_services_may_call(stack: Stack, call: str, authorization: str | No
     assert (answer.status_code, answer.json()["kafka_code"]) == (403, 31)
 
 
-def test_sc_001_sc_017_initialise_write_read(calls: Calls, topic_id: str) -> None:
+def test_sc_001_sc_017_a_written_state_is_read_back(calls: Calls, topic_id: str) -> None:
     assert calls.codes("initialize", topic_id, {"state_epoch": 2, "start_offset": -1}) == [0]
     update = written(state_epoch=2, delivery_complete_count=11, state_batches=[batch(0, 10, 2, 1)])
     assert calls.codes("write", topic_id, update) == [0]
@@ -112,7 +112,7 @@ def test_sc_001_sc_017_initialise_write_read(calls: Calls, topic_id: str) -> Non
     assert calls.codes("read", topic_id, {"leader_epoch": 0}) == [74]
 
 
-def test_a_write_may_be_larger_than_any_request_of_a_client(calls: Calls, topic_id: str) -> None:
+def test_a_state_write_may_exceed_the_limit_of_client_requests(calls: Calls, topic_id: str) -> None:
     """10,000 records released with 1 KiB of reason each fit in a client's request, and then have to be persisted."""
     calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
     notes = [
@@ -124,7 +124,7 @@ def test_a_write_may_be_larger_than_any_request_of_a_client(calls: Calls, topic_
     assert result["annotations"] == notes
 
 
-def test_sc_003_nothing_goes_before_initialize(calls: Calls, topic_id: str) -> None:
+def test_sc_003_read_and_write_need_initialize(calls: Calls, topic_id: str) -> None:
     assert calls.codes("write", topic_id, FULL) == [42]
     assert calls.codes("read", topic_id, {"leader_epoch": 0}) == [42]
     assert calls.codes("delete", topic_id, {}) == [0]
@@ -142,7 +142,7 @@ def test_sc_003_nothing_goes_before_initialize(calls: Calls, topic_id: str) -> N
         *((call, {"state_epoch": -1}) for call in ("initialize", "write")),
     ],
 )
-def test_sc_005_sc_021_what_is_negative_is_refused(calls: Calls, topic_id: str, call: str, fault: State) -> None:
+def test_sc_005_sc_021_negative_fields_are_refused(calls: Calls, topic_id: str, call: str, fault: State) -> None:
     calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
     assert calls.codes(call, topic_id, request_of(call, **fault)) == [42]
 
@@ -153,20 +153,20 @@ def test_sc_005_a_topic_without_id_is_refused(calls: Calls, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["initialize", "delete", "read-summary"])
-def test_partitions_and_topics_that_do_not_exist(calls: Calls, topic_id: str, call: str) -> None:
+def test_unknown_partitions_and_topics_are_refused(calls: Calls, topic_id: str, call: str) -> None:
     assert calls.codes(call, topic_id, request_of(call, partition=3)) == [3]
     assert calls.codes(call, str(uuid.uuid4()), request_of(call)) == [3]
 
 
 @pytest.mark.parametrize("call", ["read", "write"])
-def test_not_initialised_comes_before_unknown(calls: Calls, topic_id: str, call: str) -> None:
+def test_an_uninitialised_key_is_reported_before_an_unknown_topic(calls: Calls, topic_id: str, call: str) -> None:
     assert calls.codes(call, topic_id, request_of(call, partition=3)) == [42]
     assert calls.codes(call, str(uuid.uuid4()), request_of(call)) == [42]
 
 
 @pytest.mark.parametrize("call", ALL)
 @pytest.mark.parametrize("topic_id", ["no-uuid", "", "00000000-0000-0000-0000-00000000000"])
-def test_a_topic_id_that_is_none_harms_nobody(calls: Calls, call: str, topic_id: str) -> None:
+def test_an_invalid_topic_id_fails_alone(calls: Calls, call: str, topic_id: str) -> None:
     answer = calls.send(call, [{"topic_id": topic_id, "partitions": [{"partition": 0, **request_of(call)}]}])
     if answer.status_code == 200:
         ((result,),) = (topic["partitions"] for topic in answer.json()["results"])
@@ -181,9 +181,7 @@ def test_a_grown_topic_is_noticed(client: httpx.Client, calls: Calls, topic_id: 
     wait_for(lambda: calls.codes("initialize", topic_id, {"partition": 3, "state_epoch": 0, "start_offset": 0}) == [0])
 
 
-def test_requests_that_name_nothing_are_answered_with_nothing(
-    state_calls: httpx.Client, calls: Calls, topic_id: str
-) -> None:
+def test_an_empty_request_gets_an_empty_answer(state_calls: httpx.Client, calls: Calls, topic_id: str) -> None:
     for call in ALL:
         assert calls.send(call, []).json() == {"results": []}
         anybody = state_calls.post(f"/v1/share-state/{call}", json={"group_id": "", "topics": [{"topic_id": topic_id}]})
@@ -202,7 +200,7 @@ def test_sc_033_each_partition_fails_on_its_own(calls: Calls, topic_id: str) -> 
     assert [r.get("state_batches") for r in results] == [[batch(0, 0, 2, 1)], None, [batch(0, 0, 2, 1)]]
 
 
-def test_a_batch_of_writes_answers_in_its_order(state_calls: httpx.Client, topic_id: str, name: str) -> None:
+def test_a_batch_of_writes_is_answered_in_order(state_calls: httpx.Client, topic_id: str, name: str) -> None:
     groups = [f"{name}-{number}" for number in range(3)]
     for group in groups[:2]:
         Calls(state_calls, group)("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
@@ -219,7 +217,7 @@ def test_a_batch_of_writes_answers_in_its_order(state_calls: httpx.Client, topic
     assert found == [(groups[1], 0), (groups[2], 42), (groups[0], 0), (groups[1], 0)]
 
 
-def test_sc_023_sc_025_sc_031_initialise_anew_and_delete(calls: Calls, topic_id: str) -> None:
+def test_sc_023_sc_025_sc_031_a_key_can_be_initialised_again_and_deleted(calls: Calls, topic_id: str) -> None:
     assert calls.codes("initialize", topic_id, {"state_epoch": 5, "start_offset": 10}) == [0]
     assert calls.codes("initialize", topic_id, {"state_epoch": 4, "start_offset": 0}) == [124]
     assert calls.codes("write", topic_id, written(state_epoch=4)) == [124]
@@ -246,7 +244,7 @@ def test_mt_009_writes_are_counted(state_calls: httpx.Client, calls: Calls, topi
     assert total() == before + 4
 
 
-def test_find_coordinator(state_calls: httpx.Client, stack: Stack, topic_id: str) -> None:
+def test_find_coordinator_names_the_owner(state_calls: httpx.Client, stack: Stack, topic_id: str) -> None:
     key = f"a:b:{topic_id}:2"
     answer = state_calls.get("/v1/coordinators", params={"key_type": "share", "key": key})
     (found,) = answer.json()["coordinators"]
@@ -278,7 +276,7 @@ def test_sc_049_a_restarted_coordinator_answers_as_before(stack: Stack, calls: C
     assert calls("read", topic_id, {"leader_epoch": 4}) == before
 
 
-def test_sc_007_topics_that_cannot_be_asked_for_are_not_called_unknown(
+def test_sc_007_topics_are_not_unknown_when_the_group_coordinator_is_unreachable(
     stack: Stack, calls: Calls, topic_id: str
 ) -> None:
     """15 where Kafka says 3: it may be tried again, and nobody takes the topic for deleted."""

@@ -66,7 +66,7 @@ async def test_a_failed_commit_logs_the_ids_of_its_requests(
 @pytest.mark.parametrize(
     "key", [SharePartitionKey("nul\x00", new_topic(), 0), SharePartitionKey("g", "no uuid", 0)], ids=["group", "topic"]
 )
-async def test_a_key_that_cannot_be_looked_up_does_not_harm_its_neighbours(
+async def test_a_failed_lookup_of_a_key_does_not_fail_its_neighbours(
     module_database: str, key: SharePartitionKey
 ) -> None:
     good = [new_key(partition=number) for number in range(4)]
@@ -80,7 +80,7 @@ async def test_a_key_that_cannot_be_looked_up_does_not_harm_its_neighbours(
 @pytest.mark.parametrize(
     "record", [b"\x93\x01\x02", encode_row(Row(kind=UPDATE)).replace(b"kind", b"find")], ids=["cut", "other"]
 )
-async def test_a_row_that_cannot_be_read_takes_nothing_but_its_share_partition(
+async def test_an_unreadable_row_fails_only_its_share_partition(
     module_database: str, caplog: pytest.LogCaptureFixture, record: bytes
 ) -> None:
     """It is told by name, and served again once it is mended."""
@@ -185,7 +185,7 @@ async def test_a_paused_owner_can_write_nothing_after_a_takeover(database_url: s
             assert held(await new.read(key)) == (0, [(3, 3, 2, 1)])
 
 
-async def test_one_lost_shard_keeps_the_others_writes_out_of_the_commit_but_not_for_long(database_url: str) -> None:
+async def test_a_lost_shard_delays_writes_of_other_shards_only_briefly(database_url: str) -> None:
     keys = [new_key(partition=number) for number in range(20)]
     async with session(database_url) as admin, running(database_url) as coordinator:
         for key in keys:
@@ -228,7 +228,7 @@ async def test_a_state_moves_with_its_shard_and_back(database_url: str) -> None:
                 assert await a.write(key, 0, 2, (3, 3, 2, 1)) == 0
 
 
-async def test_writes_under_way_are_committed_before_their_shard_is_given_back(database_url: str) -> None:
+async def test_writes_in_progress_are_committed_before_their_shard_is_returned(database_url: str) -> None:
     key = new_key()
     async with session(database_url) as admin, running(database_url, node_id="a") as a:
         await a.init(key)
@@ -248,7 +248,7 @@ async def test_writes_under_way_are_committed_before_their_shard_is_given_back(d
             assert held(await b.read(key)) == (0, [(2, 2, 2, 1)])
 
 
-async def test_a_takeover_waits_for_the_write_under_way(database_url: str) -> None:
+async def test_a_takeover_waits_for_a_write_in_progress(database_url: str) -> None:
     key = new_key()
     of_shard = shard_of(share_key(key), SHARDS)
     async with session(database_url) as admin, running(database_url) as old:
@@ -289,7 +289,7 @@ async def rows_of(connection: Any, key: SharePartitionKey, wanted: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_commit_whose_answer_was_lost_answers_15_and_is_read_again(module_database: str) -> None:
+async def test_a_commit_without_an_answer_is_error_15_and_read_again(module_database: str) -> None:
     key, other = new_key(), new_key()
     async with (
         session(module_database) as admin,
@@ -308,7 +308,7 @@ async def test_a_commit_whose_answer_was_lost_answers_15_and_is_read_again(modul
         assert await coordinator.write(key, 0, 2, (6, 6, 2, 1)) == 0
 
 
-async def test_a_write_that_did_not_happen_answers_15_and_is_not_there(module_database: str) -> None:
+async def test_a_write_that_failed_is_error_15_and_not_stored(module_database: str) -> None:
     key = new_key()
     async with session(module_database) as admin, running(module_database) as coordinator:
         await coordinator.init(key)
@@ -325,7 +325,7 @@ async def test_a_write_that_did_not_happen_answers_15_and_is_not_there(module_da
         assert await coordinator.write(key, 0, 1, (6, 6, 2, 1)) == 0
 
 
-async def test_a_lost_write_that_arrives_late_changes_nothing_anymore(module_database: str) -> None:
+async def test_a_lost_write_that_arrives_late_changes_nothing(module_database: str) -> None:
     """It answered 15 and the state was read again: a late arrival would turn what was decided since."""
     key = new_key()
     async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
@@ -345,7 +345,7 @@ async def test_a_lost_write_that_arrives_late_changes_nothing_anymore(module_dat
         assert held(await again.read(key)) == served
 
 
-async def test_sc_035_without_a_database_every_partition_answers_15(database_url: str) -> None:
+async def test_sc_035_without_a_database_every_partition_is_error_15(database_url: str) -> None:
     key = new_key()
     name = database_url.rsplit("/", 1)[1]
     async with session(database_url.rsplit("/", 1)[0] + "/sharequeue") as admin, running(database_url) as coordinator:

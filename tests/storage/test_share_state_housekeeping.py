@@ -56,7 +56,7 @@ def one_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "ROUNDS_PER_SWEEP", 10**9)
 
 
-async def test_a_round_prunes_what_wrote_snapshots_since_the_last(database_url: str, one_sweep: None) -> None:
+async def test_a_round_prunes_keys_with_snapshots_since_the_last_round(database_url: str, one_sweep: None) -> None:
     async with session(database_url) as admin, running(database_url, limit=2, prune_ms=5) as coordinator:
         first, later = new_key(), new_key()
         for key in (first, later):
@@ -67,7 +67,7 @@ async def test_a_round_prunes_what_wrote_snapshots_since_the_last(database_url: 
         assert coordinator.coordinator.take_superseded() == (set(), {})
 
 
-async def test_nothing_stays_of_a_deleted_share_partition(database_url: str, one_sweep: None) -> None:
+async def test_a_deleted_share_partition_leaves_no_rows(database_url: str, one_sweep: None) -> None:
     """A late write of its leader is refused as before; initialised again it starts afresh."""
     key = new_key()
     async with session(database_url) as admin, running(database_url, prune_ms=5) as coordinator:
@@ -99,7 +99,7 @@ async def test_a_share_partition_deleted_and_initialised_before_the_round_stays(
         assert held(await again.read(key)) == (6, [(7, 7, 2, 1)])
 
 
-async def test_a_sweep_finds_what_earlier_owners_left(database_url: str) -> None:
+async def test_a_sweep_prunes_rows_left_by_earlier_owners(database_url: str) -> None:
     deleted, never = new_key(), new_key()
     async with session(database_url) as admin:
         async with running(database_url, limit=1) as coordinator:

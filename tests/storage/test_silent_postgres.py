@@ -26,7 +26,7 @@ async def told_in_time(call: Awaitable[object], within_s: float = DEADLINE_S + 5
 
 
 @pytest.mark.parametrize("connected", [True, False])
-async def test_a_producer_is_told_in_time_and_later_appends_succeed(module_database: str, connected: bool) -> None:
+async def test_a_producer_is_answered_in_time_and_later_appends_succeed(module_database: str, connected: bool) -> None:
     topic = new_topic()
     async with (
         LossyProxy(module_database).running() as proxy,
@@ -51,7 +51,7 @@ async def test_a_producer_is_told_in_time_and_later_appends_succeed(module_datab
         assert max(Counter(map(str, values)).values()) == 1
 
 
-async def test_who_waits_behind_a_silent_commit_is_told_in_time(module_database: str) -> None:
+async def test_appends_behind_a_silent_commit_are_answered_in_time(module_database: str) -> None:
     topic, other = new_topic(), new_topic()
     async with (
         session(module_database) as admin,
@@ -75,7 +75,7 @@ async def test_who_waits_behind_a_silent_commit_is_told_in_time(module_database:
             assert values in (["first", "second", "later"], ["first", "second", "third", "later"])
 
 
-async def test_who_cannot_be_served_in_time_is_refused_before_anything_is_sent(
+async def test_an_append_that_would_be_late_is_refused_before_it_is_sent(
     module_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commits of the first ones take the time of the last ones, each half of what is left of it."""
@@ -98,7 +98,7 @@ async def test_who_cannot_be_served_in_time_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("keyed", [None, False, True])
-async def test_a_connection_that_hangs_costs_a_retry_on_another(module_database: str, keyed: bool | None) -> None:
+async def test_a_hanging_connection_is_retried_on_another(module_database: str, keyed: bool | None) -> None:
     """`keyed`: None is a single append, which goes by the connection that all appends share."""
     topic = new_topic()
     async with (
@@ -131,7 +131,7 @@ async def test_a_connection_that_hangs_costs_a_retry_on_another(module_database:
         assert await read_all(log, topic) == ["first", "second", "third", "fourth"]
 
 
-async def test_what_cannot_be_looked_up_in_time_is_told_as_unknown(module_database: str) -> None:
+async def test_an_append_that_cannot_be_looked_up_in_time_is_unknown(module_database: str) -> None:
     topic = new_topic()
     async with (
         session(module_database) as admin,

@@ -184,10 +184,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory, new_database: Callable, new_
         yield stack
 
 
-def test_clients_get_through_crashes(pairs: Stack, name: str, seed: int) -> None:
+def test_clients_survive_crashes(pairs: Stack, name: str, seed: int) -> None:
     uvloop.run(through_crashes(pairs, name, seed, crashes=3))
 
 
 @pytest.mark.soak
-def test_clients_get_through_many_crashes(pairs: Stack, name: str, seed: int) -> None:
+def test_clients_survive_many_crashes(pairs: Stack, name: str, seed: int) -> None:
     uvloop.run(through_crashes(pairs, name, seed, crashes=50))

@@ -46,7 +46,7 @@ def services() -> dict[str, dict[str, Any]]:
     return compose_file.load(VARIABLES)["services"]
 
 
-def test_the_gateway_alone_is_published_and_only_to_this_machine(services: dict[str, dict[str, Any]]) -> None:
+def test_only_the_gateway_is_published_and_only_to_this_machine(services: dict[str, dict[str, Any]]) -> None:
     published = {name: service["ports"] for name, service in services.items() if "ports" in service}
     assert published == {"gateway": ["127.0.0.1:8080:8080"]}
     assert not [name for name, service in services.items() if service.get("network_mode") or service.get("expose")]
@@ -72,7 +72,7 @@ def test_one_command_makes_the_secrets_the_file_asks_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("missing", VARIABLES)
-def test_each_secret_must_be_there(missing: str) -> None:
+def test_a_missing_secret_stops_compose(missing: str) -> None:
     with pytest.raises(compose_file.MissingVariable):
         compose_file.load(VARIABLES | {missing: ""})
 
@@ -91,7 +91,7 @@ def test_a_service_may_serve_its_address_and_knows_its_settings(services: dict[s
         load(module.Settings, module.PREFIX, {**environment, f"{module.PREFIX}MISSPELT": "1"})
 
 
-def test_services_wait_for_migrated_stores_and_come_back(services: dict[str, dict[str, Any]]) -> None:
+def test_services_wait_for_migrated_stores_and_restart(services: dict[str, dict[str, Any]]) -> None:
     for name in SETTINGS:
         service = services[name]
         assert service["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
@@ -112,9 +112,7 @@ def test_no_container_has_privileges_or_writes_outside_of_its_volume(services: d
     assert users == {"postgres": "postgres", "redis": "redis"}, "our own image names its user itself"
 
 
-def test_redis_asks_for_its_password_and_shows_it_to_nobody(
-    services: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_redis_needs_its_password_and_does_not_show_it(services: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     service = services["redis"]
     embedded = Redis(tmp_path)
     port = embedded.port

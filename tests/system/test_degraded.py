@@ -47,7 +47,7 @@ def test_a_share_partition_is_loaded_again_without_the_group_coordinator(own_sta
         assert (refused.status_code, refused.json()["code"]) == (503, "COORDINATOR_NOT_AVAILABLE")
 
 
-def test_without_redis_and_group_coordinator_nothing_is_handed_out_but_holders_settle(own_stack: Stack) -> None:
+def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acquired(own_stack: Stack) -> None:
     """Redis fences a gateway that was replaced; without it the lease does, and that cannot be renewed."""
     assert own_stack.redis is not None
     with httpx.Client(base_url=own_stack.url, timeout=20) as client:
@@ -78,9 +78,7 @@ def test_without_redis_and_group_coordinator_nothing_is_handed_out_but_holders_s
 
 
 @pytest.mark.parametrize("how", ["renewal", "poll"])
-def test_what_a_member_holds_stays_held_when_the_group_coordinator_is_back_before_redis(
-    own_stack: Stack, how: str
-) -> None:
+def test_held_records_stay_held_when_the_group_coordinator_is_back_before_redis(own_stack: Stack, how: str) -> None:
     """Whatever is asked while nothing may be handed out, the gateway forgets no lock: only its memory knows them."""
     assert own_stack.redis is not None
     with httpx.Client(base_url=own_stack.url, timeout=30) as client, ThreadPoolExecutor(1) as pool:

@@ -38,7 +38,7 @@ def flights() -> ModuleType:
     return module
 
 
-def test_flights_agree(stack: Stack, client: httpx.Client, name: str) -> None:
+def test_the_flights_example_counts_every_flight(stack: Stack, client: httpx.Client, name: str) -> None:
     done = run_flights(stack, "--rows", str(ROWS), "--topic", name)
     assert done.returncode == 0, done.stderr
     assert "they agree" in done.stdout
@@ -66,7 +66,7 @@ def test_a_row_too_many_is_noticed(stack: Stack, client: httpx.Client, name: str
     assert table_of(done.stdout)["accepting"][0] == "51"
 
 
-def test_a_gateway_out_of_reach_is_said() -> None:
+def test_an_unreachable_gateway_is_reported() -> None:
     command = [sys.executable, str(FLIGHTS), "--url", "http://127.0.0.1:1", "--rows", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1

@@ -80,7 +80,7 @@ def test_a_reset_fences_a_paused_gateway_with_the_old_state(stack: Stack, name: 
     wait_until(lambda: {lag for _, lag in one.offsets(name).values()} == {0})
 
 
-def test_members_go_on_when_their_group_coordinator_is_killed(stack: Stack, name: str) -> None:
+def test_members_keep_consuming_when_their_group_coordinator_is_killed(stack: Stack, name: str) -> None:
     """The other instance takes the group over: the same members at the same epochs, and nothing assigned anew."""
     gateway = gateway_of(stack.service("gateway"))
     groups = [f"{name}-{number}" for number in range(6)]

@@ -30,9 +30,7 @@ def crash(stack: Stack) -> Callable[[], None]:
     return kill_and_start
 
 
-def test_two_members_hold_parts_of_what_one_of_them_fetched(
-    gateway: Gateway, crash: Callable[[], None], name: str
-) -> None:
+def test_two_members_keep_their_parts_of_one_fetch(gateway: Gateway, crash: Callable[[], None], name: str) -> None:
     gateway.create_topic(name)
     gateway.produce(name, *range(10))
     assert gateway.acquire(name, name) == ["0-9×1"]
@@ -50,7 +48,7 @@ def test_two_members_hold_parts_of_what_one_of_them_fetched(
     assert gateway.window(name, name) == (10, [])
 
 
-def test_a_part_that_was_renewed_leaves_the_rest_held(gateway: Gateway, crash: Callable[[], None], name: str) -> None:
+def test_renewing_a_part_keeps_the_rest_held(gateway: Gateway, crash: Callable[[], None], name: str) -> None:
     gateway.create_topic(name)
     gateway.produce(name, *range(10))
     gateway.acquire(name, name)
@@ -59,7 +57,9 @@ def test_a_part_that_was_renewed_leaves_the_rest_held(gateway: Gateway, crash: C
     assert gateway.settle(name, name, 0, 9, "accept", delivery_count=1) == "applied"
 
 
-def test_what_is_held_long_while_much_passes_stays_held(gateway: Gateway, crash: Callable[[], None], name: str) -> None:
+def test_a_record_held_while_many_others_pass_stays_held(
+    gateway: Gateway, crash: Callable[[], None], name: str
+) -> None:
     gateway.create_topic(name)
     gateway.produce_batches(name, *[1] * 100)
     one = {"max_records": 1, "acquire_mode": "record_limit"}
@@ -74,7 +74,7 @@ def test_what_is_held_long_while_much_passes_stays_held(gateway: Gateway, crash:
     assert gateway.window(name, name)[0] == LOCK_ENTRY_SLACK + 20
 
 
-def test_what_was_held_when_redis_lost_all_stays_held(tmp_path: Path, new_database: Callable[[], str]) -> None:
+def test_records_held_when_redis_lost_its_data_stay_held(tmp_path: Path, new_database: Callable[[], str]) -> None:
     with (
         temporary_stack(tmp_path / "data", postgres_url=new_database()) as stack,
         httpx.Client(base_url=stack.url, timeout=20) as http,
@@ -100,7 +100,7 @@ def test_what_was_held_when_redis_lost_all_stays_held(tmp_path: Path, new_databa
 
 
 @pytest.mark.parametrize("how", ["left", "killed"])
-def test_locks_end_though_nobody_of_those_that_knew_them_comes_back(
+def test_locks_end_though_every_gateway_that_knew_them_is_gone(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str], how: str
 ) -> None:
     """All gateways go, and another one comes: it ends the locks of theirs, though nobody asks for the records."""

@@ -110,7 +110,7 @@ def test_data_of_an_earlier_version_is_upgraded_and_kept(data_dir: Path) -> None
     assert len(told) == 2, "once"
 
 
-def test_an_upgrade_that_is_killed_begins_again(data_dir: Path) -> None:
+def test_a_killed_upgrade_begins_again(data_dir: Path) -> None:
     code = "import sys; from pathlib import Path; from sharequeue.stack.postgres import Postgres; Postgres(Path(sys.argv[1])).start()"
     home = (data_dir / "postgresql").resolve()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -121,7 +121,7 @@ def test_an_upgrade_that_is_killed_begins_again(data_dir: Path) -> None:
     assert running(home) == []
 
 
-def test_an_upgrade_that_fails_changes_nothing(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_upgrade_changes_nothing(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Postgres(data_dir)
     run = server._run
 

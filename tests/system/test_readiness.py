@@ -82,14 +82,14 @@ def until_ready(stack: Stack) -> None:
         ("share coordinator", {"gateway": "unavailable", "group coordinator": "degraded"}),
     ],
 )
-def test_readyz_answers_in_a_second_whatever_hangs(stack: Stack, part: str, expected: dict[str, str]) -> None:
+def test_readyz_answers_within_a_second_whatever_hangs(stack: Stack, part: str, expected: dict[str, str]) -> None:
     until_ready(stack)
     with paused(pids_of(stack, part)):
         wait_until(lambda: statuses(stack, without=part) == expected)
     until_ready(stack)
 
 
-def test_a_check_that_hangs_piles_up_neither_tasks_nor_connections(stack: Stack) -> None:
+def test_a_hanging_check_accumulates_neither_tasks_nor_connections(stack: Stack) -> None:
     until_ready(stack)
     processes = {service: psutil.Process(stack.service(service).pid) for service in SERVICES}
     before = {service: len(process.net_connections()) for service, process in processes.items()}
@@ -138,7 +138,7 @@ def refused(response: httpx.Response, code: str = "KAFKA_STORAGE_ERROR", kafka_c
     assert not [secret for secret in SECRETS if secret in response.text]
 
 
-def test_without_disk_space_every_call_is_refused_for_now_and_readyz_says_so(
+def test_without_disk_space_every_call_is_refused_as_retriable_and_readyz_fails(
     stack: Stack, gateway: Gateway, name: str
 ) -> None:
     assert stack.postgres is not None

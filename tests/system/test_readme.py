@@ -91,7 +91,7 @@ def wait_for_dead_letter(url: str) -> None:
 
 
 @pytest.mark.usefixtures("path")
-def test_the_tour_answers_what_it_shows(stack: Stack) -> None:
+def test_the_readmes_tour_gets_the_answers_it_shows(stack: Stack) -> None:
     assert shutil.which("curl"), "the tour needs curl: install it to run this test"
     tour = calls("A tour with curl")
     assert len(tour) > 8
@@ -117,7 +117,7 @@ def split_before(script: str, text: str) -> tuple[str, str]:
     return script[:at], script[at:]
 
 
-def test_the_client_example_prints_what_it_says(stack: Stack) -> None:
+def test_the_client_example_prints_the_output_it_shows(stack: Stack) -> None:
     ((language, content),) = blocks(section("The Python client"))
     assert language == "python"
     done = subprocess.run(
@@ -139,7 +139,7 @@ def test_an_answer_that_differs_is_noticed() -> None:
     assert not matches(shown, '{"a":1,"b":17,"c":[]}{"title":"Unknown topic"}')
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_in_documents_have_targets() -> None:
     """Relative links of the documents name files that are there."""
     root = README.parent
     documents = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("services/*/README.md")]

@@ -21,7 +21,7 @@ while True:
 """
 
 
-def test_a_paused_one_hears_that_it_should_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_paused_service_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServiceProcess, "popen", subprocess.Popen)
     (tmp_path / "waiting.py").write_text(WAITING)
     service = ServiceProcess("waiting", "waiting", 0, {"PYTHONPATH": str(tmp_path)}, tmp_path / "log")
@@ -33,7 +33,7 @@ def test_a_paused_one_hears_that_it_should_stop(tmp_path: Path, monkeypatch: pyt
     assert service.process.returncode == 0, "it was not killed after a while"
 
 
-def test_a_port_is_given_to_nobody_else_before_its_server_listens() -> None:
+def test_a_chosen_port_is_reserved_until_its_server_listens() -> None:
     """Nor while the server is restarted: what others are given meanwhile would be taken when it comes back."""
 
     class Server:

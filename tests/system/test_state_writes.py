@@ -99,7 +99,7 @@ def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
     asyncio.run(run())
 
 
-def test_what_gathered_goes_in_several_requests_when_it_is_much(
+def test_large_gathered_writes_are_sent_in_several_requests(
     own_stack: Stack, data_dir: Path, key: SharePartitionKey
 ) -> None:
     """Twelve writes of 1 MiB and one of 12 MiB, as releases with reasons make them."""
@@ -140,7 +140,9 @@ def _requests(url: str) -> float:
 # Last, because it breaks the stack
 
 
-def test_after_a_doubtful_try_no_failure_is_definite(own_stack: Stack, data_dir: Path, key: SharePartitionKey) -> None:
+def test_after_an_attempt_with_an_unknown_outcome_no_failure_is_definite(
+    own_stack: Stack, data_dir: Path, key: SharePartitionKey
+) -> None:
     """The first try is answered 15, which may hide a commit; the next finds nobody who listens."""
     share_coordinator = own_stack.service("share coordinator")
 

@@ -102,7 +102,7 @@ def test_a_server_starts_below_a_folder_that_only_its_owner_may_enter(home: Path
         server.remove()
 
 
-def test_data_stays_where_it_is_asked_for_if_it_can(home: Path) -> None:
+def test_data_stays_in_the_requested_folder_if_possible(home: Path) -> None:
     """Others cannot enter the directory, and the user of the server has to pass through it."""
     server = Postgres(home / "a project" / "data")
     try:
@@ -116,7 +116,7 @@ def test_data_stays_where_it_is_asked_for_if_it_can(home: Path) -> None:
         server.remove()
 
 
-def test_redis_starts_there_with_what_root_wrote_before(home: Path, private: Path) -> None:
+def test_redis_reads_data_that_root_wrote_before(home: Path, private: Path) -> None:
     """The file is of Redis 6, as its process of root left it: one command was cut off by a crash."""
     kept = private / "data" / "redis" / "appendonly.aof"
     kept.parent.mkdir(parents=True, mode=0o700)
@@ -147,7 +147,7 @@ def command(*words: str) -> bytes:
 
 if ROOT:
 
-    def test_a_copy_that_does_not_start_is_made_again(home: Path, private: Path) -> None:
+    def test_a_copy_of_the_server_that_does_not_start_is_replaced(home: Path, private: Path) -> None:
         copy = Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
         assert copy.parent == home
         (copy / "mark").touch()
@@ -168,7 +168,7 @@ if ROOT:
             Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
         assert left(home) == set()
 
-    def test_what_a_killed_program_leaves_is_removed_by_the_next_start(home: Path, tmp_path: Path) -> None:
+    def test_the_next_start_removes_leftovers_of_a_killed_program(home: Path, tmp_path: Path) -> None:
         code = (
             "import sys; from pathlib import Path; from sharequeue.stack import postgres, system_user\n"
             "system_user.HOME = Path(sys.argv[1])\n"
@@ -197,7 +197,7 @@ if ROOT:
         assert left(home) == set()
 
 
-def test_data_of_a_user_stays_even_if_its_link_is_gone(home: Path, tmp_path: Path) -> None:
+def test_data_of_a_user_stays_though_its_link_is_gone(home: Path, tmp_path: Path) -> None:
     shelter = Shelter(STRANGER)
     linked = make_data(shelter, tmp_path / "a project" / ".sharequeue")
     moved = make_data(shelter, tmp_path / "moved" / ".sharequeue")
@@ -209,7 +209,7 @@ def test_data_of_a_user_stays_even_if_its_link_is_gone(home: Path, tmp_path: Pat
     assert found.parent == moved
 
 
-def test_temporary_data_goes_when_no_process_holds_it(home: Path, tmp_path: Path) -> None:
+def test_temporary_data_is_removed_when_no_process_holds_it(home: Path, tmp_path: Path) -> None:
     shelter, other = Shelter(STRANGER), Shelter(STRANGER)
     folder = make_data(shelter, tmp_path / "test" / "data", temporary=True)
     again = Shelter(STRANGER)
@@ -233,7 +233,7 @@ def test_temporary_data_goes_when_no_process_holds_it(home: Path, tmp_path: Path
     assert left(home) == {kept.name}, "since then it is a user's"
 
 
-def test_folders_that_nobody_finished_are_removed(home: Path, tmp_path: Path) -> None:
+def test_unfinished_folders_are_removed(home: Path, tmp_path: Path) -> None:
     shelter = Shelter(STRANGER)
     folder = make_data(shelter, tmp_path / "gone" / "data")
     (folder / "postgresql").rename(folder / "postgresql.partial")
@@ -249,7 +249,7 @@ def test_folders_that_nobody_finished_are_removed(home: Path, tmp_path: Path) ->
     assert left(home) == {begun.name}, "its link is there: the next start of that stack goes on"
 
 
-def test_copies_that_nobody_uses_are_removed(home: Path) -> None:
+def test_unused_copies_are_removed(home: Path) -> None:
     used, unused = home / "wheel-0123456789abcdef", home / "wheel-fedcba9876543210"
     earlier = home / "postgresql-0123456789abcdef"
     running = home / f"postgresql-0123456789abcdef.{os.getpid()}"

@@ -46,7 +46,7 @@ def lose_an_outcome(stack: Stack, gateway: Gateway, name: str) -> None:
     assert response.json()["definite"] is False
 
 
-def test_a_failure_is_definite_if_all_of_it_is(own_stack: Stack, gateway: Gateway, name: str) -> None:
+def test_a_failure_is_definite_only_if_every_part_is(own_stack: Stack, gateway: Gateway, name: str) -> None:
     """One of two acknowledgements surely failed, the other may be durable: the whole may not be repeated blindly."""
     gateway.produce(name, "one", "two")
     assert gateway.acquire(name, name, max_records=1, acquire_mode="record_limit") == ["0-0×1"]
@@ -57,7 +57,7 @@ def test_a_failure_is_definite_if_all_of_it_is(own_stack: Stack, gateway: Gatewa
     assert response.json()["definite"] is False
 
 
-def test_who_hangs_up_while_acknowledgements_are_settled_gives_back(
+def test_a_disconnect_while_acknowledgements_are_settled_releases_the_acquired_records(
     own_stack: Stack, gateway: Gateway, name: str
 ) -> None:
     """The records were acquired beside them, for an answer that nobody waits for any more."""
@@ -79,7 +79,7 @@ def test_who_hangs_up_while_acknowledgements_are_settled_gives_back(
     assert gateway.acquire(name, name, member="m2", max_wait_ms=20_000)[0].startswith("1-1×")
 
 
-def test_nobody_waits_for_a_leader_epoch_without_end(own_stack: Stack, gateway: Gateway, name: str) -> None:
+def test_waiting_for_a_leader_epoch_ends_at_its_deadline(own_stack: Stack, gateway: Gateway, name: str) -> None:
     gateway.produce(name, "one", "two")
     assert gateway.acquire(name, name) == ["0-1×1"]
     own_stack.service("group coordinator").kill()
@@ -102,7 +102,9 @@ def test_nobody_waits_for_a_leader_epoch_without_end(own_stack: Stack, gateway: 
 # Last, because it breaks the stack
 
 
-def test_what_was_given_up_comes_back_though_nobody_asks(own_stack: Stack, gateway: Gateway, name: str) -> None:
+def test_an_unloaded_share_partition_is_loaded_again_without_a_request(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
     """Without Redis nobody reminds of the lock either."""
     gateway.configure(name, share_record_lock_duration_ms=3_000)
     gateway.produce(name, "one", "two")

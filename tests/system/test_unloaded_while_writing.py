@@ -96,7 +96,9 @@ class Sent:
 
 
 @pytest.mark.parametrize("deadline_ms", [30_000], indirect=True)
-def test_a_write_that_waits_for_another_is_read_too(own_stack: Stack, database_url: str, gateway: Gateway) -> None:
+def test_a_write_queued_behind_another_is_read_by_the_next_load(
+    own_stack: Stack, database_url: str, gateway: Gateway
+) -> None:
     """Under the same leader epoch it would stand although it comes after the state was read."""
     gateway.create_topic("orders")
     key = SharePartitionKey("g", gateway.describe_topic("orders")["topic_id"], 0)
@@ -113,7 +115,7 @@ def test_a_write_that_waits_for_another_is_read_too(own_stack: Stack, database_u
 
 
 @pytest.mark.parametrize("deadline_ms", [3000], indirect=True)
-def test_a_write_that_got_lost_is_fenced(own_stack: Stack, redis_url: str, gateway: Gateway) -> None:
+def test_a_lost_write_is_fenced(own_stack: Stack, redis_url: str, gateway: Gateway) -> None:
     gateway.create_topic("orders")
     key = SharePartitionKey("g", gateway.describe_topic("orders")["topic_id"], 0)
     gateway.produce("orders", "one", "two")
@@ -139,9 +141,7 @@ def test_a_write_that_got_lost_is_fenced(own_stack: Stack, redis_url: str, gatew
 
 
 @pytest.mark.parametrize("deadline_ms", [30_000], indirect=True)
-def test_locks_that_redis_has_missed_hold_on_and_are_there_again(
-    own_stack: Stack, redis_url: str, gateway: Gateway
-) -> None:
+def test_locks_missing_in_redis_survive_a_reload(own_stack: Stack, redis_url: str, gateway: Gateway) -> None:
     gateway.create_topic("orders")
     key = SharePartitionKey("g", gateway.describe_topic("orders")["topic_id"], 0)
     gateway.produce("orders", "one", "two")

@@ -157,7 +157,7 @@ def logged_at(data_dir: Path, service: str, message: str) -> str:
 # The life of a stack
 
 
-def test_data_and_locks_outlive_every_end(tmp_path: Path, data_dir: Path) -> None:
+def test_data_and_locks_survive_every_kind_of_end(tmp_path: Path, data_dir: Path) -> None:
     """First start cut off by kill -9; Ctrl-C; a crash of the machine; kill -9; the death of PostgreSQL."""
     before = status(data_dir)
     with Up(tmp_path, data_dir, umask=0o077) as up:
@@ -212,7 +212,7 @@ def process_with_the_postmasters_number(data_dir: Path) -> Iterator[None]:
             process.kill()
 
 
-def test_an_ordinary_user_without_a_home(tmp_path: Path) -> None:
+def test_an_ordinary_user_without_a_home_can_run_up(tmp_path: Path) -> None:
     """The first start is interrupted; the second is ended by SIGTERM. As root this is the user `nobody`."""
     place = Path(tempfile.mkdtemp(prefix="an ordinary user "))
     data_dir = place / "data"
@@ -250,7 +250,7 @@ def test_an_ordinary_user_without_a_home(tmp_path: Path) -> None:
         shutil.rmtree(place)
 
 
-def test_several_coordinators_and_then_fewer(
+def test_the_number_of_coordinators_can_shrink(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> None:
     """The stack is killed with two of each kind; one of each then owns what they all did."""
@@ -289,7 +289,7 @@ def test_a_killed_service_stops_the_stack(
 # Beside one that runs
 
 
-def test_given_stores_are_used(running: tuple[Up, Path, str]) -> None:
+def test_stores_given_by_url_are_used(running: tuple[Up, Path, str]) -> None:
     up, data_dir, database_url = running
     produce_and_hold(up.ready())
 
@@ -305,7 +305,7 @@ def test_given_stores_are_used(running: tuple[Up, Path, str]) -> None:
     assert len(up.processes()) == 4, "itself and three services"
 
 
-def test_a_second_one_on_the_same_data_is_refused(running: tuple[Up, Path, str]) -> None:
+def test_a_second_stack_on_the_same_data_is_refused(running: tuple[Up, Path, str]) -> None:
     up, data_dir, _ = running
     said = refused(data_dir=data_dir)
     assert f"another stack (process {up.process.pid}) runs on {data_dir}" in said
@@ -313,7 +313,7 @@ def test_a_second_one_on_the_same_data_is_refused(running: tuple[Up, Path, str])
     assert run("healthcheck", f"{up.ready()}/readyz").returncode == 0, "the first one goes on"
 
 
-def test_nobody_else_may_read_what_it_keeps(running: tuple[Up, Path, str]) -> None:
+def test_other_users_cannot_read_the_data(running: tuple[Up, Path, str]) -> None:
     _, data_dir, _ = running
     assert data_dir.stat().st_mode & 0o777 == (0o710 if ROOT else 0o700)
     kept = {place.relative_to(data_dir): place.stat().st_mode & 0o077 for place in data_dir.rglob("*")}
@@ -322,7 +322,7 @@ def test_nobody_else_may_read_what_it_keeps(running: tuple[Up, Path, str]) -> No
 
 
 @pytest.mark.parametrize("option", PORT_OPTIONS)
-def test_a_taken_port_is_said_by_name(running: tuple[Up, Path, str], tmp_path: Path, option: str) -> None:
+def test_a_taken_port_is_reported_by_name(running: tuple[Up, Path, str], tmp_path: Path, option: str) -> None:
     port = port_of(running[0].ready())
     assert f"port {port} is taken; give another {option} " in refused(option, str(port), data_dir=tmp_path / "data")
 
@@ -332,7 +332,7 @@ def test_one_port_for_two_services_is_refused(tmp_path: Path) -> None:
     assert "port 45671 is given twice" in said
 
 
-def test_healthcheck_tells_by_its_exit_code(running: tuple[Up, Path, str]) -> None:
+def test_healthcheck_answers_by_its_exit_code(running: tuple[Up, Path, str]) -> None:
     url = running[0].ready()
     healthy = run("healthcheck", f"{url}/readyz")
     assert (healthy.returncode, json.loads(healthy.stdout)["status"]) == (0, "ready")
@@ -378,7 +378,7 @@ def test_a_wrong_redis_url_is_named(database_url: str, tmp_path: Path, url: str,
     assert reason in refused("--postgres-url", database_url, "--redis-url", url, data_dir=tmp_path / "data")
 
 
-def test_stores_that_never_answer_are_given_up(database_url: str, redis_url: str, tmp_path: Path) -> None:
+def test_stores_that_never_answer_stop_the_start(database_url: str, redis_url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         cases = {

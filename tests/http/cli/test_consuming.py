@@ -32,7 +32,7 @@ def stack(shared_stack: Stack) -> Stack:
     return shared_stack
 
 
-def test_cl_013_what_is_printed_is_accepted(run: Run, process: Run, client: httpx.Client, name: str) -> None:
+def test_cl_013_printed_records_are_accepted(run: Run, process: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, "text", {"n": [1, None]}, 3)
     ask(client, "POST", f"/v1/topics/{name}/records", {"records": [{"value_base64": "AAE="}, {"tombstone": True}]})
     done = process("consume", name, "--group", name, "--max-records", "2")
@@ -45,7 +45,7 @@ def test_cl_013_what_is_printed_is_accepted(run: Run, process: Run, client: http
     assert run("consume", name, "-g", name, "--timeout", "0").stderr == b"0 records accepted\n"
 
 
-def test_records_as_json(run: Run, client: httpx.Client, name: str) -> None:
+def test_records_are_printed_as_json(run: Run, client: httpx.Client, name: str) -> None:
     records = [
         {"key": "k", "value": {"n": 1}, "headers": {"h": "v"}, "timestamp_ms": 5},
         {"key_base64": "/w==", "value_base64": "AAE="},
@@ -74,7 +74,7 @@ def test_cl_013_all_are_released_or_rejected_with_a_reason(run: Run, client: htt
     assert available(client, name, name) == [(2, 2)]
 
 
-def test_a_reader_that_leaves_takes_only_what_it_could_read(start: Popen, client: httpx.Client, name: str) -> None:
+def test_a_closed_pipe_accepts_only_records_that_were_read(start: Popen, client: httpx.Client, name: str) -> None:
     fill(client, name, *("x" * 10_000 + str(n) for n in range(100)))  # more than a pipe holds
     process = start("consume", name, "-g", name, "--follow")
     assert process.stdout is not None
@@ -91,7 +91,7 @@ def test_a_reader_that_leaves_takes_only_what_it_could_read(start: Popen, client
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_following_ends_in_order_when_told_to(
+def test_an_interrupt_ends_following_in_order(
     start: Popen, client: httpx.Client, name: str, number: signal.Signals
 ) -> None:
     process = start("consume", name, "-g", name, "-f", "--member-id", "m-1")  # the topic comes later
@@ -106,9 +106,7 @@ def test_following_ends_in_order_when_told_to(
     assert available(client, name, name) == []
 
 
-def test_nothing_is_held_any_more_when_an_interrupted_consumer_has_ended(
-    start: Popen, client: httpx.Client, name: str
-) -> None:
+def test_an_interrupted_consumer_holds_no_records_after_its_end(start: Popen, client: httpx.Client, name: str) -> None:
     for _ in range(20):
         fill(client, name, *range(500))
     for number in range(4):
@@ -121,7 +119,7 @@ def test_nothing_is_held_any_more_when_an_interrupted_consumer_has_ended(
         assert {batch["delivery_state"] for batch in partition["batches"]} <= {"AVAILABLE"}
 
 
-def test_a_topic_that_never_comes_is_said_and_fails(run: Run, client: httpx.Client, name: str) -> None:
+def test_a_topic_that_is_never_created_is_reported_as_a_failure(run: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, 1)
     done = run("consume", name, f"{name}-typo", "-g", name, "--timeout", "0.3", code=REFUSED)
     assert done.stdout == b"1\n"
@@ -139,7 +137,7 @@ def test_a_topic_that_never_comes_is_said_and_fails(run: Run, client: httpx.Clie
     )  # it has what it wants
 
 
-def test_a_topic_may_come_while_it_is_waited_for(start: Popen, client: httpx.Client, name: str) -> None:
+def test_a_topic_may_be_created_while_a_consumer_waits(start: Popen, client: httpx.Client, name: str) -> None:
     process = start("consume", name, "-g", name, "--timeout", "20", "--max-records", "1")
     assert process.stderr is not None
     assert (
@@ -152,7 +150,7 @@ def test_a_topic_may_come_while_it_is_waited_for(start: Popen, client: httpx.Cli
     assert process.stdout.read() == b"late\n"
 
 
-def test_a_consumer_that_is_killed_gives_back_what_it_had_not_settled(
+def test_records_of_a_killed_consumer_are_delivered_again(
     run: Run, start: Popen, client: httpx.Client, name: str
 ) -> None:
     run("groups", "config", name, "--set", "share.record.lock.duration.ms=1000")
@@ -164,7 +162,7 @@ def test_a_consumer_that_is_killed_gives_back_what_it_had_not_settled(
     assert run("consume", name, "-g", name, "--max-records", "3", "--timeout", "20").stdout == b"0\n1\n2\n"
 
 
-def test_each_record_is_asked_about_on_a_terminal(
+def test_each_record_is_confirmed_on_a_terminal(
     environment: dict[str, str], client: httpx.Client, name: str, run: Run
 ) -> None:
     fill(client, name, *range(5))
@@ -192,7 +190,7 @@ def test_each_record_is_asked_about_on_a_terminal(
     assert b"terminal" in run("consume", name, "-g", name, "--explicit", code=WRONG_USAGE).stderr
 
 
-def test_cl_013_what_consuming_refuses(run: Run, process: Run, name: str) -> None:
+def test_cl_013_contradictory_consume_options_are_refused(run: Run, process: Run, name: str) -> None:
     run("consume", name, code=WRONG_USAGE)
     run("consume", name, "-g", name, "--release", "--reject", code=WRONG_USAGE)
     run("consume", name, "-g", name, "--reason", "x", code=WRONG_USAGE)

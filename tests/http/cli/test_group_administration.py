@@ -51,7 +51,7 @@ def stand(gateway: Gateway, name: str) -> None:
     gateway.settle(name, name, 0, 3, "accept")
 
 
-def test_cl_001_list(gateway: Gateway, run: Run, name: str) -> None:
+def test_cl_001_groups_list_shows_groups_by_state(gateway: Gateway, run: Run, name: str) -> None:
     stable, empty = f"{name}-stable", f"{name}-empty"
     join(gateway, stable, "m1", name)
     stand(gateway, empty)
@@ -69,7 +69,7 @@ def test_cl_001_list(gateway: Gateway, run: Run, name: str) -> None:
     assert {"group_id": stable, "type": "share", "state": "Stable"} in listed
 
 
-def test_cl_003_describe_offsets(gateway: Gateway, run: Run, name: str) -> None:
+def test_cl_003_describe_shows_offsets(gateway: Gateway, run: Run, name: str) -> None:
     join(gateway, name, "m1", f"{name}-none")
     assert f"Share group '{name}' has no offset information." in run("describe", name)
     group = f"{name}-2"
@@ -88,7 +88,7 @@ def test_cl_003_describe_offsets(gateway: Gateway, run: Run, name: str) -> None:
     run("describe", group, "--all-groups", code=WRONG_USAGE)
 
 
-def test_describe_members_and_state(gateway: Gateway, run: Run, name: str) -> None:
+def test_describe_shows_members_and_state(gateway: Gateway, run: Run, name: str) -> None:
     gateway.configure(name, share_assignment_interval_ms=0)
     gateway.create_topic(name, partitions=2)
     epoch = join(gateway, name, "m1", name)
@@ -124,7 +124,7 @@ def test_cl_005_dry_runs_show_and_change_nothing(gateway: Gateway, run: Run, nam
     assert gateway.window(name, name)[0] == 4
 
 
-def test_cl_007_resets_that_are_not_clear(run: Run, name: str) -> None:
+def test_cl_007_ambiguous_resets_are_refused(run: Run, name: str) -> None:
     for arguments in (
         ("--to-latest", "--dry-run"),
         ("--topic", "t", "--to-latest"),
@@ -169,7 +169,7 @@ def test_cl_009_resets_are_executed_exported_and_taken_back(
     assert "has no offset information" in run("reset-offsets", f"{name}-2", "--all-topics", *LATEST)
 
 
-def test_cl_011_delete_offsets(gateway: Gateway, run: Run, name: str) -> None:
+def test_cl_011_delete_offsets_forgets_a_topic(gateway: Gateway, run: Run, name: str) -> None:
     topics = [f"{name}-a", f"{name}-b"]
     for topic in topics:
         gateway.create_topic(topic)
@@ -190,7 +190,7 @@ def test_cl_011_delete_offsets(gateway: Gateway, run: Run, name: str) -> None:
     assert "Error: cannot reach http://127.0.0.1:1" in nowhere
 
 
-def test_delete(gateway: Gateway, run: Run, name: str) -> None:
+def test_delete_removes_a_group(gateway: Gateway, run: Run, name: str) -> None:
     stand(gateway, name)
     gateway.acquire(name, name)
     told = run("delete", name, f"{name}-no", code=REFUSED)
@@ -221,7 +221,7 @@ def test_dead_letters_are_redriven(gateway: Gateway, run: Run, name: str) -> Non
     assert "--before" in run("redrive", name, "--before", "soon", code=WRONG_USAGE)
 
 
-def test_shells_complete_commands_groups_and_topics(
+def test_shell_completion_offers_commands_groups_and_topics(
     gateway: Gateway, shared_stack: Stack, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     stand(gateway, name)

@@ -43,7 +43,9 @@ def test_lines_of_stdin_become_records(process: Run, client: httpx.Client, name:
     assert log(client, name)[4]["value_base64"] == "//4="
 
 
-def test_keys_headers_partitions_and_json_lines(run: Run, client: httpx.Client, name: str, tmp_path: Path) -> None:
+def test_records_have_keys_headers_partitions_and_json_values(
+    run: Run, client: httpx.Client, name: str, tmp_path: Path
+) -> None:
     ask(client, "POST", "/v1/topics", {"name": name, "partitions": 2})
     file = tmp_path / "records.ndjson"
     file.write_text('a|{"n": 1.10}\n\nb|[2]\n'.replace("\n\n", "\n"))
@@ -57,7 +59,9 @@ def test_keys_headers_partitions_and_json_lines(run: Run, client: httpx.Client, 
     assert log(client, name, 1)[2]["key"] == "k"
 
 
-def test_what_producing_refuses(run: Run, process: Run, client: httpx.Client, name: str, tmp_path: Path) -> None:
+def test_invalid_produce_input_is_refused(
+    run: Run, process: Run, client: httpx.Client, name: str, tmp_path: Path
+) -> None:
     file = tmp_path / "records"
     file.write_text('{"n":1}\n\n{"n":\n{"n":3}\n')
     done = run("produce", name, str(file), "--json-lines", code=REFUSED)
@@ -78,7 +82,7 @@ def test_what_producing_refuses(run: Run, process: Run, client: httpx.Client, na
     assert b"stdin is closed" in done.stderr
 
 
-def test_long_input_is_produced_in_order_over_a_crash(
+def test_long_input_is_produced_in_order_through_a_crash(
     stack: Stack, start: Popen, client: httpx.Client, name: str
 ) -> None:
     process = start("produce", name)
@@ -101,9 +105,7 @@ def test_long_input_is_produced_in_order_over_a_crash(
 INTERRUPTIBLE: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
 
 
-def test_an_interrupt_sends_whole_lines_that_were_read_and_says_where_to_go_on(
-    start: Popen, client: httpx.Client, name: str
-) -> None:
+def test_an_interrupt_sends_whole_lines_and_names_the_next_line(start: Popen, client: httpx.Client, name: str) -> None:
     process = start("produce", name, **INTERRUPTIBLE)
     assert process.stdin is not None
     process.stdin.write(b"one\ntwo\nhalf a li")
@@ -120,7 +122,7 @@ def test_an_interrupt_sends_whole_lines_that_were_read_and_says_where_to_go_on(
     assert [record["value"] for record in log(client, name)] == ["one", "two"]
 
 
-def test_an_interrupt_in_full_flow_counts_what_was_under_way(start: Popen, client: httpx.Client, name: str) -> None:
+def test_an_interrupt_counts_requests_in_progress(start: Popen, client: httpx.Client, name: str) -> None:
     ask(client, "POST", "/v1/topics", {"name": name})
     process = start("produce", name, "--json", bufsize=0, **INTERRUPTIBLE)
 
@@ -152,7 +154,7 @@ def unread(pipe: Any) -> int:
     return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-def test_an_interrupt_names_lines_of_which_nobody_knows(
+def test_an_interrupt_names_lines_with_an_unknown_outcome(
     stack: Stack, start: Popen, client: httpx.Client, name: str
 ) -> None:
     ask(client, "POST", "/v1/topics", {"name": name})
@@ -176,7 +178,7 @@ def test_an_interrupt_names_lines_of_which_nobody_knows(
     assert b"interrupted: 1 record appended, up to line 1; unknown for lines 2 to 3; no later line was sent" in said
 
 
-def test_progress_is_shown_on_a_terminal_alone(
+def test_progress_is_shown_only_on_a_terminal(
     environment: dict[str, str], name: str, tmp_path: Path, process: Run
 ) -> None:
     file = tmp_path / "long"

@@ -32,7 +32,7 @@ def stack(shared_stack: Stack) -> Stack:
     return shared_stack
 
 
-def test_a_topic_from_its_making_to_its_end(run: Run, client: httpx.Client, name: str) -> None:
+def test_a_topic_is_created_changed_and_deleted(run: Run, client: httpx.Client, name: str) -> None:
     done = run("topics", "create", name, "--partitions", "2", "--config", "retention.ms=1000000")
     assert done.stdout.startswith(f"made {name}: 2 partitions, id ".encode())
     assert b"TOPIC_ALREADY_EXISTS" in run("topics", "create", name, code=REFUSED).stderr
@@ -110,7 +110,7 @@ def test_records_of_all_partitions_are_read(run: Run, start: Popen, client: http
         assert process.wait(DEADLINE_S) == 0
 
 
-def test_what_a_group_is_doing(run: Run, client: httpx.Client, name: str) -> None:
+def test_a_groups_members_offsets_and_records_in_flight_are_shown(run: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, *range(4))
     body = {"topics": [name], "member_id": "worker [7]", "max_records": 3}
     ask(client, "POST", f"/v1/share-groups/{name}/fetch", body)
@@ -124,7 +124,7 @@ def test_what_a_group_is_doing(run: Run, client: httpx.Client, name: str) -> Non
     assert b"GROUP_ID_NOT_FOUND" in run("groups", "offsets", f"{name}-none", code=REFUSED).stderr
 
 
-def test_why_dead_letters_are_parked_is_said(run: Run, client: httpx.Client, name: str) -> None:
+def test_the_reason_for_parking_dead_letters_is_shown(run: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, 0)
     ask(client, "POST", "/v1/topics", {"name": f"dlq.{name}"})
     ask(client, "POST", f"/v1/share-groups/{name}/fetch", {"topics": [name], "member_id": "m"})
@@ -134,7 +134,7 @@ def test_why_dead_letters_are_parked_is_said(run: Run, client: httpx.Client, nam
     wait_until(lambda: said in run("groups", "in-flight", name).stderr.decode())
 
 
-def test_the_settings_of_a_group(run: Run, name: str) -> None:
+def test_group_settings_are_shown_and_changed(run: Run, name: str) -> None:
     setting = "share.record.lock.duration.ms"
     changed = json.loads(run("groups", "config", name, "--set", f"{setting}=60000", "--json").stdout)
     assert changed[setting] == "60000"
@@ -148,7 +148,7 @@ def test_the_settings_of_a_group(run: Run, name: str) -> None:
     run("groups", "config", name, "--set", setting, code=WRONG_USAGE)
 
 
-def test_a_service_that_is_not_there(run: Run, name: str) -> None:
+def test_an_unreachable_service_is_reported(run: Run, name: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -182,11 +182,11 @@ def test_errors_are_json_where_json_is_asked_for(run: Run, name: str) -> None:
     assert wrong == {"code": "WRONG_USAGE", "detail": "Missing argument 'NAME'."}
 
 
-def test_what_is_not_a_url_is_said(run: Run) -> None:
+def test_an_invalid_url_is_reported(run: Run) -> None:
     assert b"http://host:port" in run("topics", "--url", "gateway:8080", code=WRONG_USAGE).stderr
 
 
-def test_usage_is_explained(run: Run) -> None:
+def test_a_wrong_usage_is_explained(run: Run) -> None:
     assert b"No such command 'produc'. Did you mean 'produce'?" in run("produc", code=WRONG_USAGE).stderr
     assert b"Did you mean 'describe'?" in run("groups", "descrbe", code=WRONG_USAGE).stderr
     assert b"Did you mean 'archive'?" in run("pipeline", "archve", code=WRONG_USAGE).stderr
@@ -202,7 +202,7 @@ def test_help_cuts_no_sentence(run: Run, monkeypatch: pytest.MonkeyPatch, comman
     assert "..." not in shown.replace("[ARGS]...", "")
 
 
-def test_a_table_is_drawn_on_a_terminal_alone(
+def test_tables_are_drawn_only_on_a_terminal(
     environment: dict[str, str], client: httpx.Client, run: Run, name: str
 ) -> None:
     fill(client, name, 0)
@@ -218,7 +218,7 @@ def test_a_table_is_drawn_on_a_terminal_alone(
         os.close(leader)
 
 
-def test_activity_by_hour(run: Run, client: httpx.Client, name: str) -> None:
+def test_activity_is_shown_by_hour(run: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, 0, 1, 2)
     run("consume", name, "-g", name, "--max-records", "2")
 
