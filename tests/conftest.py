@@ -1,6 +1,9 @@
-"""Real stores for the tests: one PostgreSQL and one Redis per run, a fresh database and a fresh Redis number for each user.
+"""Fixtures for all tests: real stores, and the three services as processes on them.
 
-`stack` is the three services as processes on them; `client` speaks to its gateway.
+postgres, redis_server            one of each per worker
+  new_database, new_redis         make a fresh database on them; `database_url`, `redis_url`: one for the test
+    stack, client, own_gateway    the module's own services; `stack_settings`, overridden, changes their settings
+    shared_stack, gateway         one for all tests of the worker that change nothing about it
 """
 
 import asyncio
@@ -9,6 +12,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +20,13 @@ import asyncpg
 import httpx
 import hypothesis
 import pytest
-from xdist.scheduler import LoadFileScheduling
 
 from sharequeue.stack.migrate import upgrade
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
+from tests.distribution import SparkOnOneWorker, in_order
+from tests.http.calls import Gateway
 from tests.warm_start import WarmStart
 
 gc.disable()  # nothing that is imported or collected is ever garbage; `pytest_collection_finish` enables it
@@ -41,34 +46,17 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 TEMPLATE = "migrated"
-SPARK = "tests/pipeline/"
-WITHOUT_SPARK = {f"{SPARK}test_{part}.py" for part in ("columns", "java", "options", "ranges", "readers", "rows")}
-ORDER = (
-    SPARK,
-    *(f"tests/{folder}/" for folder in ("system", "packages", "cluster", "http", "storage", "chaos", "shell", "core")),
-    "",
-)
-"""What has modules that take long comes first: else one worker is still at it when the others are done."""
 REDIS_DATABASES = 4096
 _numbers = itertools.count(1)
 
 
-class _Modules(LoadFileScheduling):
-    """Workers share out the modules, which start stacks of their own. What needs Spark, which takes seconds to start,
-    is one worker's, and nothing else: the others would be done before it."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        scope: str = super()._split_scope(nodeid)
-        return SPARK if scope.startswith(SPARK) and scope not in WITHOUT_SPARK else scope
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Modules:
-    return _Modules(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkOnOneWorker | None:
+    return SparkOnOneWorker(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long runs are for `make soak` alone."""
-    items.sort(key=lambda item: next(number for number, begin in enumerate(ORDER) if item.nodeid.startswith(begin)))
+    items[:] = in_order(items)
     if config.option.markexpr:
         return
     soak = [item for item in items if item.get_closest_marker("soak")]
@@ -78,14 +66,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """What is there now stays, and need not be looked through again and again."""
+    """All objects of this moment live until the end: the garbage collector need not visit them again."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.fixture(scope="session")
 def seed() -> int:
-    """What random runs start from: SEED from the environment, else a fixed number."""
+    """The seed of random runs: SEED from the environment, else a fixed number."""
     return int(os.environ.get("SEED") or 932)
 
 
@@ -162,6 +150,9 @@ def redis_url(new_redis: Callable[[], str]) -> str:
     return new_redis()
 
 
+# The module's own stack
+
+
 @pytest.fixture(scope="module")
 def stack_settings() -> dict[str, str]:
     """Settings of the module's stack; a module overrides this fixture to change them."""
@@ -169,15 +160,27 @@ def stack_settings() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def stack(
-    tmp_path_factory: pytest.TempPathFactory,
-    new_database: NewDatabase,
-    new_redis: Callable[[], str],
-    stack_settings: dict[str, str],
-) -> Iterator[Stack]:
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the module's stack, with its logs and its cluster token."""
+    return tmp_path_factory.mktemp("stack")
+
+
+@pytest.fixture(scope="module")
+def database(new_database: NewDatabase) -> str:
+    """The database of the module's stack, for tests that read or change it without the services."""
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def redis_database(new_redis: Callable[[], str]) -> str:
+    """The Redis database of the module's stack."""
+    return new_redis()
+
+
+@pytest.fixture(scope="module")
+def stack(data_dir: Path, database: str, redis_database: str, stack_settings: dict[str, str]) -> Iterator[Stack]:
     """The three services as processes, one stack for the module; tests use topics and groups of their own."""
-    stores = {"postgres_url": new_database(), "redis_url": new_redis()}
-    with temporary_stack(tmp_path_factory.mktemp("stack"), **stores, settings=stack_settings) as stack:
+    with temporary_stack(data_dir, postgres_url=database, redis_url=redis_database, settings=stack_settings) as stack:
         yield stack
 
 
@@ -186,6 +189,52 @@ def client(stack: Stack) -> Iterator[httpx.Client]:
     """An HTTP client of the stack's gateway."""
     with httpx.Client(base_url=stack.url, timeout=40, verify=False) as client:  # loading certificates takes 20 ms
         yield client
+
+
+@pytest.fixture
+def own_gateway(client: httpx.Client) -> Gateway:
+    """The gateway of the module's own stack."""
+    return Gateway(client)
+
+
+# The stack that modules share
+
+
+@pytest.fixture(scope="session")
+def shared_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the shared stack, with its logs and its cluster token."""
+    return tmp_path_factory.mktemp("shared-stack")
+
+
+@pytest.fixture(scope="session")
+def shared_database(new_database: NewDatabase) -> str:
+    """The shared stack's database, for tests that read it without the services."""
+    return new_database()
+
+
+@pytest.fixture(scope="session")
+def shared_stack(shared_data_dir: Path, shared_database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
+    """The three services with default settings. Tests use topics and groups of their own and stop nothing."""
+    with temporary_stack(shared_data_dir, postgres_url=shared_database, redis_url=new_redis()) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def gateway(shared_stack: Stack) -> Iterator[Gateway]:
+    """The shared stack's gateway. The gateway closes connections idle for 5 s, so the client drops them earlier."""
+    limits = httpx.Limits(keepalive_expiry=2.5)
+    with httpx.Client(base_url=shared_stack.url, timeout=40, limits=limits) as http:
+        yield Gateway(http)
+
+
+# Small things
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    """Runs calls that wait while the test continues."""
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
 
 
 @pytest.fixture

@@ -1,5 +1,32 @@
-"""A stack of its own for these modules, with default settings, as tests/http has one."""
+"""Servers with the real edge, one with the usual limits and one whose limits a test reaches within seconds."""
 
-from tests.http.conftest import background, data_dir, gateway, own_gateway, shared_database, shared_stack
+from collections.abc import Iterator
 
-__all__ = ["background", "data_dir", "gateway", "own_gateway", "shared_database", "shared_stack"]
+import pytest
+
+from sharequeue.http.limits import HttpLimits
+from tests.hostile.edge_server import EdgeServer, edge_server
+
+STRICT = HttpLimits(
+    max_head_bytes=8192,
+    max_request_line_bytes=1024,
+    max_headers=20,
+    head_timeout_ms=400,
+    body_grace_ms=400,
+    min_body_bytes_per_s=1000,
+    idle_timeout_ms=1200,
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EdgeServer]:
+    """An edge with the usual limits."""
+    with edge_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[EdgeServer]:
+    """An edge with the limits above."""
+    with edge_server(STRICT) as server:
+        yield server

@@ -6,7 +6,6 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,29 +14,7 @@ from tests.hostile.edge_server import LARGE_BYTES, MAX_REQUEST_BYTES, EdgeServer
 from tests.hostile.raw import Raw, chunked, head
 from tests.http.calls import wait_until
 
-LIMITS = HttpLimits(
-    max_head_bytes=8192,
-    max_request_line_bytes=1024,
-    max_headers=20,
-    head_timeout_ms=400,
-    body_grace_ms=400,
-    min_body_bytes_per_s=1000,
-    idle_timeout_ms=1200,
-)
 PIECE = 4096
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[EdgeServer]:
-    """One with the usual limits."""
-    with edge_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def strict() -> Iterator[EdgeServer]:
-    with edge_server(LIMITS) as server:
-        yield server
 
 
 def refused(raw: Raw, status: int, limit: int | None = None) -> None:

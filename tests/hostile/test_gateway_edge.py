@@ -17,17 +17,12 @@ from tests.http.calls import Gateway, problem, wait_until
 MIB = 1 << 20
 
 
-@pytest.fixture
-def port(shared_stack: Stack) -> int:
-    return int(shared_stack.url.rpartition(":")[2])
-
-
-def test_heads_that_never_end_cost_no_memory(gateway: Gateway, shared_stack: Stack, port: int) -> None:
+def test_heads_that_never_end_cost_no_memory(gateway: Gateway, shared_stack: Stack) -> None:
     """Ten of them, each 100 times as long as allowed."""
     process = psutil.Process(shared_stack.service("gateway").pid)
     before = process.memory_info().rss
     cpu = process.cpu_times().user
-    lines = [Raw(port) for _ in range(10)]
+    lines = [Raw(gateway.port) for _ in range(10)]
     for line in lines:
         line.send_until_refused(
             itertools.chain([head("GET /livez")[:-2] + b"A: "], itertools.repeat(b"a" * 16384, 400))
@@ -41,16 +36,16 @@ def test_heads_that_never_end_cost_no_memory(gateway: Gateway, shared_stack: Sta
 
 
 def test_a_gateway_that_runs_out_of_files_logs_it_and_keeps_running(
-    shared_stack: Stack, data_dir: Path, port: int
+    gateway: Gateway, shared_stack: Stack, shared_data_dir: Path
 ) -> None:
     """Its limit is lowered while it runs: what it reckoned with at its start is no help."""
     process = psutil.Process(shared_stack.service("gateway").pid)
     soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
     assert soft == hard
-    log = data_dir / "logs" / "gateway.log"
+    log = shared_data_dir / "logs" / "gateway.log"
     process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds() + 5, hard))
     try:
-        lines = [Raw(port) for _ in range(20)]
+        lines = [Raw(gateway.port) for _ in range(20)]
         wait_until(lambda: "no file can be opened" in log.read_text())
     finally:
         process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))

@@ -1,14 +1,13 @@
 """Many large produces at once: what there is no room for is refused before it is read, all else is appended."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import psutil
 import pytest
 
-from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack
 from tests.hostile.raw import Raw, head
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.database import locked
@@ -23,20 +22,8 @@ SETTINGS = {"SHAREQUEUE_GATEWAY_MAX_PRODUCE_BYTES": str(ROOM), "SHAREQUEUE_GATEW
 
 
 @pytest.fixture(scope="module")
-def database(new_database: Callable[[], str]) -> str:
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory, database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
-    data = tmp_path_factory.mktemp("stack")
-    with temporary_stack(data, postgres_url=database, redis_url=new_redis(), settings=SETTINGS) as stack:
-        yield stack
-
-
-@pytest.fixture
-def port(stack: Stack) -> int:
-    return int(stack.url.rpartition(":")[2])
+def stack_settings() -> dict[str, str]:
+    return SETTINGS
 
 
 @pytest.fixture
@@ -85,17 +72,17 @@ def test_each_large_produce_is_appended_or_definitely_refused(
 
 
 def test_a_produce_without_room_is_refused_before_its_body_is_read(
-    own_gateway: Gateway, database: str, port: int, topic: str
+    own_gateway: Gateway, database: str, topic: str
 ) -> None:
     """While an append waits for its commit; a body on its way takes no room from others."""
     target = f"POST /v1/topics/{topic}/records"
-    with Raw(port) as slow, ThreadPoolExecutor(1) as background:
+    with Raw(own_gateway.port) as slow, ThreadPoolExecutor(1) as background:
         slow.send(head(target, JSON, f"Content-Length: {10 * MIB}"), b"{" + b" " * 8 * MIB)
         assert own_gateway.metrics()[IN_HAND] == 0
         with locked(database, "log.record_batches"):
             waiting = background.submit(produce, own_gateway, topic, 9 * MIB)
             until_in_hand(own_gateway, 9 * MIB)
-            with Raw(port) as refused:
+            with Raw(own_gateway.port) as refused:
                 refused.send(head(target, JSON, f"Content-Length: {9 * MIB}"))
                 answer = refused.answer("POST")
                 assert (answer.status, answer.headers["retry-after"]) == (429, "1")

@@ -6,7 +6,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,22 +15,6 @@ from sharequeue.http.protocol import HttpProtocol
 from tests.hostile.edge_server import EdgeServer, edge_server
 from tests.hostile.raw import Raw, chunked, head
 from tests.http.calls import wait_until
-
-LIMITS = HttpLimits(
-    head_timeout_ms=400, body_grace_ms=300, min_body_bytes_per_s=1000, idle_timeout_ms=1000, max_unsent_bytes=1 << 20
-)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[EdgeServer]:
-    with edge_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def strict() -> Iterator[EdgeServer]:
-    with edge_server(LIMITS) as server:
-        yield server
 
 
 def post(body: bytes, path: str = "/echo", *headers: str) -> bytes:

@@ -31,6 +31,12 @@ class Gateway:
     def __init__(self, http: httpx.Client) -> None:
         self.http = http
 
+    @property
+    def port(self) -> int:
+        port = self.http.base_url.port
+        assert port is not None
+        return port
+
     # Topics and produce
 
     def create_topic(self, name: str, partitions: int = 1, **config: Any) -> Json:

@@ -9,9 +9,9 @@ from tests.http.calls import Gateway, Json, good, problem
 
 
 @pytest.fixture
-def operator(data_dir: Path, gateway: Gateway) -> dict[str, str]:
+def operator(shared_data_dir: Path, gateway: Gateway) -> dict[str, str]:
     """The headers of who may look."""
-    (token,) = data_dir.rglob("cluster.token")
+    (token,) = shared_data_dir.rglob("cluster.token")
     return {"Authorization": f"Bearer {token.read_text().strip()}"}
 
 

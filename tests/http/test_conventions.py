@@ -95,7 +95,7 @@ def test_a_missing_or_invalid_request_id_is_generated(gateway: Gateway) -> None:
     assert all(0 < len(request_id) <= 128 for request_id in made)
 
 
-def test_logs_name_request_trace_and_cause(gateway: Gateway, data_dir: Path, name: str) -> None:
+def test_logs_name_request_trace_and_cause(gateway: Gateway, shared_data_dir: Path, name: str) -> None:
     """Structured logs of the service that a call passed through: the gateway cannot load a partition that is gone."""
     gateway.create_topic(name)
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -106,7 +106,7 @@ def test_logs_name_request_trace_and_cause(gateway: Gateway, data_dir: Path, nam
     gateway.http.post(f"/v1/share-groups/{name}/acknowledge", json=body, headers=headers)
 
     def line() -> dict[str, str] | None:
-        lines = map(json.loads, (data_dir / "logs" / "gateway.log").read_text().splitlines())
+        lines = map(json.loads, (shared_data_dir / "logs" / "gateway.log").read_text().splitlines())
         return next((line for line in lines if line.get("request_id") == f"request-{name}"), None)
 
     found = wait_until(line)
@@ -145,11 +145,11 @@ def test_internal_calls_need_the_cluster_token(gateway: Gateway, shared_stack: S
 
 
 def test_the_group_coordinator_needs_the_token_for_client_calls(
-    gateway: Gateway, shared_stack: Stack, data_dir: Path
+    gateway: Gateway, shared_stack: Stack, shared_data_dir: Path
 ) -> None:
     url = shared_stack.service("group coordinator").url + "/v1/topics"
     problem(gateway.http.get(url), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
     problem(gateway.http.post(url, json={"name": "sneaked-in"}), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
-    token = (data_dir / "cluster.token").read_text()
+    token = (shared_data_dir / "cluster.token").read_text()
     listed = good(gateway.http.get(url, headers={"Authorization": f"Bearer {token}"}))["topics"]
     assert "sneaked-in" not in [topic["name"] for topic in listed]

@@ -34,16 +34,10 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(scope="module")
-def database(new_database: Callable[[], str]) -> str:
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory, database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
-    data_dir: Path = tmp_path_factory.mktemp("stack")
+def stack(data_dir: Path, database: str, redis_database: str) -> Iterator[Stack]:
     (data_dir / "cluster.token").write_text(TOKEN)
     both = {"coordinators": 2, "share_coordinators": 2}
-    with temporary_stack(data_dir, postgres_url=database, redis_url=new_redis(), **both) as stack:
+    with temporary_stack(data_dir, postgres_url=database, redis_url=redis_database, **both) as stack:
         for kind in KINDS:
             wait_until(lambda k=kind: len(set(owners(pair(stack, k)[0]).values())) == 2)  # type: ignore[misc]
         yield stack

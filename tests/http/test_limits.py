@@ -3,14 +3,13 @@
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
-from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, outcomes, problem, wait_until
 from tests.http.database import refused_dead_letters
 
@@ -29,19 +28,8 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("small-stack")
-
-
-@pytest.fixture(scope="module")
-def database(new_database: Callable[[], str]) -> str:
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def stack(logs: Path, database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
-    with temporary_stack(logs, postgres_url=database, redis_url=new_redis(), settings=SETTINGS) as stack:
-        yield stack
+def stack_settings() -> dict[str, str]:
+    return SETTINGS
 
 
 def refused(response: httpx.Response, status: int, code: str, number: int) -> None:
@@ -233,7 +221,7 @@ def test_unfinished_dead_letters_are_resumed_after_a_crash(
 
 
 def test_retention_covers_topics_unused_since_the_start(
-    own_gateway: Gateway, stack: Stack, logs: Path, name: str
+    own_gateway: Gateway, stack: Stack, data_dir: Path, name: str
 ) -> None:
     gateway = own_gateway
     topic_id = gateway.create_topic(name)["topic_id"]
@@ -241,13 +229,13 @@ def test_retention_covers_topics_unused_since_the_start(
     good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": None}}))
     service = stack.service("gateway")
     service.stop()
-    token = (logs / "cluster.token").read_text()
+    token = (data_dir / "cluster.token").read_text()
     url = f"{stack.service('group coordinator').url}/v1/topics/{name}"
     good(httpx.patch(url, json={"config": {"retention.ms": 1000}}, headers={"Authorization": f"Bearer {token}"}))
     service.start()
 
     def moved() -> bool:
-        lines = map(json.loads, (logs / "logs" / "gateway.log").read_text().splitlines())
+        lines = map(json.loads, (data_dir / "logs" / "gateway.log").read_text().splitlines())
         return any(line.get("topic_id") == topic_id and line.get("log_start_offset") == 1 for line in lines)
 
     wait_until(moved)

@@ -325,7 +325,9 @@ def closed(schema: Json) -> Json:
     return {"additionalProperties": False, **schema} if "properties" in schema else schema
 
 
-def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json, name: str, data_dir: Path) -> None:
+def test_every_answer_of_a_tour_fits_its_schema(
+    gateway: Gateway, document: Json, name: str, shared_data_dir: Path
+) -> None:
     tour = Tour(gateway.http, document)
     call, topic, group = tour.call, {"topic": name}, {"group": name}
     call(apis.CREATE_TOPIC, 201, body={"name": name, "partitions": 2, "config": {"retention.ms": 1_000_000}})
@@ -377,7 +379,7 @@ def test_every_answer_of_a_tour_fits_its_schema(gateway: Gateway, document: Json
     call(apis.LEAVE_SHARE_GROUP, 204, **group, member_id="m3")
     assert len(call(apis.LIST_ACTIVITY, 200, query={"topic": name, "page_size": 1})["activity"]) == 1
     assert call(apis.LIST_ACTIVITY, 200, query={"topic": name, "group_id": name})["activity"]
-    (token,) = data_dir.rglob("cluster.token")
+    (token,) = shared_data_dir.rglob("cluster.token")
     secret = token.read_text().strip()
     query = {"group_id": name, "page_size": 1}
     (stored,) = call(apis.AUDIT_SHARE_STATE, 200, query=query, token=secret)["share_partitions"]

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, good, offsets, outcomes, problem, ranges, wait_until
 from tests.http.database import locked, refused_state_writes, sql
 
@@ -23,23 +23,16 @@ MOST_S = 10.0
 
 
 @pytest.fixture(scope="module")
-def database(new_database: Callable[[], str]) -> str:
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def redis_database(new_redis: Callable[[], str]) -> str:
-    return new_redis()
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory, database: str, redis_database: str) -> Iterator[Stack]:
+def stack_settings() -> dict[str, str]:
     """The record cache holds one batch: earlier ones are read from the database."""
-    data_dir: Path = tmp_path_factory.mktemp("faults")
+    return {"SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES": "1"}
+
+
+@pytest.fixture(scope="module")
+def data_dir(data_dir: Path) -> Path:
+    """The folder of the stack, with a cluster token that these tests know."""
     (data_dir / "cluster.token").write_text(TOKEN)
-    settings = {"SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES": "1"}
-    with temporary_stack(data_dir, postgres_url=database, redis_url=redis_database, settings=settings) as stack:
-        yield stack
+    return data_dir
 
 
 @pytest.fixture
