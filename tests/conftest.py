@@ -10,7 +10,6 @@ import asyncio
 import gc
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,25 +23,22 @@ import pytest
 from sharequeue.stack.migrate import upgrade
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.redis import Redis
-from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.distribution import SparkOnOneWorker, in_order
 from tests.http.calls import Gateway
-from tests.warm_start import WarmStart
 
-gc.disable()  # nothing that is imported or collected is ever garbage; `pytest_collection_finish` enables it
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of each stack compiles all its modules again
-os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # and looks for plugins in all that is installed
-os.environ["SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS"] = "2500"  # a machine under load is no dead Redis
-if sys.platform == "linux":
-    ServiceProcess.popen = WarmStart
+gc.disable()  # importing and collecting make no garbage; `pytest_collection_finish` enables it
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise each service would compile all its modules again
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # otherwise it looks for plugins in all installed packages
+os.environ["SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS"] = "2500"  # on a busy machine Redis may answer late
 if "TEST_POSTGRES" in os.environ:  # see tests/stores
     Postgres.major = int(os.environ["TEST_POSTGRES"])
     Redis.program = Path(os.environ["TEST_REDIS"])
 hypothesis.settings.register_profile(
     "tests",
-    deadline=None,  # nor is what takes long on it wrong
+    deadline=None,  # on a busy machine a slow example is not a failure
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
-    derandomize="SOAK" not in os.environ,  # what passed once does not fail by chance
+    derandomize="SOAK" not in os.environ,  # the same examples in each run
 )
 hypothesis.settings.load_profile("tests")
 TEMPLATE = "migrated"
@@ -55,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkOnOneWo
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long runs are for `make soak` alone."""
+    """Order the tests; leave long runs to `make soak`."""
     items[:] = in_order(items)
     if config.option.markexpr:
         return

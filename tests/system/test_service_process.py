@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,7 @@ while True:
 """
 
 
-def test_a_paused_service_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServiceProcess, "popen", subprocess.Popen)
+def test_a_paused_service_can_be_stopped(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     service = ServiceProcess("waiting", "waiting", 0, {"PYTHONPATH": str(tmp_path)}, tmp_path / "log")
     service.start()
