@@ -26,7 +26,7 @@ ORDER: Final = (
     *(f"tests/{folder}/" for folder in ("system", "packages", "cluster", "http", "storage", "chaos", "shell", "core")),
     "",
 )
-"""What the ids of tests begin with; the empty one is that of all others."""
+"""Prefixes of test ids; the empty one stands for all others."""
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
@@ -35,7 +35,7 @@ def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def as_scheduled(nodeid: str) -> str:
-    """The id under which the scheduler knows a test: what stands before `::` is its file."""
+    """The id under which the scheduler knows a test: the text before `::` is its file."""
     needs_spark = nodeid.startswith(SPARK) and nodeid.partition("::")[0] not in WITHOUT_SPARK
     return f"{SPARK}::{nodeid}" if needs_spark else nodeid
 

@@ -107,7 +107,7 @@ def one_holder_at_a_time(known: Known) -> Iterator[Violation]:
 
 
 def holders_are_heard(known: Known) -> Iterator[Violation]:
-    """Whoever surely holds all records of an acknowledgement is neither refused nor told that they are finished.
+    """A member that surely holds all records of an acknowledgement is neither refused nor answered that they are finished.
 
     The gateway that was asked repeats what got lost on the way to a leader that died: then an acknowledgement that
     may finish a record, or let go of it, is told that it is finished. A renewal never is.
@@ -159,7 +159,7 @@ def _delivered_again(known: Known, settled: Settlement, delivery: Delivery) -> b
 
 
 def _settled_by_another(known: Known, life: RecordLife, settlement: Settlement) -> Iterator[Violation]:
-    # who asks for what is so already is told that it is so, whoever it is
+    # repeating an acknowledgement that is already in effect succeeds for any member
     so_already = {
         (one.kind, one.count, one.member)
         for one in life.settlements
@@ -177,7 +177,7 @@ def _settled_by_another(known: Known, life: RecordLife, settlement: Settlement) 
 
 
 def only_the_latest_counts(known: Known) -> Iterator[Violation]:
-    """What a later delivery has taken over is not settled by an earlier one.
+    """A record that was delivered again is not settled by an earlier delivery.
 
     Of a range the part below the start offset is passed over, so what is finished may stand beside what is not.
     """

@@ -1,4 +1,4 @@
-"""Producers and consumers that write down whatever they ask and are answered, through random gateways."""
+"""Producers and consumers that record each of their requests and answers, through random gateways."""
 
 import asyncio
 import itertools
@@ -23,7 +23,7 @@ NAMES: Final = ("topic", "partition", "first_offset", "last_offset", "delivery_c
 
 
 class Answer:
-    """What came of one request. `document` is None where nothing did; `outcome` of the request as a whole."""
+    """The result of one request. `document` is None without an answer; `outcome` is that of the whole request."""
 
     def __init__(self, span: Span, gateway: str, status: int, document: Any, *, never_sent: bool = False) -> None:
         self.span = span
@@ -57,7 +57,7 @@ class Gateways:
         headers: dict[str, str] | None = None,
         hang_up: bool = False,
     ) -> Answer:
-        """One request. `wait_s`: what it may wait by itself; `hang_up`: leave before the answer, if it takes a moment."""
+        """One request. `wait_s`: how long the service may wait; `hang_up`: disconnect before the answer if it takes a moment."""
         index = self._random.randrange(len(self._urls))
         gateway = f"gateway-{index}"
         seconds = self._random.uniform(0, 0.1) if hang_up else wait_s + ANSWER_S
@@ -168,7 +168,7 @@ class Consumer:
         self._elsewhere = elsewhere
         self.latest: Range | None = None
         self.draining = False
-        """Accept whatever comes: the run is to end."""
+        """Accept every record that is delivered: the run is about to end."""
         self.stopping = False
 
     async def run(self) -> None:
@@ -289,7 +289,7 @@ class Consumer:
         return [{**entry, "type": "accept"}]
 
     async def _settle(self, acknowledgements: Sequence[dict[str, Any]]) -> None:
-        """Send them one after the other, each until its outcome is told: `delivery_count` makes a repeat safe."""
+        """Send them one after the other, each until its outcome is known: `delivery_count` makes a repeat safe."""
         for acknowledgement in acknowledgements:
             left = [acknowledgement]
             until_s = time.monotonic() + SETTLE_S
@@ -331,7 +331,7 @@ class Consumer:
 
 
 async def reset(gateways: Gateways, history: History, group: str, offsets: dict[str, int]) -> None:
-    """Set a group's offsets anew, whoever uses it. `offsets`: by topic, kept within the log."""
+    """Reset a group's offsets, even while it is in use. `offsets`: by topic, kept within the log."""
     body = {"to": "offset", "force": True, "topics": [{"topic": t, "offset": offset} for t, offset in offsets.items()]}
     started_s = time.monotonic()
     while True:

@@ -88,7 +88,7 @@ class Acknowledge(NamedTuple):
 
 
 class LetGo(NamedTuple):
-    """A member opened or closed a session: whatever it held may be released."""
+    """A member opened or closed a session: the records that it held may be released."""
 
     span: Span
     group: str
@@ -96,7 +96,7 @@ class LetGo(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """A group's offsets were set anew; repeats of one request are one reset. `starts` by (topic, partition)."""
+    """A group's offsets were reset; repeats of one request are one reset. `starts` by (topic, partition)."""
 
     span: Span
     group: str
@@ -116,7 +116,7 @@ class DeadLetter(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """What was done to the service; for people who read an excerpt."""
+    """A fault that was inflicted on the services; for readers of an excerpt."""
 
     span: Span
     what: str
@@ -124,7 +124,7 @@ class Trouble(NamedTuple):
 
 @dataclass
 class History:
-    """What was asked and answered, and how things stood in the end."""
+    """All requests and answers of a run, and the state at its end."""
 
     limit: int
     """Deliveries of a record in each group."""

@@ -1,4 +1,4 @@
-"""A history by record: what happened to each in each group, and how long a lock is surely held."""
+"""A history by record: the events of each record in each group, and how long a lock is surely held."""
 
 from collections import defaultdict
 from typing import Final, NamedTuple
@@ -31,7 +31,7 @@ class Delivery(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """What one acknowledgement asked for one record."""
+    """One acknowledgement's request about one record."""
 
     span: Span
     member: str
@@ -42,7 +42,7 @@ class Settlement(NamedTuple):
 
 
 class RecordLife:
-    """What happened to one record in one group between two resets, in order of the answers."""
+    """The events of one record in one group between two resets, in order of the answers."""
 
     def __init__(self, group: str, place: Place) -> None:
         self.group = group
@@ -66,7 +66,7 @@ class Known:
         self.between: dict[str, set[Place]] = defaultdict(set)
         """By group: records that were delivered in answers which overlap a reset."""
         self.maybe: dict[tuple[str, str], set[Place]] = defaultdict(set)
-        """By (group, kind): records of acknowledgements that may have been applied, in whatever life."""
+        """By (group, kind): records of acknowledgements that may have been applied, in any life."""
         self.let_go: dict[tuple[str, str], list[LetGo]] = defaultdict(list)
         for left in history.let_go:
             self.let_go[left.group, left.member].append(left)
@@ -126,7 +126,7 @@ class Known:
         """The earliest moment at which the lock of a delivery may end, seen from `at_s`; 0 if it may be gone already.
 
         Args:
-            but: of the request that is judged: what it did itself does not count.
+            but: of the request that is judged: its own effect does not count.
         """
         until_s = delivery.asked_s + self.history.lock_s - CLOCK_S
         for settlement in life.settlements:

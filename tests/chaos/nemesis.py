@@ -1,4 +1,4 @@
-"""What breaks the services while they are used: a plan drawn from a seed, and who carries it out.
+"""Faults of the services while they are used: a plan drawn from a seed, and the class that carries it out.
 
 It is also the supervisor: a service that ended by itself is started again, as compose does.
 """
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 def plan(seed: int, seconds: float, services: Sequence[str], *, stores: bool, pause_s: float) -> list[Step]:
-    """What to break when. `pause_s`: the longest pause, above every lease."""
+    """The faults and their times. `pause_s`: the longest pause, above every lease."""
     draw = random.Random(f"nemesis {seed}")
     steps: list[Step] = []
     free_s: dict[str, float] = {}
@@ -59,7 +59,7 @@ class Nemesis:
         self._log_from: dict[str, int] = {}
         self._wall_s = time.time() - time.monotonic()
         self.complaints: list[str] = []
-        """What services did that none should, whatever is done to others."""
+        """Events that no service may cause, whatever happens to the others: each is a failure of the run."""
 
     async def run(self, steps: Sequence[Step]) -> None:
         """Carry out all steps. All that was broken is back afterwards."""
@@ -130,7 +130,7 @@ class Nemesis:
                 await asyncio.sleep(TURN_S)
 
     async def supervise(self) -> None:
-        """Start what ended by itself, for ever: also what could not start before all was back."""
+        """Restart each service that ended by itself, again and again: one may fail to start before all others are back."""
         while True:
             await asyncio.sleep(TURN_S)
             for service in self._stack.services:

@@ -68,12 +68,12 @@ class Run:
         return self._nemesis.complaints
 
     def _elsewhere(self, group: str, member: str) -> Range | None:
-        """What another member of a group got last."""
+        """The last records that another member of the group got."""
         others = (other for other in self._consumers if other.group == group and other.name != member)
         return next((other.latest for other in others if other.latest is not None), None)
 
     async def run(self) -> None:
-        """Raises: AssertionError: the cluster did not finish in time; whatever ended a client."""
+        """Raises: AssertionError: the cluster did not finish in time; any error that ended a client."""
         await self._prepare()
         producers = [asyncio.create_task(producer.run()) for producer in self._producers]
         consumers = [asyncio.create_task(consumer.run()) for consumer in self._consumers]

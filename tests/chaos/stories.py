@@ -1,4 +1,4 @@
-"""Histories as they are told, and those that keep every promise."""
+"""Histories written event by event, and some that keep every promise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ TOPIC, GROUP, LIMIT, LOCK_S = "t", "g", 3, 2.0
 
 @dataclass
 class Told:
-    """A history told in order; each request takes a tenth of a second, unless it says how long."""
+    """A history written in order; each request takes a tenth of a second, unless it says how long."""
 
     history: History = field(default_factory=lambda: History(limit=LIMIT, lock_s=LOCK_S, groups=(GROUP,)))
     now_s: float = 0.0
@@ -197,7 +197,7 @@ def a_later_count_is_lost_while_a_fetch_waits(told: Told) -> None:
 
 
 def a_renewed_count_is_lost_without_redis(told: Told) -> None:
-    """What was renewed comes to another member under the same count, long after the renewal."""
+    """A renewed record is delivered to another member under the same count, long after the renewal."""
     told.produce(10)
     told.fetch("a", 0, 0, 1)
     told.acknowledge("a", 0, 0, 1, "renew")

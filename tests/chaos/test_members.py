@@ -1,4 +1,4 @@
-"""Members of one group that come and go, while topics do, the group is set anew, and services die, pause and restart."""
+"""Members of one group join and leave while topics come and go, the group is reset, and services die, pause and restart."""
 
 import asyncio
 import random
@@ -54,7 +54,7 @@ class Membership:
         self.stopping = False
 
     async def member(self, number: int) -> None:
-        """One member after the other under one id. Raises: whatever a poll raises but what became of acknowledgements."""
+        """One member after the other under one id. Raises: every error of a poll, except failed acknowledgements."""
         draw = random.Random(f"member {number} {self._seed}")
         while not self.stopping:
             consumer = ShareConsumer(
@@ -95,7 +95,7 @@ class Membership:
                 await asyncio.sleep(0.03)
 
     async def administer(self, gateways: Gateways) -> None:
-        """Whatever comes of it."""
+        """The outcome does not matter."""
         draw = random.Random(f"administrator {self._seed}")
         group = f"/v1/share-groups/{GROUP}"
         current = {"to": "current", "topics": [{"topic": STEADY}], "force": True}

@@ -1,4 +1,4 @@
-"""What the tests ask of gateways."""
+"""Calls of gateways, one function for each that the tests need."""
 
 import httpx
 

@@ -41,7 +41,7 @@ def stack(new_cluster: NewCluster) -> Iterator[Stack]:
 
 @pytest.fixture
 def cluster(stack: Stack) -> GatewayCluster:
-    """Three gateways that know each other, whatever the test before did to them."""
+    """Three gateways that know each other; those that an earlier test stopped are started again."""
     cluster = GatewayCluster(stack)
     cluster.start()
     return cluster

@@ -74,7 +74,7 @@ class GatewayCluster:
         return sum(int(float(number)) for number in WAITING.findall(text))
 
     def leader_of(self, group: str, topic_id: str, partition: int) -> ServiceProcess:
-        """Who leads a share-partition while all gateways live."""
+        """The leader of a share-partition while all gateways live."""
         nodes = tuple(Node(node_id, gateway.url) for node_id, gateway in self.nodes.items())
         leader = Generation(1, nodes).leader_of(SharePartitionKey(group, topic_id, partition))
         return self.nodes[leader.node_id]

@@ -1,4 +1,4 @@
-"""What several gateways count adds up, whichever of them is asked."""
+"""The counts of several gateways add up; any of them answers the sum."""
 
 import time
 

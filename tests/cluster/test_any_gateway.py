@@ -1,4 +1,4 @@
-"""Any gateway serves any client: fetches, acknowledgements, sessions and listings, whoever leads."""
+"""Any gateway serves any client: fetches, acknowledgements, sessions and listings, at every leader."""
 
 import json
 import socket
@@ -192,7 +192,7 @@ def test_many_polls_over_all_gateways_share_new_records(clients: list[httpx.Clie
 def test_a_client_that_hangs_up_at_once_uses_no_deliveries(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
-    """What it acquired is given back, once: it does not try again until its time is over.
+    """The fetch releases its records once: it does not acquire again until its wait ends.
 
     Groups that nobody knows yet, so that it hangs up while they are being loaded.
     """

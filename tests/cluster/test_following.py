@@ -43,7 +43,7 @@ def consumer_of(led: Led, topics: tuple[str, ...] = (), *, follow_leaders: bool 
 
 
 async def values(consumer: ShareConsumer, count: int) -> list[int]:
-    """What polls return until as many records came; they are accepted."""
+    """The records of as many polls as it takes to get `count`; they are accepted."""
     records: list[Record] = []
     async with asyncio.timeout(60):
         while len(records) < count:
@@ -80,7 +80,7 @@ def test_a_consumer_survives_the_loss_of_its_leader(led: Led, how: signal.Signal
     async def run() -> None:
         async with consumer_of(led, (led.topic,)) as consumer:
             first = await values(consumer, 20)
-            held = await consumer.poll()  # accepted through whoever leads by then
+            held = await consumer.poll()  # accepted through the leader of that time
             led.leader.process.send_signal(how)
             gone_at = time.monotonic()
             rest = await values(consumer, 100 - len(first) - len(held))

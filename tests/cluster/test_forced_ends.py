@@ -1,4 +1,4 @@
-"""A group that is set anew by force stays so: no poll that waits anywhere begins it again."""
+"""A group that was deleted by force stays deleted: no poll that waits at any gateway creates it again."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""What one gateway appends, another that leads finds: whole answers over holes of its memory, and at once."""
+"""A leader finds records that another gateway appended: at once, and in whole answers over holes of its memory."""
 
 import time
 from collections.abc import Callable

@@ -187,7 +187,7 @@ def test_a_new_gateway_takes_over_held_records(
 def test_a_session_whose_home_moved_does_not_keep_its_group_in_use(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
-    """The old home drops it when a gateway joins: the member opens it anew, and else the group is in use no more."""
+    """The old home drops the session when a gateway joins: the member opens it again, or the group is no longer in use."""
     newcomer = cluster.gateways[2]
     home = Generation(1, tuple(Node(node_id, gateway.url) for node_id, gateway in cluster.nodes.items()))
     members = (f"m{number}" for number in itertools.count())
@@ -214,7 +214,7 @@ def test_a_session_whose_home_moved_does_not_keep_its_group_in_use(
 def test_a_paused_gateway_delays_others_only_briefly(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
-    """What it was asked before it was replaced is asked of who leads then."""
+    """Requests that it got before it was replaced are forwarded to the new leader."""
     victim = victim_of(cluster, name, topic_id)
     wanted = [{"topic": name, "partitions": led_by(cluster, name, topic_id, victim)}]
     held = fetch(clients[0], name, topic_partitions=wanted, member_id="m", max_records=1, max_wait_ms=5000)

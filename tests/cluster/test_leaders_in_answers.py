@@ -1,4 +1,4 @@
-"""Clients are told who leads what they got, so that they may ask there."""
+"""Answers name the leaders of their partitions, so that clients may ask there."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Leadership moves while Redis is away: who let go tells who leads now what is held."""
+"""Leadership moves during an outage of Redis: the former leader hands its locks to the new one."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ def hold(client: httpx.Client, group: str, partitions: list[int], member: str, c
 def test_holders_and_counts_survive_without_redis(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str, how: str
 ) -> None:
-    """One member holds records, another one waits for them; then it is released what is held, at who leads by then."""
+    """One member holds records, another one waits for them; then the records are released at the leader of that time."""
     mover, stay = cluster.gateways[2], cluster.gateways[:2]
     moved = led_by_last(cluster, name, topic_id)
     if how == "joins":
@@ -100,7 +100,7 @@ def test_holders_and_counts_survive_without_redis(
 
 
 def untouched(clients: list[httpx.Client], group: str, held: dict, asked: list[int]) -> None:
-    """What a member holds nobody else gets, and it settles all of it."""
+    """Nobody else gets the records that a member holds, and the member settles all of them."""
     wanted = [{"topic": group, "partitions": sorted({partition for partition, _ in places(held)})}]
     for client in (clients[place] for place in asked):
         assert fetch(client, group, topic_partitions=wanted, member_id="n", max_wait_ms=0)["batches"] == []
@@ -110,7 +110,7 @@ def untouched(clients: list[httpx.Client], group: str, held: dict, asked: list[i
 def test_locks_follow_leadership_that_moved_twice_before_a_load(
     cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str
 ) -> None:
-    """Who led in between never knew them, and who leads last never knew who did."""
+    """The leader in between never knew the locks, and the last leader never knew the first one."""
     first, second, third = cluster.gateways
     second.stop()
     third.stop()
@@ -152,7 +152,7 @@ def test_locks_of_a_leaving_gateway_are_kept_without_a_request(
 def test_locks_never_requested_are_in_redis_when_it_is_back(
     cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str, topic_id: str
 ) -> None:
-    """Who leads now has loaded nothing yet; who led has the locks, and dies."""
+    """The new leader has loaded nothing yet; the former leader has the locks, and dies."""
     mover, stay = cluster.gateways[2], cluster.gateways[:2]
     moved = led_by_last(cluster, name, topic_id)
     mover.stop()

@@ -17,7 +17,7 @@ from tests.http.database import locked, sql
 
 @pytest.fixture(scope="module")
 def stack(new_cluster: NewCluster) -> Iterator[Stack]:
-    """Gateways remember one batch alone: what they copy to dead letters they read from the database."""
+    """Gateways cache a single batch: they read the records of dead letters from the database."""
     with new_cluster(SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES="1") as stack:
         yield stack
 

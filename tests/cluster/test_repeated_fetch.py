@@ -1,4 +1,4 @@
-"""A fetch whose client hung up is repeated under its id: what the repeat was told stays held."""
+"""A fetch whose client hung up is repeated under its id: the records of the repeat's answer stay held."""
 
 import signal
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ def elsewhere(cluster: GatewayCluster, leader: ServiceProcess) -> ServiceProcess
 
 
 def test_max_bytes_holds_over_all_leaders(clients: list[httpx.Client], name: str) -> None:
-    """What this gateway leads counts too. Of each partition one record may come that does not fit."""
+    """Partitions that this gateway leads count too. One record of each partition may exceed the limit."""
     make_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):
         records = [{"value": "x" * SIZE, "partition": partition}] * RECORDS

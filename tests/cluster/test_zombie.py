@@ -102,7 +102,7 @@ def test_a_zombies_late_renewal_is_refused(zombie: Zombie, clients: list[httpx.C
 def test_a_zombie_forwards_an_acknowledgement_to_the_new_leader(
     zombie: Zombie, clients: list[httpx.Client], name: str
 ) -> None:
-    """As far as it remembers nobody holds these records; who leads now knows better."""
+    """In its memory nobody holds these records; the new leader knows the holder."""
     fetch(zombie.client, name, topic_partitions=zombie.wanted, member_id="m", max_wait_ms=0)
     with ThreadPoolExecutor(1) as pool:
         with zombie.paused():
@@ -118,7 +118,7 @@ def test_a_zombie_forwards_an_acknowledgement_to_the_new_leader(
 
 @pytest.mark.parametrize("zombie", [1000], indirect=True)
 def test_a_zombie_tries_its_due_locks_once(zombie: Zombie) -> None:
-    """Who leads now asked it to let go, and all it knows is that something of it is due: it does not try without end."""
+    """The new leader asked it to let go, and it still knows that locks are due: it does not try to end them again and again."""
     zombie.hold()
     with zombie.paused():
         zombie.until_replaced()

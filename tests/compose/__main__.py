@@ -109,7 +109,7 @@ class Project:
 
 @contextlib.contextmanager
 def project(engine: Engine, home: Path) -> Iterator[Project]:
-    """The project, taken down in the end with all it kept. A failure is told with the containers' logs."""
+    """The project, taken down in the end with all its data. A failure is reported with the containers' logs."""
     stack = Project(engine, home)
     stack.do("down", "--volumes", "--remove-orphans")
     try:
@@ -131,7 +131,7 @@ def check_refusal_without_secrets(stack: Project, home: Path) -> None:
 
 
 def check_containers(stack: Project) -> None:
-    """Who is published, who runs as whom, what the image carries."""
+    """The published ports, the users of the containers, the contents of the image."""
     containers = stack.engine.containers(PROJECT)
     published = {
         name: [binding for bindings in container["NetworkSettings"]["Ports"].values() for binding in bindings or []]
@@ -172,7 +172,7 @@ def crash_gateway(stack: Project, client: httpx.Client) -> None:
 
 
 def needed_images() -> list[str]:
-    """What the files name and do not build."""
+    """The images that the files name and do not build."""
     dockerfile = (compose_file.ROOT / "Dockerfile").read_text()
     bases = {line.split()[1] for line in dockerfile.splitlines() if line.startswith("FROM ")}
     variables = dict.fromkeys(compose_file.SECRETS, "unused")

@@ -38,7 +38,7 @@ class Engine:
             self.environment.pop("DOCKER_CONTEXT", None)
 
     def docker(self, *arguments: str, timeout: float | None = None) -> str:
-        """Run `docker`. Returns: what it printed. Raises: EngineError."""
+        """Run `docker`. Returns: its output. Raises: EngineError."""
         try:
             done = subprocess.run(
                 ["docker", *arguments],
@@ -78,7 +78,7 @@ class Engine:
         return ["docker-compose"]
 
     def containers(self, project: str) -> dict[str, dict[str, Any]]:
-        """What `docker inspect` says of a compose project's containers, by service."""
+        """The answers of `docker inspect` about a compose project's containers, by service."""
         label = f"label=com.docker.compose.project={project}"
         ids = self.docker("ps", "--all", "--quiet", "--filter", label).split()
         found = json.loads(self.docker("inspect", *ids)) if ids else []

@@ -9,7 +9,7 @@ VALUES = [{"n": 0}, "one", [2], "three"]
 
 def do_main_job(client: httpx.Client, name: str) -> None:
     """Offset 0 is accepted, 1 released and then accepted, 2 rejected; `holder` still holds 3 at the end."""
-    # Long locks: what follows must not depend on how fast an engine restarts a container.
+    # Long locks: the rest must not depend on how fast an engine restarts a container.
     _ask(client, "PATCH", f"/v1/share-groups/{name}/config", {"share.record.lock.duration.ms": 300_000})
     produced = _ask(client, "POST", f"/v1/topics/{name}/records", {"records": [{"value": value} for value in VALUES]})
     assert [record["offset"] for record in produced["records"]] == [0, 1, 2, 3], produced
@@ -27,7 +27,7 @@ def do_main_job(client: httpx.Client, name: str) -> None:
 
 
 def check_held(client: httpx.Client, name: str) -> None:
-    """What `do_main_job` left still stands: settled records stay settled, `holder` holds offset 3 at its first delivery."""
+    """The state after `do_main_job` is unchanged: settled records stay settled, `holder` holds offset 3 at its first delivery."""
     fetched = _fetch(client, name, "second", max_wait_ms=0)
     assert fetched["batches"] == [], f"records that are settled or locked came again: {fetched}"
     (partition,) = _ask(client, "GET", f"/v1/share-groups/{name}/in-flight?topic={name}")["partitions"]

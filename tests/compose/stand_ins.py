@@ -26,7 +26,7 @@ PIP_OPTIONS: Final = ("index-url", "extra-index-url", "trusted-host", "proxy", "
 
 
 def build_arguments() -> dict[str, str]:
-    """What a build must be told so that pip reaches this machine's index: names and values of build arguments."""
+    """The build arguments, by name, with which pip reaches this machine's index."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     arguments = {name: os.environ[name] for name in PROXIES if os.environ.get(name)}
@@ -40,7 +40,7 @@ def build_arguments() -> dict[str, str]:
 
 @contextlib.contextmanager
 def images(engine: Engine, names: list[str]) -> Iterator[None]:
-    """See to it that the images are there: pulled, or built. What was built is removed from an engine that is not ours."""
+    """Pull or build the images that are missing. Built ones are removed from an engine that is not ours."""
     missing = [name for name in names if not engine.pull(name)]
     try:
         if missing:

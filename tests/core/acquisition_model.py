@@ -1,4 +1,4 @@
-"""What a fetch acquires, offset by offset: the reference for `acquisition`. Source: KIP-932, KIP-1206."""
+"""The acquisition of a fetch, offset by offset: the reference for `acquisition`. Source: KIP-932, KIP-1206."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One fetch: what it took so far, and how much it may still take of the read that it looks at."""
+    """One fetch: the ranges it took so far, and how much it may still take of the present read."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Call:
         self.model.unread = {hole for hole in unread if hole > read_to and hole not in records}
 
     def redeliver(self, offsets: Sequence[int], batch: Range) -> None:
-        """Of one batch: all of it in batch_optimized, what is left in record_limit, less when it failed often."""
+        """Of one batch: all of it in batch_optimized, the rest of the limit in record_limit, less when it failed often."""
         records, limit = self.model.records, self.model.config.delivery_count_limit
         often = max(2, (limit + 1) // 2)
         most = self.left if self.record_limit else len(offsets)

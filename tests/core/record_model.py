@@ -49,7 +49,7 @@ class Record:
 
 @dataclass(eq=False)
 class Write:
-    """What goes to the share coordinator. `moved`: offsets that wait for its outcome; none when it is best effort."""
+    """A write to the share coordinator. `moved`: offsets that wait for its outcome; none when it is best effort."""
 
     start: int = 0
     finished: int = 0

@@ -66,7 +66,7 @@ class Driver:
         self.apply(self.group.leave(member_id, self.topics))
 
     def turn(self, ms: int) -> None:
-        """Turn the clock; sessions that end meanwhile end when they are due."""
+        """Turn the clock; sessions that end in this time end when they are due."""
         until = self.now_ms + ms
         while (deadline := self.group.next_deadline_ms()) is not None and deadline <= until:
             self.now_ms = deadline
@@ -106,7 +106,7 @@ class Driver:
         )
 
     def assigned(self, *member_ids: str, topic: str = "foo") -> list[frozenset[int]]:
-        """What each member was last told of a topic."""
+        """The partitions of a topic in the last answer to each member."""
         return [self.group.members[m].assignment.get(f"id-{topic}", frozenset()) for m in member_ids]
 
 

@@ -1,6 +1,6 @@
-"""The real machine and the model side by side: what both did is compared after every event.
+"""The real machine and the model side by side: their results are compared after every event.
 
-What is durable goes through the share coordinator's own decide-and-replay, in the order in which writes succeed.
+Durable state goes through the share coordinator's own decide-and-replay, in the order in which writes succeed.
 """
 
 import itertools

@@ -312,7 +312,7 @@ def test_a_lowered_limit_stops_an_acquisition_that_did_not_check_it() -> None:
     assert acquisition.acquired == []
 
 
-# The limit of record locks that is ours: what is held, not the span
+# Our own limit of record locks: it counts held records, not the span
 
 
 def test_finished_records_do_not_count_against_the_lock_limit() -> None:
@@ -356,7 +356,7 @@ def test_offsets_without_a_record_are_archived_at_once() -> None:
 
 
 def test_an_offset_without_a_record_stays_with_its_earlier_holder() -> None:
-    """Compaction took it after it was delivered: who holds it may say what became of it, with its neighbours."""
+    """Compaction removed it after it was delivered: its holder may still acknowledge it together with its neighbours."""
     d = Driver()
     d.fetch("[0-4]", max=2, rl=True)
     assert d.fetch("[0-4]", "M2", max=1, rl=True, absent=[(1, 1), (4, 4)]) == "2-2×1"

@@ -1,4 +1,4 @@
-"""Who gets which partitions, case by case: scenarios AS."""
+"""The assignment of partitions to members, case by case: scenarios AS."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -214,7 +214,7 @@ def test_removed_topics_and_subscriptions_are_given_up() -> None:
 
 
 def test_topics_with_the_same_members_are_balanced_once() -> None:
-    """What 1,000 topics of ten partitions cost is one topic: their members are given the very same sets."""
+    """A thousand topics of ten partitions cost as much as one: their members get the very same sets."""
     topics = {f"t{number:03}": range(10) for number in range(1000)}
     wanted = {**dict.fromkeys(names(1000), frozenset(topics)), "m000": frozenset[str]()}
     target = assign(wanted, topics, {})

@@ -1,4 +1,4 @@
-"""Whatever the group looks like: everything is covered, balanced, as sticky as can be, and the same in any order."""
+"""Any group: every partition is assigned, the members are balanced, few partitions move, and the order does not matter."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""When batches were appended: found by offset, in whatever order they came, and forgotten once they are finished."""
+"""The times of appends: found by offset, noted in any order, and forgotten once their batches are finished."""
 
 from typing import NamedTuple
 

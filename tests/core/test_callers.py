@@ -267,7 +267,7 @@ def settings(**given: str) -> Settings:
 
 
 def test_a_refused_host_or_origin_is_not_taken_for_a_moved_leader() -> None:
-    """421 says so elsewhere: who would ask the others would ask all of them in vain."""
+    """Elsewhere 421 means a moved leader: a caller that took it so would try every gateway in vain."""
     for code in ("HOST_NOT_ALLOWED", "ORIGIN_NOT_ALLOWED"):
         number = BY_CODE[code].kafka_code
         assert number not in {*coordinator_client.MOVED, *routing.MOVED, acknowledge.NOT_LEADER}

@@ -1,4 +1,4 @@
-"""What an event costs: it looks at what it concerns, not at everything there is. Counted, not timed."""
+"""The cost of an event: it looks at the records it concerns, not at all there are. Counted, not timed."""
 
 import tracemalloc
 from collections.abc import Callable, Iterator

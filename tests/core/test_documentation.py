@@ -151,7 +151,7 @@ def test_every_make_target_is_documented() -> None:
 
 
 def paths() -> Iterator[str]:
-    """What lies in the repository, from its root: files, and folders with a slash at the end."""
+    """Every path in the repository, from its root: files, and folders with a slash at the end."""
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
         place = Path(folder).relative_to(ROOT).as_posix()

@@ -1,4 +1,4 @@
-"""Who leads a share-partition: even shares, and only what must move moves."""
+"""The leader of a share-partition: even shares, and a new generation moves no more than it must."""
 
 from collections import Counter
 

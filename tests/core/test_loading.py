@@ -216,7 +216,7 @@ def test_the_start_offset_stops_at_the_next_fetch_offset() -> None:
 
 
 def test_a_read_beyond_the_window_makes_the_holes_before_it_natural() -> None:
-    """A read that began when the window was shorter: what lies before it was read then."""
+    """A read that began when the window was shorter: the offsets before it were read then."""
     d = Driver([(0, 4, 0, 1), (10, 14, 0, 1)])
     assert d.fetch("[0-4]") == "0-4×2"
     assert d.where()[2] == 5
@@ -225,7 +225,7 @@ def test_a_read_beyond_the_window_makes_the_holes_before_it_natural() -> None:
 
 
 def test_the_start_offset_moves_up_to_a_hole_without_another_fetch() -> None:
-    """Nothing is fetched between: what was read is known without."""
+    """No fetch happens in between: the machine knows what was read without one."""
     held = [RestoredLock(first, first + 4, "M1", 1, NOW_MS + 20_000) for first in (0, 10, 15, 25)]
     d = Driver(locks=held)
     assert d.fetch("[5-9]") == "5-9×1"

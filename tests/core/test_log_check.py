@@ -1,4 +1,4 @@
-"""What an audit says of a stretch of the log: nothing of one that is whole, and each fault by its offsets."""
+"""An audit of a stretch of the log reports nothing of a whole one, and each fault by its offsets."""
 
 import pytest
 from sharequeue_pipeline.jobs.log_check import batch_faults, record_faults

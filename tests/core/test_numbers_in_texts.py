@@ -1,4 +1,4 @@
-"""A number in a text is the digits 0 to 9, with a minus where one may be; what else Python reads as one is refused."""
+"""A number in a text is the digits 0 to 9, with a minus where allowed; Python's other forms of numbers are refused."""
 
 from typing import Any
 

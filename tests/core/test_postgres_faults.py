@@ -1,4 +1,4 @@
-"""What a failure of PostgreSQL means, by its SQLSTATE."""
+"""The meaning of each failure of PostgreSQL, by its SQLSTATE."""
 
 import asyncpg
 import pytest

@@ -1,4 +1,4 @@
-"""A fetch out of several reads of the log, on the pure machine: what it may acquire, and what it has to read."""
+"""A fetch out of several reads of the log, on the pure machine: the records it may acquire and the reads it needs."""
 
 import pytest
 from sharequeue_gateway.share_partition.machine import Acquisition

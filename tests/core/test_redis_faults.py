@@ -1,4 +1,4 @@
-"""What a failure of Redis means: a refusal says what to do, silence is silence."""
+"""The meaning of each failure of Redis: a refusal has advice for the operator, a timeout has none."""
 
 import pytest
 from redis import exceptions

@@ -1,4 +1,4 @@
-"""What a leader makes of the locks that an earlier one left: family LD on the pure machine."""
+"""A leader restores the locks of an earlier one: family LD on the pure machine."""
 
 import pytest
 from sharequeue_gateway.share_partition.machine import RestoredLock

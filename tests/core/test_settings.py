@@ -1,4 +1,4 @@
-"""Settings of the services: what cannot be meant stops the start, and the variable at fault is named."""
+"""Settings of the services: an invalid one stops the start, and the message names the variable."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Any sequence of state calls: what memory holds is what its rows rebuild, and what a model without rows says."""
+"""Any sequence of state calls: memory, the state rebuilt from the rows, and a model without rows agree."""
 
 from typing import Any
 

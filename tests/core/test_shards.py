@@ -1,4 +1,4 @@
-"""Keys to shards, and who should own what."""
+"""Keys to shards, and shards to owners."""
 
 from hypothesis import given
 from hypothesis import strategies as st

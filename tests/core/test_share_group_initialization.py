@@ -1,4 +1,4 @@
-"""What a group's heartbeats initialise, and what they do as topics appear, grow and go: scenarios GI."""
+"""Heartbeats initialise partitions as topics appear, grow and are deleted: scenarios GI."""
 
 import pytest
 from sharequeue_coordinator.share_group.changes import Changes

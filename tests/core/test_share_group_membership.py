@@ -364,7 +364,7 @@ def test_the_partitions_of_all_members_are_limited() -> None:
     assert raised.value.limit == MAX_GROUP_PARTITIONS
     assert "M5" not in driver.group.members
     driver.heartbeat("M5", 0, ["wide-4"])
-    driver.heartbeat("M0", 0, ["wide-5"])  # it was the only one who wanted the first
+    driver.heartbeat("M0", 0, ["wide-5"])  # it was the only subscriber of the first
 
 
 def test_the_topic_names_of_all_members_are_limited() -> None:

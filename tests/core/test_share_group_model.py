@@ -1,4 +1,4 @@
-"""A group under any sequence of heartbeats, departures, topics and answers: what holds after each, and at rest."""
+"""A group under any sequence of heartbeats, departures, topics and answers: invariants after each, and at rest."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ subscriptions = st.none() | st.frozensets(names)
 
 
 class ShareGroupMachine(RuleBasedStateMachine):
-    """Keeps beside the group what its members were told, and which epochs they have."""
+    """Keeps beside the group the last answer and the epoch of each member."""
 
     def __init__(self) -> None:
         super().__init__()

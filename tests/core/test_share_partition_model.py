@@ -332,7 +332,7 @@ class AnyEvents(SideBySide):
     # Time, members, the log, settings, leaders
 
     def pass_time(self, data: st.DataObject) -> None:
-        """Time passes; what is due is ended at once or, by a late timer, some time."""
+        """Time passes; due locks end at once or, by a late timer, some time later."""
         self.now_ms += data.draw(st.sampled_from((1, 4_999, 10_000, 29_999, 30_000)))
         if data.draw(st.integers(0, 2)):
             self.expire(data)

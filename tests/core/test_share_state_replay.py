@@ -66,7 +66,7 @@ def decide(name: str, state: KeyState | None, request: PartitionState) -> shard.
 
 
 def run(steps: list[tuple[str, PartitionState]]) -> tuple[list[Row], KeyState | None]:
-    """What a share coordinator writes for them, and what it comes to."""
+    """The rows that a share coordinator writes for these calls, and the final state."""
     rows: list[Row] = []
     state: KeyState | None = None
     for name, request in steps:

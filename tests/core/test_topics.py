@@ -1,4 +1,4 @@
-"""What a topic may be: names, partitions, settings and their changes."""
+"""Rules of topics: names, partitions, settings and their changes."""
 
 import pytest
 from sharequeue_coordinator.metadata.topic_rules import changed_config, check_growth, check_new, config_in_force

@@ -1,6 +1,6 @@
-"""Whom a led share-partition wakes: the first that sleeps, the next behind one that leaves it, who was turned away.
+"""A led share-partition wakes waiting fetches: the first in line, the next one behind a fetch that leaves records, and one that was turned away.
 
-And what is remembered of it meanwhile: that it has nothing, or since when nobody was given what it has.
+It also remembers that it has no records, or since when its records were not served.
 """
 
 from typing import Any, cast

@@ -1,7 +1,7 @@
 """`python -m tests.fuzz`: schemathesis calls what openapi.json names, on a stack of its own, with all of its checks.
 
 SEED in the environment is where the random part starts, else a fixed number. A failure prints the request as a line of
-curl. What is excluded is in `schemathesis.toml` and `hooks.py`, with the reasons.
+curl. The exclusions are in `schemathesis.toml` and `hooks.py`, with the reasons.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What schemathesis takes for a fault and is none, each with its reason; and what it sends in the place of what is none."""
+"""False alarms of schemathesis, each with its reason; and valid values in the place of those it would make up."""
 
 from typing import Any, Final
 

@@ -54,7 +54,7 @@ class Raw:
         return self._received.readline()
 
     def read_all(self) -> bytes:
-        """What comes until the other end closes. Raises: ConnectionResetError."""
+        """All bytes until the other end closes. Raises: ConnectionResetError."""
         return self._received.read()
 
     def rest(self) -> bytes:

@@ -38,7 +38,7 @@ def test_heads_that_never_end_cost_no_memory(gateway: Gateway, shared_stack: Sta
 def test_a_gateway_that_runs_out_of_files_logs_it_and_keeps_running(
     gateway: Gateway, shared_stack: Stack, shared_data_dir: Path
 ) -> None:
-    """Its limit is lowered while it runs: what it reckoned with at its start is no help."""
+    """Its limit is lowered while it runs: the limit that it computed at its start is too high."""
     process = psutil.Process(shared_stack.service("gateway").pid)
     soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
     assert soft == hard

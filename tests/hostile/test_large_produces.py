@@ -1,4 +1,4 @@
-"""Many large produces at once: what there is no room for is refused before it is read, all else is appended."""
+"""Many large produces at once: those without room are refused before they are read, all others are appended."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What a scrape of /metrics costs: a few lines for each group that has something in flight, none for one that is idle."""
+"""The cost of a scrape of /metrics: a few lines for each group with records in flight, none for an idle group."""
 
 from concurrent.futures import ThreadPoolExecutor
 

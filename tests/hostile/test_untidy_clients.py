@@ -1,4 +1,4 @@
-"""Clients that send too much at once, take nothing, leave in the middle, or do all of it: what they cost and who is served."""
+"""Clients that send too much at once, read nothing, or leave in the middle: they cost little, and others are served."""
 
 import gc
 import itertools
@@ -132,7 +132,7 @@ def test_clients_that_leave_in_the_middle_leave_nothing_behind(server: EdgeServe
 
 
 def test_unfinished_bodies_are_bounded_over_all_connections() -> None:
-    """The one that began first gives way; what comes in at once is served."""
+    """The body that began first is refused; bodies that arrive whole are served."""
     with edge_server(HttpLimits(max_receiving_bytes=1 << 20)) as server:
         lines = []
         for _ in range(8):

@@ -170,7 +170,7 @@ def acknowledge_range(topic: str, first: int, last: int, type: str, **fields: An
 
 
 def ranges(answer: Json) -> list[str]:
-    """What a fetch acquired, in short: `0-9×1`, with the partition in front unless it is 0: `2:0-9×1`."""
+    """The ranges of a fetch, in short: `0-9×1`, with the partition in front unless it is 0: `2:0-9×1`."""
     return [
         (f"{batch['partition']}:" if batch["partition"] else "")
         + f"{batch['first_offset']}-{batch['last_offset']}×{batch['delivery_count']}"
@@ -206,7 +206,7 @@ def problem(response: httpx.Response, status: int, code: str, kafka_code: int) -
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
-    """What `condition` answers once it is true. Fails when the time is over."""
+    """Wait until `condition` is true. Returns: its answer. Fails when the time is over."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come to be in time"

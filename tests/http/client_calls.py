@@ -119,7 +119,7 @@ async def produce(stack: Stack, topic: str, *values: Any, **options: Any) -> Non
 async def seen_by_another(
     stack: Stack, group: str, topic: str, timeout_ms: float = NOTHING_MS
 ) -> list[tuple[int, int]]:
-    """What another member gets now, as (offset, delivery count); it is given back."""
+    """The records that another member gets now, as (offset, delivery count); they are released."""
     async with ShareConsumer(stack.url, group, [topic], acknowledgement="explicit") as other:
         records = await other.poll(timeout_ms)
         for record in records:

@@ -10,7 +10,7 @@ NO_ASSIGNMENT: Json = {"topic_partitions": []}
 
 
 class Member:
-    """One member of a group: sends heartbeats as a client does, and keeps what it was told."""
+    """One member of a group: sends heartbeats as a client does, and keeps the last answers."""
 
     def __init__(self, gateway: Gateway, group: str, member_id: str, *topics: str) -> None:
         self._gateway = gateway

@@ -77,7 +77,7 @@ def test_ak_009_ak_023_an_atomic_request_applies_whole_or_not_at_all(gateway: Ga
 
 
 def test_without_atomic_each_acknowledgement_stands_alone(gateway: Gateway, held: str) -> None:
-    """In any order; what one has settled the next cannot; a failure beside a success is a 200 that says so."""
+    """In any order; a record is settled once; a failure beside a success is a 200 that lists both."""
     given = (7, 9, "accept"), (20, 21, "accept"), (0, 4, "release"), (4, 5, "accept"), (9, 9, "accept")
     response = gateway.try_acknowledge(held, [acknowledge_range(held, *entry) for entry in given])
     assert response.status_code == 200
@@ -173,7 +173,7 @@ def test_a_repeat_with_the_delivery_count_is_answered_as_applied(gateway: Gatewa
 
 
 def test_a_repeat_of_an_older_delivery_is_refused(gateway: Gateway, held: str) -> None:
-    """The record was released and fetched anew: the answer to the lost release is not the answer to this delivery."""
+    """The record was released and delivered again: the answer to the lost release is not the answer to this delivery."""
     assert gateway.settle(held, held, 0, 9, "release", delivery_count=1) == "applied"
     assert gateway.acquire(held, held) == ["0-9×2"]
     assert gateway.settle(held, held, 0, 9, "accept", delivery_count=1) == 121
@@ -228,13 +228,13 @@ def test_the_first_failure_gives_the_status_when_all_failed(gateway: Gateway, he
 
 
 def test_other_fields_of_an_acknowledgement_are_ignored(gateway: Gateway, held: str) -> None:
-    """Unknown fields of a request are refused, but an acknowledgement may carry whatever a fetched batch does."""
+    """Unknown fields of a request are refused, but an acknowledgement may carry every field of a fetched batch."""
     entry = {**acknowledge_range(held, 0, 9, "accept"), "lock_expires_at_ms": 5, "a_later_field": {"x": 1}}
     assert outcomes(gateway.try_acknowledge(held, [entry])) == ["applied"]
 
 
 def test_unknown_groups_are_not_remembered(gateway: Gateway, shared_stack: Stack, held: str) -> None:
-    """Else whoever names groups in acknowledgements fills the gateway's memory: it keeps the settings it asks for."""
+    """Otherwise a client that names many groups fills the gateway's memory: the gateway keeps settings that it looked up."""
 
     def asked() -> list[str]:
         series = f'sharequeue_http_request_seconds_count{{operation="{apis.GET_SHARE_GROUP_CONFIG.operation_id}"'

@@ -1,4 +1,4 @@
-"""What went through the queue, as reports read it: every count, its place, its pages, over restarts and losses."""
+"""The activity of the queue, as reports read it: every count, its place, its pages, over restarts and losses."""
 
 import base64
 import json

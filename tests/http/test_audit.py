@@ -1,4 +1,4 @@
-"""The calls of audits: for operators alone, in pages and parts, what is stored beside what is answered."""
+"""The calls of audits: for operators alone, in pages and parts, the stored state beside the answered one."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from tests.http.calls import Gateway, Json, good, problem
 
 @pytest.fixture
 def operator(shared_data_dir: Path, gateway: Gateway) -> dict[str, str]:
-    """The headers of who may look."""
+    """The headers of an operator."""
     (token,) = shared_data_dir.rglob("cluster.token")
     return {"Authorization": f"Bearer {token.read_text().strip()}"}
 

@@ -1,6 +1,6 @@
 """Bad bytes: bodies that are not JSON, not UTF-8, not whole, too large or not what they claim, by raw sockets.
 
-Whatever comes, the answer is a problem document or a closed connection, nothing is appended, and the service goes on.
+The answer is always a problem document or a closed connection, nothing is appended, and the service keeps running.
 """
 
 import gzip

@@ -36,7 +36,7 @@ def made(gateway: Gateway) -> Setting:
 
 @pytest.fixture
 def setting(gateway: Gateway, made: Setting) -> Iterator[Setting]:
-    """Checks after the test that nothing changed: topics, log ends, members, what is in flight and until when."""
+    """Checks after the test that nothing changed: topics, log ends, members, records in flight and their deadlines."""
 
     def everything() -> Any:
         topics = good(gateway.http.get("/v1/topics", params={"page_size": 10_000}))

@@ -1,4 +1,4 @@
-"""The Python client acknowledges: implicitly, explicitly, in the background; what fails is told."""
+"""The Python client acknowledges: implicitly, explicitly, in the background; it reports each failure."""
 
 import asyncio
 

@@ -71,7 +71,7 @@ def test_invalid_replacements_are_refused(gateway: Gateway, name: str) -> None:
 
 
 def test_a_group_in_the_middle_gets_the_remaining_records(gateway: Gateway, name: str) -> None:
-    """Held, released and never fetched records leave the log; what is left of each is delivered, once."""
+    """Held, released and never fetched records leave the log; the rest of each kind is delivered once."""
     compacted(gateway, name, 10, 10, 10, 1)
     group = f"{name}-g"
     gateway.acquire(group, name, max_records=8)

@@ -99,7 +99,7 @@ def test_requests_sent_at_once_are_answered_in_order(gateway: Gateway, line: Lin
 
 
 def test_a_disconnect_ends_every_pipelined_request(gateway: Gateway, line: Line, name: str) -> None:
-    """What waits takes nothing for who sent another request after it and is gone."""
+    """A waiting fetch acquires nothing for a client that sent another request behind it and left."""
     gateway.create_topic(name)
     waiting = gateway.metrics()["sharequeue_waiting_fetches"]
     fetch = msgspec.json.encode({"topics": [name], "max_wait_ms": 30_000, "member_id": "m"})
@@ -116,7 +116,7 @@ def test_an_offer_to_upgrade_is_answered_in_http_1(line: Line) -> None:
 
 
 def test_bad_bytes_behind_a_request_do_not_change_its_answer(gateway: Gateway, line: Line, name: str) -> None:
-    """As after a body that is longer than its Content-Length: who reads 400 would send again what was done."""
+    """As after a body that is longer than its Content-Length: a client that got 400 would repeat a request that was done."""
     gateway.create_topic(name)
     line.send(request(f"POST /v1/topics/{name}/records", body=record_of(7)) + b"\0\0")
     status, headers, _ = line.answer()

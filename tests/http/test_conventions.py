@@ -1,4 +1,4 @@
-"""What holds for every call: unknown paths and methods, request ids, trace contexts, the cluster token, operations."""
+"""Conventions of every call: unknown paths and methods, request ids, trace contexts, the cluster token, operations."""
 
 import json
 from pathlib import Path

@@ -72,7 +72,7 @@ def group_at(stack: Stack, url: str, name: str) -> str:
     return next(group for group in (f"{name}-{n}" for n in range(200)) if known[shard_of(group, 16)] == url)
 
 
-# Who owns what
+# The owners of keys
 
 
 def test_every_instance_finds_the_owner_of_every_key(stack: Stack) -> None:
@@ -172,7 +172,7 @@ def states(**values: Any) -> list[PartitionState]:
 
 
 def test_requests_over_several_owners_are_answered_in_order(stack: Stack, client: httpx.Client, name: str) -> None:
-    """SC-033 over two owners: what is not initialised fails alone."""
+    """SC-033 over two owners: an uninitialised share-partition fails alone."""
     topics = [client.post("/v1/topics", json={"name": f"{name}-{n}", "partitions": PARTITIONS}).json() for n in (1, 2)]
     first, second = (topic["topic_id"] for topic in topics)
 

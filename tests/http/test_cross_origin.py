@@ -19,7 +19,7 @@ def stack_settings() -> dict[str, str]:
 
 
 def ask_first(http: httpx.Client, origin: str, method: str, path: str) -> httpx.Response:
-    """What a browser asks before a page's call."""
+    """The preflight of a browser before a page's call."""
     wanted = {"Access-Control-Request-Method": method, "Access-Control-Request-Headers": "content-type,record-header-a"}
     return http.options(path, headers={"Origin": origin, **wanted})
 

@@ -1,4 +1,4 @@
-"""Dead letters over HTTP (family DQ): what is written where, what is parked, what waits until it can be written."""
+"""Dead letters over HTTP (family DQ): written, parked, or waiting until they can be written."""
 
 from typing import Any
 
@@ -157,7 +157,7 @@ def test_dq_007_dead_letters_are_in_offset_order(gateway: Gateway, name: str) ->
 
 
 def test_single_records_that_die_together_share_an_append(gateway: Gateway, name: str) -> None:
-    """Each by itself they would take the longer the more workers reject, and hold the window full meanwhile."""
+    """One append each would take longer the more workers reject, and would keep the window full for that time."""
     gateway.produce_batches(name, 600)
     gateway.acquire(name, name, max_records=600)
     assert gateway.settle(name, name, 0, 599, " ".join(["reject accept"] * 300)) == "applied"

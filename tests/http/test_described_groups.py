@@ -1,4 +1,4 @@
-"""What describing and listing groups tells (GI, CL), and what is counted of them."""
+"""Groups described and listed (GI, CL), and their metrics."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Each partition with records is served within twice as many fetches as there are partitions, whatever the callers do."""
+"""Each partition with records is served within twice as many fetches as there are partitions, in any pattern of fetches."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a fetch may be told: how much, in which mode, once more (fetch_id), without records; each over HTTP."""
+"""The options of a fetch, over HTTP: its limits, its mode, its repetition (fetch_id), and answers without records."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Groups set anew over HTTP: deleted, reset, forgotten in a topic (GI), and what holds that back."""
+"""Groups deleted, reset, or made to forget a topic over HTTP (GI), and the refusals of each."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -65,7 +65,7 @@ def test_hb_009_hb_011_a_full_group_refuses_new_members(own_gateway: Gateway, na
 def test_members_do_not_notice_a_restart(
     stack: Stack, own_gateway: Gateway, restart: Callable[[str], None], name: str, service: str
 ) -> None:
-    """Members, epochs and assignments are as they were; nobody joins again, and nothing is assigned anew."""
+    """Members, epochs and assignments are unchanged; nobody rejoins, and no new assignment is made."""
     own_gateway.configure(name, share_assignment_interval_ms=0)
     own_gateway.create_topic(name, partitions=4)
     members = [Member(own_gateway, name, f"m{number}", name) for number in range(2)]
@@ -152,7 +152,7 @@ def test_gi_023_gi_025_a_failed_deletion_is_finished_by_the_next_call(
 def test_a_poll_during_its_groups_deletion_does_not_recreate_the_group(
     stack: Stack, own_gateway: Gateway, background: ThreadPoolExecutor, name: str, forgotten: str
 ) -> None:
-    """The share coordinator is paused meanwhile, so that the deletion has begun when the poll asks for its partition."""
+    """The share coordinator is paused, so that the deletion has begun when the poll asks for its partition."""
     own_gateway.create_topic(name, partitions=2)
     first, second = ([{"topic": name, "partitions": [partition]}] for partition in (0, 1))
     own_gateway.fetch(name, topic_partitions=first)

@@ -97,7 +97,7 @@ def test_as_015_more_members_than_partitions_share_one(gateway: Gateway, name: s
 def test_a_fetch_whose_state_is_deleted_while_it_loads_may_try_again(
     gateway: Gateway, shared_stack: Stack, name: str
 ) -> None:
-    """It had been initialised: nothing was fetched too early, and no acknowledgement is meant (42 is told as 121)."""
+    """The partition had been initialised, so the client did nothing wrong: 42 is not answered as 121."""
     gateway.create_topic(name)
     Member(gateway, name, "m1", name).beat_until_assigned(**{name: [0]})
     token = (shared_stack._data_dir / "cluster.token").read_text().strip()

@@ -1,4 +1,4 @@
-"""Groups over HTTP: settings and when they take effect (DY), where a group begins (RS), lag (LG), what is in flight."""
+"""Groups over HTTP: settings and when they take effect (DY), start offsets (RS), lag (LG), records in flight."""
 
 import time
 from typing import Any
@@ -294,7 +294,7 @@ def test_in_flight_can_be_narrowed(gateway: Gateway, name: str) -> None:
 
 
 def test_a_throttled_record_is_delivered_in_ever_smaller_portions(gateway: Gateway, name: str) -> None:
-    """Poison isolation (TH-001): with limit 5, what was delivered three times comes by halves, then one by one."""
+    """Poison isolation (TH-001): with limit 5, records delivered three times come by halves, then one by one."""
     gateway.produce_batches(name, 8)
     seen = []
     for _ in range(5):

@@ -90,7 +90,7 @@ def test_ak_017_an_acknowledgement_is_one_state_write(gateway: Gateway, shared_d
     """The close of a session whose member holds nothing any more writes nothing."""
 
     async def rows() -> int:
-        """How often the state of the group was written; others' locks end meanwhile."""
+        """How often the state of the group was written. Locks of other groups may end at the same time."""
         async with session(shared_database) as database:
             count: int = await database.fetchval(
                 """SELECT count(*) FROM share_state.share_records r
@@ -141,7 +141,7 @@ def test_unknown_topics_make_no_series(gateway: Gateway, name: str) -> None:
 
 
 def test_deleted_groups_and_topics_leave_no_series(gateway: Gateway, background: ThreadPoolExecutor, name: str) -> None:
-    """Otherwise each group that was ever there would cost memory and scrapes for ever; also with a fetch that waits."""
+    """Otherwise each group that ever existed would cost memory and time of scrapes until a restart; with a waiting fetch too."""
     topic, group, dead = f"{name}-topic", f"{name}-group", f"{name}-dead"
 
     def of(what: str) -> list[str]:

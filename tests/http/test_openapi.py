@@ -321,7 +321,7 @@ class Tour:
 
 
 def closed(schema: Json) -> Json:
-    """The schema, refusing fields that it does not name: what an answer holds must be told."""
+    """The schema, refusing fields that it does not name: every field of an answer must be documented."""
     return {"additionalProperties": False, **schema} if "properties" in schema else schema
 
 

@@ -26,7 +26,7 @@ def test_released_records_far_apart_come_in_one_fetch(gateway: Gateway, name: st
 
 @pytest.mark.parametrize("mode", ["record_limit", "batch_optimized"])
 def test_a_fetch_reads_on_behind_the_window(gateway: Gateway, name: str, mode: str) -> None:
-    """What was released, behind a long stretch that is finished, and what is new."""
+    """Released records behind a long finished stretch, and new ones."""
     gateway.configure(name, share_partition_max_record_locks=10_000)
     gateway.produce_batches(name, 1, 3000, 1, 4)
     assert ranges(gateway.fetch(name, name, max_records=3002)) == ["0-3001×1"]

@@ -34,7 +34,7 @@ def dead(gateway: Gateway, group: str, topic: str, count: int, **fields: Any) ->
 
 
 def records(gateway: Gateway, group: str, topic: str) -> list[tuple[Any, Any, Json, int]]:
-    """What the group fetches: (key, value, headers, delivery count)."""
+    """The records that the group fetches: (key, value, headers, delivery count)."""
     return [
         (record["key"], record["value"], record.get("headers", {}), batch["delivery_count"])
         for batch in gateway.fetch(group, topic)["batches"]

@@ -1,4 +1,4 @@
-"""Share sessions whose topics are deleted: their members are told, once, and what is left goes on."""
+"""Share sessions whose topics are deleted: each member gets one error, and the other topics keep working."""
 
 import time
 

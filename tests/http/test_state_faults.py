@@ -218,7 +218,7 @@ def test_lg_007_the_lag_is_the_same_after_a_restart(gateway: Gateway, stack: Sta
 def test_pw_013_a_fenced_write_is_refused(
     gateway: Gateway, state: Callable[..., Any], name: str, how: str, fields: dict[str, int], answered: int
 ) -> None:
-    """The gateway looks for who leads and asks again: after 124 it leads itself, and in the new state nobody holds it."""
+    """The gateway looks up the leader and asks again: after 124 it leads itself, and nobody holds the record in the new state."""
     gateway.produce_batches(name, 2)
     gateway.acquire(name, name)
     assert state(how, **fields) == 0

@@ -86,7 +86,7 @@ def deep_topic(gateway: Gateway, database_url: str, name: str) -> None:
 
 
 def read(gateway: Gateway, topic: str) -> Any:
-    """What readRecords answers, by a decoder that minds no depth."""
+    """The answer of readRecords, by a decoder without a limit of depth."""
     answer = gateway.http.get(f"/v1/topics/{topic}/partitions/0/records")
     assert answer.status_code == 200
     return nesting.decode(msgspec.json.Decoder(ReadRecordsResponse), answer.content).records

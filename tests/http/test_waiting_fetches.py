@@ -1,4 +1,4 @@
-"""Fetches that wait (family DF): what wakes them, what does not, and who hung up acquires nothing."""
+"""Waiting fetches (family DF): the events that wake them, and clients that hang up."""
 
 import json
 import socket
@@ -279,7 +279,7 @@ def test_a_client_that_hung_up_acquires_nothing(
 def test_records_of_a_client_that_hung_up_before_the_answer_are_released_at_once(
     gateway: Gateway, shared_stack: Stack, name: str
 ) -> None:
-    """The request and the end of the connection arrive together: what may have been acquired is not kept locked."""
+    """The request and the end of the connection arrive together: records that were acquired are released."""
     gateway.configure(name, share_record_lock_duration_ms=3_600_000)
     gateway.produce_batches(name, 3)
     body = json.dumps({"topics": [name], "member_id": "gone"}).encode()

@@ -74,7 +74,7 @@ def test_an_append_is_found_without_reading_other_partitions(
 
 
 def test_records_released_in_an_empty_partition_are_found(gateway: Gateway, wide: str, loaded: str) -> None:
-    """Released, its lock ended, appended: whatever happens to one that was found empty, the next fetch sees it."""
+    """A release, the end of a lock or an append in a partition that was found empty is seen by the next fetch."""
     gateway.configure(loaded, share_record_lock_duration_ms=1000)
     (again,) = gateway.produce(wide, "again", partition=0)
     assert gateway.acquire(loaded, wide) == [f"{again}-{again}×1"]

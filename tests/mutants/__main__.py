@@ -143,7 +143,7 @@ def outcomes(mutants: Sequence[Mutant | None]) -> Iterator[tuple[Mutant | None, 
 
 
 def import_what_tests_need() -> None:
-    """Import in this process, once for all forks, whatever the tests import but the packages that are mutated."""
+    """Import the tests' modules in this process, once for all forks, except the packages that are mutated."""
     show = "import sys, tests.core.test_share_partition_model, _pytest.pytester; print(*sys.modules)"
     listed = subprocess.run([sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.split():

@@ -1,4 +1,4 @@
-"""A group coordinator as the other end of the wire sees it: what is asked waits until the test answers it."""
+"""A group coordinator as the other end of the wire sees it: each call waits until the test answers it."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from sharequeue.protocol.shards import CLUSTER_SHARD
 
 
 class Question:
-    """What the group coordinator is asked; the test answers when it wants to, or with None hangs up."""
+    """A call of the group coordinator. The test answers when it wants to; None closes the connection instead."""
 
     def __init__(self, call: str) -> None:
         self.call = call

@@ -1,4 +1,4 @@
-"""Whom a consumer follows: who leads most of what it fetches."""
+"""A consumer follows the gateway that leads most of its partitions."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ HOME, A, B = "http://home:1", "http://a:1", "http://b:1"
 
 
 def answer(led: dict[int, str | None]) -> FetchResponse:
-    """Of one batch from each partition; None: who was asked leads it."""
+    """An answer with one batch from each partition; None: the gateway that was asked leads it."""
     return FetchResponse(
         member_id="m",
         acquisition_lock_timeout_ms=30_000,

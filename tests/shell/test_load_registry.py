@@ -164,7 +164,7 @@ def test_a_load_asked_for_after_abandoning_begins() -> None:
 
 
 def test_a_load_that_has_just_ended_is_not_abandoned() -> None:
-    """It is done, but the event loop has not told of that yet."""
+    """The load is done, but its callbacks have not run yet."""
 
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         faults: list[dict[str, Any]] = []
@@ -184,7 +184,7 @@ def test_a_load_that_has_just_ended_is_not_abandoned() -> None:
 
 
 def test_a_load_is_fenced_when_another_gateway_takes_its_share_partition() -> None:
-    """That one has heard first that it leads; what was read here may be what was before it led."""
+    """The other gateway heard first that it leads; the state read here may be older than its first write."""
 
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
@@ -227,7 +227,7 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
 
 
 def test_a_load_is_fenced_when_another_gateway_led_during_it() -> None:
-    """This one leads again when it has loaded: what it read may be what was before the other one."""
+    """This gateway leads again when the load ends: the state it read may be older than the other's first write."""
 
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         cluster = leader._cluster
@@ -258,7 +258,7 @@ def test_a_load_is_fenced_when_another_gateway_led_during_it() -> None:
 def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
     elsewhere: bool, left_ms: tuple[int, int], due: bool
 ) -> None:
-    """Who still leads here loads when the first one ends."""
+    """A gateway that still leads loads again when the first lock ends."""
 
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         now_ms = Clock().now_ms()

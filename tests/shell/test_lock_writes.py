@@ -1,4 +1,4 @@
-"""Which locks may be told of, by what happens while they are written to Redis."""
+"""Locks that a fetch may get, by the events during their write to Redis."""
 
 import asyncio
 import time
@@ -85,7 +85,7 @@ def test_letting_go_waits_for_lock_writes_in_progress() -> None:
 
 
 def locks_left(leader: Leader) -> list[RestoredLock]:
-    """What whoever leads next is told of."""
+    """The locks that the next leader gets."""
     return [lock for led in leader.loads.tell_locks([KEY]) for lock in led.machine.locks() if lock.member_id]
 
 

@@ -165,7 +165,7 @@ def test_a_topic_deleted_before_its_creation_or_change_is_answered_is_unknown(ap
 @pytest.mark.parametrize("told", [{"group_ids": ["g"]}, {"reset": True}], ids=["a change", "a reset"])
 @pytest.mark.parametrize("initialize", [True, False], ids=["initialised", "asked for"])
 def test_settings_that_change_during_their_lookup_are_looked_up_again(told: dict[str, Any], initialize: bool) -> None:
-    """And once more if they change again meanwhile."""
+    """And once more if they change again during the second lookup."""
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking: asyncio.Task[Any]

@@ -12,7 +12,7 @@ SOON_S = 10
 
 
 class Work:
-    """Work that waits until it is told to end. `cancelled`: whether it was."""
+    """Work that waits until the test lets it end. `cancelled`: whether it was."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 class LossyProxy:
-    """`lose_answers`: what the server says is dropped. `hold_requests`: what the client says waits for `deliver`."""
+    """`lose_answers`: bytes of the server are dropped. `hold_requests`: bytes of the client wait for `deliver`."""
 
     def __init__(self, database_url: str) -> None:
         parts = urlsplit(database_url)

@@ -1,4 +1,4 @@
-"""What every record log does, whatever it is made of. An implementation is tested by a subclass of RecordLogSuite."""
+"""The behaviour of every record log. An implementation is tested by a subclass of RecordLogSuite."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""A request cut by owner where no owner answers: what one of them may have done did not surely not happen."""
+"""A request split by owner where no owner answers: one of them may have acted, so the failure is not definite."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What one commit of the record log holds, and how long an append may take: it is bounded by bytes and by its turn."""
+"""Bounds of one commit of the record log: its bytes, and the time that an append may wait for its turn."""
 
 import asyncio
 from typing import Any
@@ -56,7 +56,7 @@ async def test_a_commit_is_bounded_in_bytes_and_holds_at_least_one_append(
 async def test_a_deadline_begins_with_the_appends_turn_and_late_turns_are_refused(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commits one after another, each fast enough, are too slow together: what began ends well, the rest is refused."""
+    """Several commits in a row, each fast enough, are too slow together: started appends succeed, the rest is refused."""
     monkeypatch.setattr(appending, "AT_ONCE", 1)
     topic = new_topic()
     async with session(database_url) as admin, PostgresRecordLogs(database_url).open(deadline_s=2) as log:

@@ -1,4 +1,4 @@
-"""Taking records out of stored batches: generations, bounds, what is in the memory of each gateway."""
+"""Taking records out of stored batches: generations, bounds, the caches of the gateways."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

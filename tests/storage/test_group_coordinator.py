@@ -75,7 +75,7 @@ async def test_a_topic_is_created_though_the_answer_of_the_commit_was_lost(modul
 
 
 async def test_a_topic_stored_without_an_answer_is_known_when_created_again(module_database: str, name: str) -> None:
-    """The first request reaches the database after all, when its caller has long been told that it failed."""
+    """The first request reaches the database late, long after its caller got a failure."""
     async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
         await practise(coordinator, name)
         proxy.hold_requests = True
@@ -300,7 +300,7 @@ async def test_no_gateway_is_removed_for_a_pause_of_the_coordinator(database_url
 
 
 async def test_an_epoch_is_never_given_under_an_outdated_generation(database_url: str) -> None:
-    """Whoever leads by the next generation is to fence those that know only of this one."""
+    """Leaders of the next generation must fence those that know only this one."""
     async with running(database_url) as coordinator:
         names = [f"g{index}" for index in range(8)]
         answers = await asyncio.gather(

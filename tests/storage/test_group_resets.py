@@ -1,4 +1,4 @@
-"""Groups that are set anew: nobody joins meanwhile, and what has begun is not told as refused."""
+"""Resets of groups: nobody joins during one, and a reset that has begun is not answered as refused."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ def joining(member_id: str) -> Heartbeat:
 async def test_nobody_joins_a_group_during_its_reset(
     database_url: str, monkeypatch: pytest.MonkeyPatch, set_anew: SetAnew
 ) -> None:
-    """Who was put out comes back at once: a reset by force was refused for that, and a group deleted by half."""
+    """Evicted members rejoin at once: without a lock a forced reset would be refused, and a group deleted by half."""
     monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
     async with running(database_url) as coordinator:
         topic = await coordinator.topics.create("t", 1, {})

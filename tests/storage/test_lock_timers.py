@@ -162,7 +162,7 @@ async def test_a_postponed_share_partition_is_reported_later_if_it_has_locks(red
 
 
 class StoppedClock(Clock):
-    """Goes on when it is told to."""
+    """A clock that moves only when the test sets it."""
 
     def __init__(self) -> None:
         self.ms = 1_000_000
@@ -209,7 +209,7 @@ async def _looks_once_idle(redis: Redis) -> int:
 
 
 async def test_due_sets_of_unknown_gateways_are_adopted(redis_url: str) -> None:
-    """By who leads it; those that live keep what is theirs."""
+    """By the gateway that leads now; live gateways keep their own."""
     forgotten, handed_on, led_elsewhere, live = (new_key(f"g{number}") for number in range(4))
     async with timers(redis_url, "gateway-1") as gone, timers(redis_url, "gateway-2") as other:
         for key in (forgotten, handed_on, led_elsewhere):

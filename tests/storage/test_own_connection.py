@@ -1,4 +1,4 @@
-"""A connection of its own to Redis: every answer belongs to its command, whatever became of the ones before."""
+"""A dedicated connection to Redis: every answer belongs to its command, even after failed or late ones."""
 
 import asyncio
 import os
@@ -104,7 +104,7 @@ def test_a_server_that_hangs_up_at_once_counts_as_unreachable() -> None:
 
 
 def test_a_connection_that_was_reset_is_replaced() -> None:
-    """What was on it did not reach Redis: uvloop says so in its own way."""
+    """The commands on it did not reach Redis: uvloop raises an exception of its own."""
     ended = threading.Event()
 
     def answer(connection: socket.socket) -> None:

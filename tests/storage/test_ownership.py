@@ -26,7 +26,7 @@ LONG_MS, SHORT_MS = 60_000, 1500
 
 
 class Owner:
-    """One instance, and what it was told."""
+    """One instance, and the events that it got."""
 
     def __init__(self, url: str, node_id: str, lease_ms: int, shards: tuple[int, ...] = SHARDS) -> None:
         async def connect() -> Any:

@@ -1,4 +1,4 @@
-"""The record log on PostgreSQL when connections die: every outcome is told as it is, and nothing is written twice."""
+"""The record log on PostgreSQL when connections die: every outcome is reported correctly, and nothing is written twice."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -152,7 +152,7 @@ async def test_a_lost_commit_of_several_partitions_is_looked_up(module_database:
 
 
 async def gone(connection: Any) -> None:
-    """Wait until everybody else has left the database; what they counted is known then."""
+    """Wait until all other connections have ended; their statistics are complete then."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     while True:
         if await connection.fetchval(query) == 0:

@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own in the record log: group commit, holes, stale writers, keys, dead letters."""
+"""The record log on PostgreSQL beyond the common suite: group commit, holes, stale writers, keys, dead letters."""
 
 import asyncio
 import json
@@ -287,7 +287,7 @@ async def test_partitions_of_keys_that_are_too_old_are_dropped(database_url: str
 async def test_a_jump_of_postgresqls_clock_drops_no_key_within_its_retention(
     database_url: str,
 ) -> None:
-    """The partitions of today are then as old as those of a month ago to whoever looks meanwhile."""
+    """During the jump, today's partitions look as old as those of a month ago."""
     table = store.KEYS
     async with session(database_url) as admin:
         for periods in range(700, 700 + table.most_partitions + 4):
@@ -344,7 +344,7 @@ async def test_a_refused_dead_letter_can_be_written_later(module_database: str) 
 
 
 async def test_a_forgotten_dead_letter_can_be_written_again(module_database: str) -> None:
-    """A record that is delivered anew after a reset of the group's offsets may die anew."""
+    """A record that is delivered again after a reset of the group's offsets may become a dead letter again."""
     source, target = new_topic(), new_topic()
     key = dead_letter(source, 0).source
     async with PostgresRecordLogs(module_database).open() as log:

@@ -1,4 +1,4 @@
-"""The purge of the record log: what goes, when, and that the end of the log outlives its rows."""
+"""The purge of the record log: the rows it removes, its timing, and the log end that survives them."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ async def test_rows_are_purged_some_time_after_the_log_start_passed_them(module_
 
 
 async def age_marks(connection: Any, topic_id: str) -> None:
-    """What was marked for the purge was marked a minute earlier."""
+    """Make every mark for the purge a minute older."""
     await connection.execute(
         "UPDATE log.partitions SET trimmed_at = trimmed_at - interval '61 s' WHERE topic_id = $1", topic_id
     )

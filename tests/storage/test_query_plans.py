@@ -1,4 +1,4 @@
-"""The hot statements on 100,000 batches and 20,000 share-partitions: index scans over few rows, whatever the plan."""
+"""The hot statements on 100,000 batches and 20,000 share-partitions: index scans over few rows in every plan."""
 
 import asyncio
 import json
@@ -181,7 +181,7 @@ async def test_loading_uses_the_index_with_a_plan_made_on_an_empty_table(databas
 
 
 async def test_reading_uses_the_index_without_statistics(database_url: str) -> None:
-    """As after a quick start: what a fetch reads must not grow with the backlog until statistics are taken."""
+    """As after a quick start: a fetch must not read more rows as the backlog grows, before statistics are taken."""
     connection = await asyncpg.connect(database_url, server_settings={"jit": "off"})
     try:
         await connection.execute("ALTER TABLE log.record_batches SET (autovacuum_enabled = false)")

@@ -114,7 +114,7 @@ async def test_a_busy_event_loop_is_not_taken_for_an_outage(redis_url: str) -> N
 
 
 async def test_closed_connections_are_not_taken_for_an_outage(own_redis: redis_server.Redis) -> None:
-    """As after a restart, or where something on the way closes what is idle."""
+    """As after a restart of Redis, or behind a proxy that closes idle connections."""
     key = new_key()
     async with timers(own_redis.url) as lock_timers, Redis.from_url(own_redis.url) as admin:
         for _ in range(3):
@@ -140,7 +140,7 @@ async def test_a_load_reads_redis_after_an_outage(own_redis: redis_server.Redis)
 
 
 async def test_a_load_waits_for_redis_for_the_configured_time(own_redis: redis_server.Redis) -> None:
-    """What it misses is lost: two seconds at least, and longer where every call may take longer."""
+    """Writes of that time are lost: two seconds at least, and longer where every call may take longer."""
     key = new_key()
     async with timers(own_redis.url, timeout_ms=20_000) as lock_timers:
         assert await lock_timers.write(lock_write(key, HELD))

@@ -1,4 +1,4 @@
-"""The share coordinator on PostgreSQL: what was acknowledged is there after a restart, and only its owner writes."""
+"""The share coordinator on PostgreSQL: acknowledged state survives a restart, and only its owner writes."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The state calls over HTTP: who may call, checks in their order, each partition on its own. Scenarios SC."""
+"""The state calls over HTTP: the token, the order of checks, each partition on its own. Scenarios SC."""
 
 import time
 import uuid

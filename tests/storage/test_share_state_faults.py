@@ -83,7 +83,7 @@ async def test_a_failed_lookup_of_a_key_does_not_fail_its_neighbours(
 async def test_an_unreadable_row_fails_only_its_share_partition(
     module_database: str, caplog: pytest.LogCaptureFixture, record: bytes
 ) -> None:
-    """It is told by name, and served again once it is mended."""
+    """The error names it, and it is served again once the row is repaired."""
     keys = [new_key(partition=number) for number in range(4)]
     damaged = keys[1]
     async with running(module_database) as before:

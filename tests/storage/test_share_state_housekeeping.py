@@ -1,4 +1,4 @@
-"""The share coordinator's housekeeping: what it reads, and that nothing stays of share-partitions that are gone."""
+"""The share coordinator's housekeeping: the rows it reads, and the removal of deleted share-partitions."""
 
 import asyncio
 from typing import Any

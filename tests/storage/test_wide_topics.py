@@ -49,7 +49,7 @@ async def test_a_topic_is_deleted_in_parts(database_url: str) -> None:
 
 
 async def test_wide_appends_take_turns(database_url: str) -> None:
-    """What appends to one partition does not wait for them."""
+    """Appends to a single partition do not wait for wide ones."""
     first, second, narrow = (new_topic() for _ in range(3))
     everywhere = range(MOST_PARTITIONS)
     async with session(database_url) as admin, PostgresRecordLogs(database_url).open() as log:

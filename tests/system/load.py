@@ -1,7 +1,7 @@
 """A load on one topic and one group that keeps book of every promise the service made, through crashes of its parts.
 
 Producers repeat a request under the same Idempotency-Key until it is answered; consumers accept, release or reject at
-random and repeat an acknowledgement until its outcome is told. `Book.broken` names every promise that was not kept.
+random and repeat an acknowledgement until its outcome is known. `Book.broken` names every promise that was not kept.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ MORE: Final = 50
 
 
 class Book:
-    """What was promised, by record: a record is (partition, offset)."""
+    """The promises of the service, by record: a record is (partition, offset)."""
 
     def __init__(self) -> None:
         self.produced: dict[tuple[int, int], int] = {}
@@ -65,13 +65,13 @@ class Load:
         self._tasks += [asyncio.create_task(self._consume(f"m{number}")) for number in range(3)]
 
     def check(self) -> None:
-        """Raises: whatever ended a producer or a consumer."""
+        """Raises: the error that ended a producer or a consumer."""
         for task in self._tasks:
             if task.done():
                 task.result()
 
     async def go_on(self) -> None:
-        """Wait until further records have been accepted. Raises: whatever ended a producer or a consumer."""
+        """Wait until further records have been accepted. Raises: the error that ended a producer or a consumer."""
         wanted = len(self.book.accepted) + MORE
         async with asyncio.timeout(GIVE_UP_S):
             while len(self.book.accepted) < wanted:
@@ -164,7 +164,7 @@ class Load:
     async def _until_answered(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, once: bool = False
     ) -> Any:
-        """One call, repeated while its outcome is not told; `once`: None in the place of a repeat."""
+        """One call, repeated while its outcome is unknown; `once`: None in the place of a repeat."""
         return (await self._answered(method, path, body, key=key, once=once))[0]
 
     async def _answered(

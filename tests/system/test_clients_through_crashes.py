@@ -1,4 +1,4 @@
-"""The Python client while every service is killed or stopped now and then: what `commit` or `close` says stands.
+"""The Python client while every service is killed or stopped now and then: the results of `commit` and `close` hold.
 
 Consumers come and go, as members or not, in each way of acknowledging, following leaders or not; a poll may tell of
 words that were not applied, and nothing else may ever be raised.
@@ -37,7 +37,7 @@ SETTINGS = {
 class Use:
     """One consumer's life, and what it was promised: `said` is accepted once a commit or close says nothing against it.
 
-    If the lock may have ended before that, somebody else may have accepted it as well: what is finished is no failure.
+    If the lock may have ended before that, another member may have accepted it too: a finished record is not a failure.
     """
 
     def __init__(self, url: str, group: str, chance: random.Random, accepted: Counter[str], late: set[str]) -> None:

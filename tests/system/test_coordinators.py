@@ -25,7 +25,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(data_dir: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
-    """What a test ends or pauses it brings back."""
+    """Restarts and resumes each service that the test ended or paused."""
     stores = {"postgres_url": new_database(), "redis_url": new_redis()}
     with temporary_stack(data_dir, **stores, coordinators=2, share_coordinators=2) as stack:
         yield stack
@@ -36,7 +36,7 @@ def pair(stack: Stack, kind: str) -> tuple[ServiceProcess, ServiceProcess]:
 
 
 class Map:
-    """Who owns what, asked of one instance."""
+    """The owner of each shard, according to one instance."""
 
     def __init__(self, stack: Stack, data_dir: Path) -> None:
         token = (data_dir / "cluster.token").read_text().strip()
@@ -125,7 +125,7 @@ def test_one_of_each_is_killed_under_load(cluster: Stack, shards: Map, name: str
 def test_one_of_each_is_paused_past_its_lease_under_load(
     cluster: Stack, shards: Map, name: str, seed: int, data_dir: Path
 ) -> None:
-    """What it had decided and not yet written is refused when it goes on: it learns that it lost its shards."""
+    """When it resumes, its decided but unwritten changes are refused: it learns that it lost its shards."""
 
     async def trouble(load: Load) -> None:
         for paused, survivors in turns(cluster):

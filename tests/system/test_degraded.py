@@ -1,4 +1,4 @@
-"""With one part away the others go on: what is known is served, what is not is told."""
+"""With one part away the others keep working: known share-partitions are served, the others are refused."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +79,7 @@ def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acqui
 
 @pytest.mark.parametrize("how", ["renewal", "poll"])
 def test_held_records_stay_held_when_the_group_coordinator_is_back_before_redis(own_stack: Stack, how: str) -> None:
-    """Whatever is asked while nothing may be handed out, the gateway forgets no lock: only its memory knows them."""
+    """While nothing may be acquired, no request makes the gateway forget a lock: only its memory knows them."""
     assert own_stack.redis is not None
     with httpx.Client(base_url=own_stack.url, timeout=30) as client, ThreadPoolExecutor(1) as pool:
 

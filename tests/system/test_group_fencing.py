@@ -1,4 +1,4 @@
-"""A group is reset while a gateway that holds its old state is paused: what that gateway still does is refused (GI-019)."""
+"""A group is reset while a gateway that holds its old state is paused: later writes of that gateway are refused (GI-019)."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ def test_a_reset_fences_a_paused_gateway_with_the_old_state(stack: Stack, name: 
 
 
 def test_members_keep_consuming_when_their_group_coordinator_is_killed(stack: Stack, name: str) -> None:
-    """The other instance takes the group over: the same members at the same epochs, and nothing assigned anew."""
+    """The other instance takes the group over: the same members at the same epochs, and no new assignment."""
     gateway = gateway_of(stack.service("gateway"))
     groups = [f"{name}-{number}" for number in range(6)]
     gateway.create_topic(name, partitions=2)

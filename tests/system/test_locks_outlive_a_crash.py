@@ -1,4 +1,4 @@
-"""kill -9 of the gateway: whoever holds records goes on holding them, and delivery counts go on."""
+"""kill -9 of the gateway: holders keep their records, and delivery counts continue."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Data that an earlier PostgreSQL made: upgraded by the next start, kept beside, and whole whatever interrupts it."""
+"""Data of an earlier PostgreSQL: upgraded by the next start, kept as a copy, and whole after any interruption."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What `/readyz` says, and how soon, while a store or a coordinator hangs or refuses; a stack with stores of its own."""
+"""The answer of `/readyz`, and its time, while a store or a coordinator hangs or refuses; a stack with its own stores."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from tests.http.database import sql
 
 ANSWER_S = 1.0
 SLACK_S = 1.0
-"""What a busy machine may add."""
+"""The delay that a busy machine may add."""
 SERVICES = ("gateway", "group coordinator", "share coordinator")
 SECRETS = ("base/", "record_batches", "extend", "HINT")
 
@@ -105,7 +105,7 @@ def test_a_hanging_check_accumulates_neither_tasks_nor_connections(stack: Stack)
 
 @contextmanager
 def full_disk(database_url: str) -> Iterator[None]:
-    """Whatever is written to the tables that grow is refused in PostgreSQL's words and with its SQLSTATE."""
+    """Every write to the growing tables is refused in PostgreSQL's words and with its SQLSTATE."""
     text = 'could not extend file "base/12769/16513": No space left on device'
     sql(
         database_url,

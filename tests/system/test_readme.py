@@ -1,4 +1,4 @@
-"""What README.md tells a newcomer to paste works, and answers what it shows."""
+"""The commands of README.md work, and get the answers it shows."""
 
 import re
 import shutil

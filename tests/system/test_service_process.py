@@ -32,7 +32,7 @@ def test_a_paused_service_can_be_stopped(tmp_path: Path) -> None:
 
 
 def test_a_chosen_port_is_reserved_until_its_server_listens() -> None:
-    """Nor while the server is restarted: what others are given meanwhile would be taken when it comes back."""
+    """Nor while the server is restarted: another process with its port would keep it from coming back."""
 
     class Server:
         pass

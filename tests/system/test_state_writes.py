@@ -1,4 +1,4 @@
-"""The persister against a real share coordinator: who leads no more writes nothing, and a doubt is never forgotten."""
+"""The persister against a real share coordinator: a former leader writes nothing, and an unknown outcome stays unknown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -82,7 +82,7 @@ def accepting(first_offset: int, last_offset: int) -> StateWrite:
 def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
     own_stack: Stack, data_dir: Path, key: SharePartitionKey, late_first: bool
 ) -> None:
-    """Both go out with one request, as when a retry meets the first write of who loaded the share-partition anew."""
+    """Both are sent in one request, as when a retry meets the first write after the share-partition was loaded again."""
 
     async def run() -> None:
         async with persisting(own_stack, data_dir) as (client, persister):
@@ -143,7 +143,7 @@ def _requests(url: str) -> float:
 def test_after_an_attempt_with_an_unknown_outcome_no_failure_is_definite(
     own_stack: Stack, data_dir: Path, key: SharePartitionKey
 ) -> None:
-    """The first try is answered 15, which may hide a commit; the next finds nobody who listens."""
+    """The first try is answered 15, which may hide a commit; the next one cannot connect."""
     share_coordinator = own_stack.service("share coordinator")
 
     async def run() -> None:

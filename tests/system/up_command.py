@@ -82,7 +82,7 @@ class Up:
         return self.stdout.removeprefix("ready: ").strip()
 
     def processes(self) -> list[psutil.Process]:
-        """Itself and all its descendants; those seen once are known for ever."""
+        """Itself and all its descendants; one that was seen once stays known."""
         try:
             own = psutil.Process(self.process.pid)
             for process in (own, *own.children(recursive=True)):

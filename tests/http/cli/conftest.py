@@ -1,4 +1,4 @@
-"""The command line as a user runs it: a process, its exit code, what it prints where."""
+"""The command line as a user runs it: a process, its exit code, its two outputs."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ def environment(stack: Stack) -> dict[str, str]:
 
 
 class Done(NamedTuple):
-    """What a command that ended left."""
+    """The exit code and the outputs of a command that ended."""
 
     stdout: bytes
     stderr: bytes
@@ -82,7 +82,7 @@ def start(environment: dict[str, str]) -> Iterator[Popen]:
             process = subprocess.Popen([SHAREQUEUE, *arguments], env=environment, **options)
             started.enter_context(process)
             started.callback(process.kill)
-            late = threading.Timer(DEADLINE_S, process.kill)  # nobody waits for ever for what it prints
+            late = threading.Timer(DEADLINE_S, process.kill)  # waiting for its output ends with the process
             late.start()
             started.callback(late.cancel)
             return process
@@ -106,6 +106,6 @@ def log(client: httpx.Client, topic: str, partition: int = 0) -> list[dict[str, 
 
 
 def available(client: httpx.Client, group: str, topic: str) -> list[tuple[int, int]]:
-    """What another member gets now, as (offset, delivery count)."""
+    """The records that another member gets now, as (offset, delivery count)."""
     fetched = ask(client, "POST", f"/v1/share-groups/{group}/fetch", {"topics": [topic], "max_wait_ms": 300})
     return [(record["offset"], batch["delivery_count"]) for batch in fetched["batches"] for record in batch["records"]]

@@ -1,4 +1,4 @@
-"""`sharequeue consume`: what is printed is accepted, or released, rejected, asked about."""
+"""`sharequeue consume`: printed records are accepted, released, rejected or confirmed by the user."""
 
 import json
 import os

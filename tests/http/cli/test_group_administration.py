@@ -1,4 +1,4 @@
-"""The command line for administrators of groups (CL): what it prints, what it refuses, what it changes."""
+"""The command line for administrators of groups (CL): its output, its refusals, its changes."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`sharequeue produce`: what becomes a record, what is refused, and how it ends."""
+"""`sharequeue produce`: lines that become records, lines that are refused, and the end of a run."""
 
 import contextlib
 import fcntl
