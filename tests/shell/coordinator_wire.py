@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 from sharequeue.http.caller import encode
 from sharequeue.protocol import apis
-from sharequeue.protocol.internal import ShardOwner, ShardsResponse
+from sharequeue.protocol.internal import MetadataChangesResponse, ShardOwner, ShardsResponse
 from sharequeue.protocol.shards import CLUSTER_SHARD
+
+DEADLINE_S: Final = 5
 
 
 class Question:
@@ -20,21 +23,39 @@ class Question:
 
 
 class CoordinatorWire:
-    """Where a group coordinator is asked; it owns everything."""
+    """An HTTP server in the place of a group coordinator that owns every shard.
+
+    expect, answer: the calls of the code under test, in order.
+    change: the change feed, which a client follows beside them.
+    """
 
     def __init__(self) -> None:
         self.url = ""
+        self.away = False
+        """Closes the connection at every call, except those of the feed."""
         self._questions: asyncio.Queue[Question] = asyncio.Queue()
+        self._feed: asyncio.Queue[Question] = asyncio.Queue()
 
-    async def asked(self, api: apis.Api) -> asyncio.Future[Any]:
-        """Wait for the next question, which is to be this call. Returns: where its answer goes."""
-        question = await asyncio.wait_for(self._questions.get(), 5)
+    async def expect(self, api: apis.Api) -> asyncio.Future[Any]:
+        """Wait for the next call, which must be this one. Returns: the future of its answer."""
+        question = await asyncio.wait_for(self._questions.get(), DEADLINE_S)
         assert question.call == f"{api.method} {api.path.format(topic='orders', group='g')}"
         return question.answer
 
-    async def told(self, api: apis.Api, answer: Any) -> None:
-        """Answer the next question, which is to be this call."""
-        (await self.asked(api)).set_result(answer)
+    async def answer(self, api: apis.Api, answer: Any) -> None:
+        """Answer the next call, which must be this one."""
+        (await self.expect(api)).set_result(answer)
+
+    async def change(self, changes: MetadataChangesResponse) -> int:
+        """Answer the feed with changes, and wait until the client asks for later ones.
+
+        Returns: the version that it has applied: the one of these changes, or an earlier one if it failed.
+        """
+        (await asyncio.wait_for(self._feed.get(), DEADLINE_S)).answer.set_result(changes)
+        following = await asyncio.wait_for(self._feed.get(), DEADLINE_S)
+        self._feed.put_nowait(following)
+        (since,) = parse_qs(urlsplit(following.call.partition(" ")[2]).query)["since"]
+        return int(since)
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator["CoordinatorWire"]:
@@ -63,6 +84,9 @@ class CoordinatorWire:
         if call == f"{apis.SHARDS.method} {apis.SHARDS.path}":
             owners = [ShardOwner(shard=n, node_id="a", url=self.url, owner_epoch=1) for n in (CLUSTER_SHARD, 0)]
             return ShardsResponse(shards=owners, count=1)
+        feed = call.startswith(f"{apis.METADATA_CHANGES.method} {apis.METADATA_CHANGES.path}")
+        if self.away and not feed:
+            return None
         question = Question(call)
-        self._questions.put_nowait(question)
+        (self._feed if feed else self._questions).put_nowait(question)
         return await question.answer

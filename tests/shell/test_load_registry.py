@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec import structs
+from redis.asyncio import Redis
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
@@ -30,8 +31,11 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRecordState
 from sharequeue.protocol.internal import (
     DescribeTopicsResponse,
+    Gateway,
+    GatewayGeneration,
     InitializeSharePartitionsResponse,
     PartitionStateResult,
+    RegisterGatewayResponse,
     ShareStateResponse,
     TopicStateResult,
 )
@@ -55,41 +59,23 @@ NEVER_FETCHED = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", pa
 READ = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[STATE])])
 
 
-def run(work: Callable[[CoordinatorWire, Leader], Awaitable[None]]) -> None:
-    """With a gateway that is alone, and has neither Redis nor a log. Both coordinators are the one."""
+class Parts(NamedTuple):
+    """The leader of a gateway that has neither Redis nor a log, with its collaborators."""
+
+    leader: Leader
+    metadata: Metadata
+    cluster: Cluster
+    lock_store: LockTimers
+
+
+def run(work: Callable[[CoordinatorWire, Parts], Awaitable[None]]) -> None:
+    """Run a test with a gateway that is alone. One server is both its coordinators."""
 
     async def main() -> None:
         async with CoordinatorWire().listening() as coordinator:
             client, share_coordinator = CoordinatorClient(coordinator.url, "group"), ShareStateClient(coordinator.url)
-            metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
-            cluster = Cluster(client, "gateway-0", "http://127.0.0.1:1", cluster_token="")
-            epochs = LeaderEpochs(cluster.next_leader_epoch)
             redis = redis_client("redis://127.0.0.1:1/0")
-            lock_timers = LockTimers(redis, Clock(), "gateway-0", 50)
-            nowhere: Any = None
-            loader = Loader(
-                clock=Clock(),
-                metadata=metadata,
-                share_coordinator=share_coordinator,
-                record_log=nowhere,
-                lock_timers=lock_timers,
-                take_from_former=Routing(cluster).take_from_former,
-                take_from_others=Routing(cluster).take_from_others,
-                epochs=epochs,
-            )
-            leader = Leader(
-                clock=Clock(),
-                metadata=metadata,
-                cluster=cluster,
-                epochs=epochs,
-                loader=loader,
-                persister=Persister(share_coordinator, deadline_ms=100),
-                lock_timers=lock_timers,
-                activity=nowhere,
-                max_share_partitions=10,
-                idle_ms=60_000,
-            )
-            await work(coordinator, leader)
+            await work(coordinator, parts(client, share_coordinator, redis))
             await redis.aclose()
             await client.close()
             await share_coordinator.close()
@@ -97,14 +83,45 @@ def run(work: Callable[[CoordinatorWire, Leader], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis: Redis) -> Parts:
+    metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
+    cluster = Cluster(client, "gateway-0", "http://127.0.0.1:1", cluster_token="")
+    epochs = LeaderEpochs(cluster.next_leader_epoch)
+    lock_store = LockTimers(redis, Clock(), "gateway-0", 50)
+    nowhere: Any = None
+    loader = Loader(
+        clock=Clock(),
+        metadata=metadata,
+        share_coordinator=share_coordinator,
+        record_log=nowhere,
+        lock_timers=lock_store,
+        take_from_former=Routing(cluster).take_from_former,
+        take_from_others=Routing(cluster).take_from_others,
+        epochs=epochs,
+    )
+    leader = Leader(
+        clock=Clock(),
+        metadata=metadata,
+        cluster=cluster,
+        epochs=epochs,
+        loader=loader,
+        persister=Persister(share_coordinator, deadline_ms=100),
+        lock_timers=lock_store,
+        activity=nowhere,
+        max_share_partitions=10,
+        idle_ms=60_000,
+    )
+    return Parts(leader, metadata, cluster, lock_store)
+
+
 @pytest.mark.parametrize("lost", [False, True], ids=["asked", "asked, and not answered"])
 def test_a_load_of_a_deleted_group_is_cancelled(lost: bool) -> None:
     """Its question would be repeated until it is answered, and begin the group again."""
 
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
-        loads = leader.loads
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        loads = gateway.leader.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0), (ORDERS, 1)]))
-        answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
+        answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         (load,) = loads._tasks
         if lost:
             answer.set_result(None)
@@ -118,8 +135,8 @@ def test_a_load_of_a_deleted_group_is_cancelled(lost: bool) -> None:
 
 
 def test_a_load_abandoned_before_it_begins_is_answered() -> None:
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
-        loads = leader.loads
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        loads = gateway.leader.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
         while not loads._tasks:  # noqa: ASYNC110 - the load is a task that has not begun
             await asyncio.sleep(0)
@@ -131,10 +148,10 @@ def test_a_load_abandoned_before_it_begins_is_answered() -> None:
 
 
 def test_abandoning_one_group_keeps_the_loads_of_others() -> None:
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
-        loads = leader.loads
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        loads = gateway.leader.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
-        await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
+        await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         (load,) = loads._tasks
         loads.abandon(lambda key: key.group_id == "h")
         await asyncio.sleep(0)
@@ -147,13 +164,13 @@ def test_abandoning_one_group_keeps_the_loads_of_others() -> None:
 
 
 def test_a_load_asked_for_after_abandoning_begins() -> None:
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
-        loads = leader.loads
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        loads = gateway.leader.loads
         first = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
-        await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
+        await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         loads.abandon(lambda key: key.group_id == "g")
         second = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
-        await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
+        await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         await first
         assert not second.done()
         (load,) = (load for load, keys in loads._tasks.items() if keys)
@@ -166,12 +183,13 @@ def test_a_load_asked_for_after_abandoning_begins() -> None:
 def test_a_load_that_has_just_ended_is_not_abandoned() -> None:
     """The load is done, but its callbacks have not run yet."""
 
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
         faults: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
-        await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
-        answer = await coordinator.asked(apis.READ_STATE)
+        await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
+        answer = await coordinator.expect(apis.READ_STATE)
         loading = leader.loads._loading[KEY]
         loading.add_done_callback(lambda _: leader.unload_group("g", None, end=True))
         answer.set_result(READ)
@@ -186,10 +204,11 @@ def test_a_load_that_has_just_ended_is_not_abandoned() -> None:
 def test_a_load_is_fenced_when_another_gateway_takes_its_share_partition() -> None:
     """The other gateway heard first that it leads; the state read here may be older than its first write."""
 
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
-        await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
-        answer = await coordinator.asked(apis.READ_STATE)
+        await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
+        answer = await coordinator.expect(apis.READ_STATE)
         await leader.let_go([KEY])
         answer.set_result(READ)
         (led,) = await asking
@@ -207,15 +226,16 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
     async def gone() -> None:
         await asyncio.Event().wait()
 
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
         nowhere: Any = None
         waiting = WaitingFetch(gone, lambda: False)
         fetcher = Fetcher(leader, nowhere, Clock())
         asking = asyncio.create_task(fetcher.wait(waiting, "g", [(ORDERS, 0)], 60))
-        await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
-        answer = await coordinator.asked(apis.READ_STATE)
+        await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
+        answer = await coordinator.expect(apis.READ_STATE)
         if heard:
-            leader._cluster.generation = Generation(1, (ELSEWHERE,))
+            gateway.cluster.generation = Generation(1, (ELSEWHERE,))
             await leader.hand_over(missed=False)
         else:
             await leader.let_go([KEY])
@@ -229,15 +249,15 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
 def test_a_load_is_fenced_when_another_gateway_led_during_it() -> None:
     """This gateway leads again when the load ends: the state it read may be older than the other's first write."""
 
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
-        cluster = leader._cluster
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader, cluster = gateway.leader, gateway.cluster
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
-        answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
+        answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         for number, node in ((1, ELSEWHERE), (2, cluster.me)):
             cluster.generation = Generation(number, (node,))
             await leader.hand_over(missed=False)
         answer.set_result(INITIALIZED)
-        await coordinator.told(apis.READ_STATE, READ)
+        await coordinator.answer(apis.READ_STATE, READ)
         (led,) = await asking
         assert isinstance(led, LedSharePartition)
         assert led.fenced
@@ -260,7 +280,8 @@ def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
 ) -> None:
     """A gateway that still leads loads again when the first lock ends."""
 
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
         now_ms = Clock().now_ms()
         loaded = SharePartition.load(
             ShareGroupConfig(),
@@ -274,7 +295,7 @@ def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
         led = LedSharePartition(KEY, "orders", loaded.share_partition, now_ms)
         leader.loads.keep_locks(led)
         if elsewhere:
-            leader._cluster.generation = Generation(1, (ELSEWHERE,))
+            gateway.cluster.generation = Generation(1, (ELSEWHERE,))
         assert leader.loads.given_up_and_due() == ([KEY] if due else [])
         assert leader.loads.tell_locks([KEY]) == [led]
 
@@ -282,13 +303,14 @@ def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
 
 
 def test_a_load_survives_a_generation_that_keeps_its_leader() -> None:
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
-        answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
-        leader._cluster.generation = Generation(1, (leader._cluster.me,))
+        answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
+        gateway.cluster.generation = Generation(1, (gateway.cluster.me,))
         await leader.hand_over(missed=False)
         answer.set_result(INITIALIZED)
-        await coordinator.told(apis.READ_STATE, READ)
+        await coordinator.answer(apis.READ_STATE, READ)
         assert await asking == list(leader.all())
 
     run(work)
@@ -297,15 +319,16 @@ def test_a_load_survives_a_generation_that_keeps_its_leader() -> None:
 def test_an_unknown_partition_of_an_acknowledgement_is_looked_up() -> None:
     """Another gateway, which has heard of it, handed its records out."""
 
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
-        metadata = leader._metadata
-        metadata._learn(described(1))
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader, metadata = gateway.leader, gateway.metadata
+        known = DescribeTopicsResponse(topics=[described(1)])
+        await asyncio.gather(metadata.topic("orders"), coordinator.answer(apis.DESCRIBE_TOPICS, known))
         acknowledgement = Acknowledgement(topic="orders", partition=1, first_offset=0, last_offset=0, type="accept")
         acknowledging = asyncio.create_task(
             Acknowledger(leader, metadata, Clock()).acknowledge("g", "m", [acknowledgement], atomic=False)
         )
-        await coordinator.told(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[described(2)]))
-        await coordinator.told(apis.READ_STATE, NEVER_FETCHED)
+        await coordinator.answer(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[described(2)]))
+        await coordinator.answer(apis.READ_STATE, NEVER_FETCHED)
         (result,) = await acknowledging
         assert result.kafka_code == InvalidRecordState.error.kafka_code
 
@@ -315,12 +338,13 @@ def test_an_unknown_partition_of_an_acknowledgement_is_looked_up() -> None:
 def test_a_former_leader_at_our_own_address_is_not_called() -> None:
     """It is gone, and this gateway, which has another name, would be asked itself in the middle of a load."""
 
-    async def work(_: CoordinatorWire, leader: Leader) -> None:
-        cluster = leader._cluster
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        cluster = gateway.cluster
         for url, asked in (cluster.me.url, False), ("http://127.0.0.1:2", True):
-            former = Node("gateway-1", url)
-            cluster._note_former(Generation(1, (former,)))
-            assert (cluster.former_leader_of(KEY) == former) is asked
+            others = GatewayGeneration(number=1, previous=0, gateways=[Gateway(node_id="gateway-1", url=url)])
+            registered = RegisterGatewayResponse(leader_epoch=1, lease_ms=1000, generation=others)
+            await asyncio.gather(cluster.register(), coordinator.answer(apis.REGISTER_GATEWAY, registered))
+            assert (cluster.former_leader_of(KEY) == Node("gateway-1", url)) is asked
 
     run(work)
 
@@ -331,18 +355,19 @@ def test_a_former_leader_at_our_own_address_is_not_called() -> None:
 def test_the_state_of_another_share_partition_fails_the_load(topic_id: str | None, partition: int) -> None:
     """Its start offset would skip records, or deliver finished ones again. The next load reads the state again."""
 
-    async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
         other = structs.replace(STATE, partition=partition)
         mixed_up = ShareStateResponse(results=[TopicStateResult(topic_id=topic_id, partitions=[other])])
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
-        await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
-        await coordinator.told(apis.READ_STATE, mixed_up)
+        await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
+        await coordinator.answer(apis.READ_STATE, mixed_up)
         (refused,) = await asking
         assert isinstance(refused, ApiError)
         assert refused.error.kafka_code == -1
         assert list(leader.all()) == []
         again = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
-        await coordinator.told(apis.READ_STATE, READ)
+        await coordinator.answer(apis.READ_STATE, READ)
         assert await again == list(leader.all())
 
     run(work)

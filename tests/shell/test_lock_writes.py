@@ -1,65 +1,72 @@
 """Locks that a fetch may get, by the events during their write to Redis."""
 
 import asyncio
-import time
 
 import pytest
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import RecordBatch
-from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
-from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.clock import Clock
+from sharequeue.protocol import apis
 from sharequeue.protocol.types import AcquireMode
 from tests.shell.coordinator_wire import CoordinatorWire
-from tests.shell.test_load_registry import KEY, run
+from tests.shell.test_load_registry import INITIALIZED, KEY, ORDERS, READ, Parts, run
 
 ACQUIRED = [AcquiredRange(0, 0, 1, 0)]
 
 
-def led_with_a_lock(leader: Leader) -> LedSharePartition:
-    now_ms = int(time.time() * 1000)
-    loaded = SharePartition.load(
-        ShareGroupConfig(),
-        state_epoch=1,
-        leader_epoch=0,
-        start_offset=0,
-        state_batches=[],
-        locks=[RestoredLock(0, 0, "m", 1, now_ms + 20_000)],
-        now_ms=now_ms,
-    )
-    led = LedSharePartition(KEY, "orders", loaded.share_partition, now_ms)
-    leader._led.add(led)
+async def led_with_a_lock(coordinator: CoordinatorWire, gateway: Parts) -> LedSharePartition:
+    """A loaded share-partition where member m holds offset 0. Redis counts as reachable, and answers nothing."""
+    loading = asyncio.create_task(gateway.leader.get("g", [(ORDERS, 0)]))
+    await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
+    await coordinator.answer(apis.READ_STATE, READ)
+    (led,) = await loading
+    assert isinstance(led, LedSharePartition)
+    gateway.lock_store.degraded = False
+    assert [(acquired.first_offset, acquired.last_offset) for acquired in acquire(led, "m", 0, 1)] == [(0, 0)]
     return led
 
 
+def acquire(led: LedSharePartition, member_id: str, offset: int, count: int) -> list[AcquiredRange]:
+    """Acquire records for a member. Returns: their ranges."""
+    read = [RecordBatch.encode(offset, [b',"timestamp_ms":1,"key":null,"value":1}'] * count, 1)]
+    acquiring = led.machine.acquisition(
+        member_id, acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=500, now_ms=Clock().now_ms()
+    )
+    assert acquiring.acquire(read, fetch_offset=offset, max_records=count)
+    return acquiring.acquired
+
+
 @pytest.mark.parametrize(
-    ("meanwhile", "written", "told"),
+    ("event", "written", "answered"),
     [
         pytest.param("", True, True, id="nothing happens"),
         pytest.param("", False, False, id="Redis knows a higher leader epoch"),
-        pytest.param("let go", True, True, id="let go: whoever leads next finds them"),
+        pytest.param("let go", True, True, id="let go: the next leader finds them"),
         pytest.param("let go", False, False, id="let go, and Redis knows a higher leader epoch"),
         pytest.param("let go, Redis away", True, False, id="let go, and Redis may have missed them"),
-        pytest.param("set anew", True, False, id="the group is set anew"),
+        pytest.param("reset", True, False, id="the group is reset"),
     ],
 )
-def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(meanwhile: str, written: bool, told: bool) -> None:
-    async def work(_: CoordinatorWire, leader: Leader) -> None:
-        led = led_with_a_lock(leader)
+def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(event: str, written: bool, answered: bool) -> None:
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
+        led = await led_with_a_lock(coordinator, gateway)
         recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
         await asyncio.sleep(0)
-        (write,) = leader._lock_timers._gathered
+        (write,) = gateway.lock_store._gathered
         letting_go = None
-        if meanwhile.startswith("let go"):
+        if event.startswith("let go"):
             letting_go = asyncio.create_task(leader.let_go([KEY]))
             await asyncio.sleep(0)
             assert led.fenced
-        if meanwhile == "set anew":
+        if event == "reset":
             leader.unload_group("g", None, end=True)
-        leader._lock_timers.degraded = meanwhile.endswith("Redis away")
+        gateway.lock_store.degraded = event.endswith("Redis away")
         write.done.set_result(written)
-        assert await recording is told
+        assert await recording is answered
         assert led.writes == 0
         if letting_go is not None:
             await letting_go
@@ -68,16 +75,17 @@ def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(meanwhile: str, 
 
 
 def test_letting_go_waits_for_lock_writes_in_progress() -> None:
-    """Else the next leader reads Redis before they are there."""
+    """Otherwise the next leader reads Redis before they are there."""
 
-    async def work(_: CoordinatorWire, leader: Leader) -> None:
-        led = led_with_a_lock(leader)
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
+        led = await led_with_a_lock(coordinator, gateway)
         recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
         await asyncio.sleep(0)
         letting_go = asyncio.create_task(leader.let_go([KEY]))
         await asyncio.wait([letting_go], timeout=0.05)
         assert not letting_go.done()
-        leader._lock_timers._gathered[0].done.set_result(True)
+        gateway.lock_store._gathered[0].done.set_result(True)
         assert await recording
         await letting_go
 
@@ -91,16 +99,13 @@ def locks_left(leader: Leader) -> list[RestoredLock]:
 
 @pytest.mark.parametrize("how", ["let go", "unloaded: the outcome of a write is not known"])
 def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over(how: str) -> None:
-    """That fetch is not answered with it, so that nobody would settle it."""
+    """The answer of that fetch will not have it, so nobody would settle it."""
 
-    async def work(_: CoordinatorWire, leader: Leader) -> None:
-        led = led_with_a_lock(leader)
-        now_ms = int(time.time() * 1000)
-        read = [RecordBatch.encode(1, [b',"timestamp_ms":1,"key":null,"value":1}'] * 2, 1)]
-        acquiring = led.machine.acquisition("n", acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=500, now_ms=now_ms)
-        assert acquiring.acquire(read, fetch_offset=1, max_records=2)
-        ranges = acquiring.acquired
-        led.note_untold("n", ranges, now_ms)
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
+        led = await led_with_a_lock(coordinator, gateway)
+        ranges = acquire(led, "n", 1, 2)
+        led.note_untold("n", ranges, Clock().now_ms())
         if how == "let go":
             await leader.let_go([KEY])
         else:
@@ -113,14 +118,15 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
 
 
 def test_a_lock_withheld_from_its_fetch_is_not_handed_over() -> None:
-    async def work(_: CoordinatorWire, leader: Leader) -> None:
-        led = led_with_a_lock(leader)
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        leader = gateway.leader
+        led = await led_with_a_lock(coordinator, gateway)
         recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
         await asyncio.sleep(0)
         letting_go = asyncio.create_task(leader.let_go([KEY]))
         await asyncio.sleep(0)
-        leader._lock_timers.degraded = True
-        leader._lock_timers._gathered[0].done.set_result(True)
+        gateway.lock_store.degraded = True
+        gateway.lock_store._gathered[0].done.set_result(True)
         assert not await recording
         await letting_go
         assert locks_left(leader) == []

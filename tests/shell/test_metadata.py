@@ -1,10 +1,10 @@
-"""What a gateway knows of topics and group settings: changes that the feed tells of while answers are awaited, and when
-applying them fails half-way.
+"""The gateway's cache of topics and group settings: changes that the feed reports while lookups are in progress, or that
+cannot be applied.
 """
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,8 +14,7 @@ from sharequeue_gateway.http.topics_api import GroupsApi
 from sharequeue.http.serving import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis, messages
-from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError, InvalidTopic, UnknownTopicOrPartition
+from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.internal import (
     DescribeTopicsResponse,
     InitializeSharePartitionsResponse,
@@ -30,100 +29,118 @@ def described(name: str, topic_id: str, partitions: int = 1) -> messages.Topic:
     return messages.Topic(name=name, topic_id=topic_id, partitions=partitions, config={"max.message.bytes": "1000"})
 
 
-def changes_of(version: int, **told: Any) -> MetadataChangesResponse:
-    return MetadataChangesResponse(version=version, **told)
+def changes_of(version: int, **changed: Any) -> MetadataChangesResponse:
+    return MetadataChangesResponse(version=version, **changed)
 
 
-async def without_a_coordinator() -> tuple[CoordinatorClient, Metadata]:
-    """Metadata that heard of version 5 and knows the topic `orders`; nobody listens where it asks."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        client = CoordinatorClient(f"http://127.0.0.1:{free.getsockname()[1]}", "group", deadline_s=0.2)
-    metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
-    await metadata._apply(changes_of(5))
-    metadata._learn(described("orders", "id-1"))
-    return client, metadata
+def run(work: Callable[[CoordinatorWire, Metadata], Awaitable[None]], *, follow: bool = True) -> None:
+    """Run a test with metadata that follows the feed from version 5, or that does not follow it yet."""
 
-
-def test_a_reset_that_fails_forgets_nothing() -> None:
-    async def run() -> None:
-        client, metadata = await without_a_coordinator()
-        gone: list[str] = []
-        metadata.on_topic_deleted = gone.append
-        with pytest.raises(ApiError):
-            await metadata._apply(changes_of(9, reset=True))
-        assert metadata._version == 5
-        assert metadata.known_topic("orders") is metadata.known_topic_id("id-1") is not None
-        assert gone == []
-        await client.close()
-
-    asyncio.run(run())
-
-
-def test_changes_that_failed_half_way_are_applied_again() -> None:
-    """A group's settings cannot be asked for: the next call must bring them again."""
-
-    async def run() -> None:
-        client, metadata = await without_a_coordinator()
-        metadata._configs["g"] = ShareGroupConfig()
-        changes = changes_of(7, topics=[described("orders", "id-1", 3)], group_ids=["g"])
-        with pytest.raises(ApiError):
-            await metadata._apply(changes)
-        assert metadata._version == 5
-        changes.group_ids = []
-        await metadata._apply(changes)
-        topic = metadata.known_topic("orders")
-        assert topic is not None
-        assert (metadata._version, topic.partitions) == (7, 3)
-        await client.close()
-
-    asyncio.run(run())
-
-
-# Answers that are awaited while the feed tells of a change
-
-
-def run(work: Callable[[CoordinatorWire, Metadata], Awaitable[None]], version: int = 5) -> None:
     async def main() -> None:
         async with CoordinatorWire().listening() as coordinator:
-            client = CoordinatorClient(coordinator.url, "group")
+            client = CoordinatorClient(coordinator.url, "group", deadline_s=1)
             metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
-            if version >= 0:
-                await metadata._apply(changes_of(version))
-            await work(coordinator, metadata)
+            if follow:
+                async with following(metadata):
+                    assert await coordinator.change(changes_of(5)) == 5
+                    await work(coordinator, metadata)
+            else:
+                await work(coordinator, metadata)
             await client.close()
 
     asyncio.run(main())
 
 
+@contextlib.asynccontextmanager
+async def following(metadata: Metadata) -> AsyncIterator[None]:
+    task = asyncio.create_task(metadata.follow())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def know(coordinator: CoordinatorWire, metadata: Metadata, topic: messages.Topic) -> None:
+    """Have a topic looked up, so that it is known."""
+    found = DescribeTopicsResponse(topics=[topic])
+    await asyncio.gather(metadata.topic(topic.name), coordinator.answer(apis.DESCRIBE_TOPICS, found))
+
+
+async def know_config(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+    """Have the settings of group g looked up, so that they are known."""
+    await asyncio.gather(metadata.learn_config("g"), coordinator.answer(apis.GET_SHARE_GROUP_CONFIG, {}))
+
+
+# Changes that cannot be applied at first
+
+
+def test_a_reset_that_fails_forgets_nothing() -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+        await know(coordinator, metadata, described("orders", "id-1"))
+        deleted: list[str] = []
+        metadata.on_topic_deleted = deleted.append
+        coordinator.away = True
+        assert await coordinator.change(changes_of(9, reset=True)) == 5
+        assert metadata.known_topic("orders") is metadata.known_topic_id("id-1") is not None
+        assert deleted == []
+
+    run(work)
+
+
+def test_changes_that_failed_half_way_are_applied_again() -> None:
+    """A group's settings cannot be looked up: the next call of the feed must bring the same changes again."""
+
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+        await know(coordinator, metadata, described("orders", "id-1"))
+        await know_config(coordinator, metadata)
+        changes = changes_of(7, topics=[described("orders", "id-1", 3)], group_ids=["g"])
+        coordinator.away = True
+        assert await coordinator.change(changes) == 5
+        coordinator.away = False
+        applied, _ = await asyncio.gather(
+            coordinator.change(changes), coordinator.answer(apis.GET_SHARE_GROUP_CONFIG, {LIMIT: "4"})
+        )
+        assert applied == 7
+        topic, config = metadata.known_topic("orders"), metadata.config("g")
+        assert topic is not None
+        assert config is not None
+        assert (topic.partitions, config.delivery_count_limit) == (3, 4)
+
+    run(work)
+
+
+# Changes during a lookup
+
+
 OLD = DescribeTopicsResponse(topics=[described("orders", "id-1"), described("other", "id-2")])
 GONE = DescribeTopicsResponse(topics=[])
 GROWN = DescribeTopicsResponse(topics=[described("orders", "id-1", 3)])
-MADE_ANEW = DescribeTopicsResponse(topics=[described("orders", "id-3", 3)])
+RECREATED = DescribeTopicsResponse(topics=[described("orders", "id-3", 3)])
 
 
 @pytest.mark.parametrize(
-    ("told", "now"),
+    ("changed", "now"),
     [
         pytest.param({"deleted_topic_ids": ["id-1"]}, GONE, id="deleted"),
         pytest.param({"topics": GROWN.topics}, GROWN, id="altered"),
-        pytest.param({"deleted_topic_ids": ["id-1"], "topics": MADE_ANEW.topics}, MADE_ANEW, id="made anew"),
+        pytest.param({"deleted_topic_ids": ["id-1"], "topics": RECREATED.topics}, RECREATED, id="recreated"),
         pytest.param({"topics": GROWN.topics}, GONE, id="altered, then deleted before it is asked again"),
     ],
 )
 @pytest.mark.parametrize("by_id", [False, True], ids=["by name", "by id"])
 def test_a_topic_that_changes_during_its_lookup_is_looked_up_again(
-    told: dict[str, Any], now: DescribeTopicsResponse, by_id: bool
+    changed: dict[str, Any], now: DescribeTopicsResponse, by_id: bool
 ) -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(
             metadata.topics_by_id(["id-1", "id-2"]) if by_id else metadata.ask_for({"orders": 0})
         )
-        answer = await coordinator.asked(apis.DESCRIBE_TOPICS)
-        await metadata._apply(changes_of(6, **told))
+        answer = await coordinator.expect(apis.DESCRIBE_TOPICS)
+        assert await coordinator.change(changes_of(6, **changed)) == 6
         assert metadata.known_topic("orders") is None
         answer.set_result(OLD)
-        await coordinator.told(apis.DESCRIBE_TOPICS, now)
+        await coordinator.answer(apis.DESCRIBE_TOPICS, now)
         await asking
         known = [topic for topic in metadata.topics() if topic.name == "orders"]
         assert [(topic.topic_id, topic.partitions) for topic in known] == [
@@ -138,23 +155,23 @@ def test_a_topic_that_changes_during_its_lookup_is_looked_up_again(
 def test_a_topic_deleted_during_its_lookup_is_unknown() -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.topic("orders"))
-        answer = await coordinator.asked(apis.DESCRIBE_TOPICS)
-        await metadata._apply(changes_of(6, deleted_topic_ids=["id-1"]))
+        answer = await coordinator.expect(apis.DESCRIBE_TOPICS)
+        assert await coordinator.change(changes_of(6, deleted_topic_ids=["id-1"])) == 6
         answer.set_result(OLD)
-        await coordinator.told(apis.DESCRIBE_TOPICS, GONE)
+        await coordinator.answer(apis.DESCRIBE_TOPICS, GONE)
         with pytest.raises(UnknownTopicOrPartition):
             await asking
 
     run(work)
 
 
-@pytest.mark.parametrize("api", [apis.CREATE_TOPIC, apis.UPDATE_TOPIC], ids=["made", "altered"])
+@pytest.mark.parametrize("api", [apis.CREATE_TOPIC, apis.UPDATE_TOPIC], ids=["created", "altered"])
 def test_a_topic_deleted_before_its_creation_or_change_is_answered_is_unknown(api: apis.Api) -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         path = {"topic": "orders"} if api is apis.UPDATE_TOPIC else {}
         changing = asyncio.create_task(metadata.change_topic(api, b"{}", **path))
-        answer = await coordinator.asked(api)
-        await metadata._apply(changes_of(6, deleted_topic_ids=["id-1"]))
+        answer = await coordinator.expect(api)
+        assert await coordinator.change(changes_of(6, deleted_topic_ids=["id-1"])) == 6
         answer.set_result(described("orders", "id-1"))
         assert b'"id-1"' in await changing
         assert metadata.known_topic("orders") is metadata.known_topic_id("id-1") is None
@@ -162,27 +179,29 @@ def test_a_topic_deleted_before_its_creation_or_change_is_answered_is_unknown(ap
     run(work)
 
 
-@pytest.mark.parametrize("told", [{"group_ids": ["g"]}, {"reset": True}], ids=["a change", "a reset"])
+@pytest.mark.parametrize("changed", [{"group_ids": ["g"]}, {"reset": True}], ids=["a change", "a reset"])
 @pytest.mark.parametrize("initialize", [True, False], ids=["initialised", "asked for"])
-def test_settings_that_change_during_their_lookup_are_looked_up_again(told: dict[str, Any], initialize: bool) -> None:
+def test_settings_that_change_during_their_lookup_are_looked_up_again(
+    changed: dict[str, Any], initialize: bool
+) -> None:
     """And once more if they change again during the second lookup."""
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking: asyncio.Task[Any]
         if initialize:
             asking = asyncio.create_task(metadata.initialize("g", {"id-1": [0]}))
-            answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
+            answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
             old: Any = InitializeSharePartitionsResponse(config={LIMIT: "3"}, topics=[])
         else:
             asking = asyncio.create_task(metadata.learn_config("g"))
-            answer = await coordinator.asked(apis.GET_SHARE_GROUP_CONFIG)
+            answer = await coordinator.expect(apis.GET_SHARE_GROUP_CONFIG)
             old = {LIMIT: "3"}
-        await metadata._apply(changes_of(6, **told))
+        assert await coordinator.change(changes_of(6, **changed)) == 6
         answer.set_result(old)
-        answer = await coordinator.asked(apis.GET_SHARE_GROUP_CONFIG)
-        await metadata._apply(changes_of(7, **told))
+        answer = await coordinator.expect(apis.GET_SHARE_GROUP_CONFIG)
+        assert await coordinator.change(changes_of(7, **changed)) == 7
         answer.set_result({LIMIT: "4"})
-        await coordinator.told(apis.GET_SHARE_GROUP_CONFIG, {LIMIT: "5"})
+        await coordinator.answer(apis.GET_SHARE_GROUP_CONFIG, {LIMIT: "5"})
         await asking
         config = metadata.config("g")
         assert config is not None
@@ -192,16 +211,16 @@ def test_settings_that_change_during_their_lookup_are_looked_up_again(told: dict
 
 
 def test_an_unknown_partition_is_looked_up() -> None:
-    """Another gateway has heard of it; the feed tells this one a moment later."""
+    """Another gateway knows it already; the feed reports it to this one a moment later."""
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
-        metadata._learn(described("orders", "id-1"))
+        await know(coordinator, metadata, described("orders", "id-1"))
         assert (await metadata.topic_with("orders", 0)).partitions == 1
         asking = asyncio.create_task(metadata.topic_with("orders", 2))
-        await coordinator.told(apis.DESCRIBE_TOPICS, GROWN)
+        await coordinator.answer(apis.DESCRIBE_TOPICS, GROWN)
         assert (await asking).partitions == 3
         asking = asyncio.create_task(metadata.topic_with("orders", 3))
-        await coordinator.told(apis.DESCRIBE_TOPICS, GROWN)
+        await coordinator.answer(apis.DESCRIBE_TOPICS, GROWN)
         with pytest.raises(UnknownTopicOrPartition, match="no partition 3; it has 3"):
             await asking
         with pytest.raises(UnknownTopicOrPartition, match="no partition -1"):
@@ -212,9 +231,9 @@ def test_an_unknown_partition_is_looked_up() -> None:
 
 def test_all_unknown_topics_are_looked_up_in_one_call() -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
-        metadata._learn(described("orders", "id-1"))
+        await know(coordinator, metadata, described("orders", "id-1"))
         asking = asyncio.create_task(metadata.ask_for({"orders": 2, "other": 0, "missing": 0, "no name": 0}))
-        await coordinator.told(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[*GROWN.topics, OLD.topics[1]]))
+        await coordinator.answer(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[*GROWN.topics, OLD.topics[1]]))
         await asking
         assert metadata.known_topic_with("orders", 2).topic_id == "id-1"
         assert metadata.known_topic_with("other", 0).topic_id == "id-2"
@@ -228,21 +247,16 @@ def test_all_unknown_topics_are_looked_up_in_one_call() -> None:
 
 
 def test_a_settings_change_succeeds_though_the_later_lookup_fails() -> None:
-    """They are changed, and the group coordinator is away when it is asked what is in force now: the feed will tell."""
-
-    async def hang_up(coordinator: CoordinatorWire) -> None:
-        while True:
-            await coordinator.told(apis.GET_SHARE_GROUP_CONFIG, None)
+    """The coordinator is away when the gateway looks up the new settings; the feed will report them later."""
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         nowhere: Any = None
-        metadata._configs["g"] = ShareGroupConfig()
+        await know_config(coordinator, metadata)
         call = Call(nowhere, {"group": "g"}, b"{}", None, "request-1")
         updating = asyncio.create_task(GroupsApi(metadata, nowhere).update_config(call))
-        await coordinator.told(apis.UPDATE_SHARE_GROUP_CONFIG, {LIMIT: "3"})
-        going_away = asyncio.create_task(hang_up(coordinator))
+        await coordinator.answer(apis.UPDATE_SHARE_GROUP_CONFIG, {LIMIT: "3"})
+        coordinator.away = True
         assert (await updating).body == b'{"share.delivery.count.limit":"3"}'
-        going_away.cancel()
 
     run(work)
 
@@ -250,8 +264,8 @@ def test_a_settings_change_succeeds_though_the_later_lookup_fails() -> None:
 def test_a_lookup_is_kept_when_only_other_groups_and_topics_change() -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.learn_config("g"))
-        answer = await coordinator.asked(apis.GET_SHARE_GROUP_CONFIG)
-        await metadata._apply(changes_of(6, group_ids=["h"], deleted_topic_ids=["id-1"]))
+        answer = await coordinator.expect(apis.GET_SHARE_GROUP_CONFIG)
+        assert await coordinator.change(changes_of(6, group_ids=["h"], deleted_topic_ids=["id-1"])) == 6
         answer.set_result({LIMIT: "3"})
         assert (await asking).delivery_count_limit == 3
 
@@ -259,18 +273,17 @@ def test_a_lookup_is_kept_when_only_other_groups_and_topics_change() -> None:
 
 
 def test_topics_known_before_the_feed_are_looked_up_again_when_it_begins() -> None:
-    """Its first answer says only from which version on it tells."""
+    """The first answer of the feed has no changes, only the version from which it reports them."""
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.topic("orders"))
-        await coordinator.told(apis.DESCRIBE_TOPICS, OLD)
+        await coordinator.answer(apis.DESCRIBE_TOPICS, OLD)
         await asking
-        applying = asyncio.create_task(metadata._apply(changes_of(6)))
-        await coordinator.told(apis.DESCRIBE_TOPICS, GROWN)
-        await applying
+        async with following(metadata):
+            await asyncio.gather(coordinator.change(changes_of(6)), coordinator.answer(apis.DESCRIBE_TOPICS, GROWN))
         topic = metadata.known_topic("orders")
         assert topic is not None
         assert topic.partitions == 3
         assert metadata.known_topic("other") is None
 
-    run(work, version=-1)
+    run(work, follow=False)

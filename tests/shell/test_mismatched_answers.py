@@ -63,12 +63,12 @@ def test_an_answer_about_other_share_partitions_is_an_error(api: apis.Api, wrong
     async def work(coordinator: CoordinatorWire, client: ShareStateClient) -> None:
         states = {topic_id: [PartitionState(partition=n) for n in wanted] for topic_id, wanted in WANTED.items()}
         calling = asyncio.create_task(client.state(api, "g", states))
-        await coordinator.told(api, ShareStateResponse(results=results(wrong)))
+        await coordinator.answer(api, ShareStateResponse(results=results(wrong)))
         with pytest.raises(ApiError, match="other share-partitions") as refused:
             await calling
         assert not refused.value.definite
         again = asyncio.create_task(client.state(api, "g", states))
-        await coordinator.told(api, ShareStateResponse(results=results(RIGHT)))
+        await coordinator.answer(api, ShareStateResponse(results=results(RIGHT)))
         assert [key.topic_id for key in await again] == ["t1", "t1", "t2"]
 
     run(work)
@@ -95,7 +95,7 @@ def test_a_write_answered_for_another_share_partition_has_an_unknown_outcome(
         led = LedSharePartition(SharePartitionKey("g", "t1", 0), "t", d.machine, d.now_ms)
         outcome = persister.submit(led, d.writes[0])
         answer = WriteBatchResponse(groups=[GroupStateResult(group_id=group_id, results=results(wrong))])
-        await coordinator.told(apis.WRITE_STATE_BATCH, answer)
+        await coordinator.answer(apis.WRITE_STATE_BATCH, answer)
         error = await asyncio.wait_for(outcome, 10)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
