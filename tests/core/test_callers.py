@@ -1,12 +1,9 @@
-"""Which requests a gateway serves: by their Host, and by the origin of the page that made them."""
+"""The requests that a gateway serves: by their Host, and by the origin of the page that made them."""
 
 import pytest
-from sharequeue_gateway.routing import acknowledge, routing
 from sharequeue_gateway.settings import Settings
 
 from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
-from sharequeue.ownership import coordinator_client
-from sharequeue.protocol.errors import BY_CODE, BY_NUMBER
 
 GATEWAY = Callers([host_of_url("http://Queue.internal:8080"), *hosts_of("gateway,my_queue.example.org")])
 PAGES = ["https://app.example.org", "http://localhost:3000", "HTTPS://Other.Example.org:443"]
@@ -264,15 +261,6 @@ def test_allowed_hosts_and_origins_are_comma_separated() -> None:
 def settings(**given: str) -> Settings:
     needed = dict.fromkeys(("database_url", "redis_url", "coordinator_url", "share_coordinator_url"), "x")
     return Settings(**needed, cluster_token="x" * 16, **given)
-
-
-def test_a_refused_host_or_origin_is_not_taken_for_a_moved_leader() -> None:
-    """Elsewhere 421 means a moved leader: a caller that took it so would try every gateway in vain."""
-    for code in ("HOST_NOT_ALLOWED", "ORIGIN_NOT_ALLOWED"):
-        number = BY_CODE[code].kafka_code
-        assert number not in {*coordinator_client.MOVED, *routing.MOVED, acknowledge.NOT_LEADER}
-        assert not BY_CODE[code].retriable
-        assert BY_NUMBER[number].code == "INVALID_REQUEST", "as data of one partition the number means Kafka's error"
 
 
 def test_the_caches_of_headers_are_bounded() -> None:
