@@ -54,7 +54,7 @@ def produced_is_kept(known: Known) -> Iterator[Violation]:
 
 
 def delivered_is_produced(known: Known) -> Iterator[Violation]:
-    """A delivered record holds what the log holds there, and a range all of its records."""
+    """A delivered record is the record of the log at its offset, and a range has all of its records."""
     for fetch in known.history.fetched:
         for range_ in fetch.ranges:
             place = (range_.topic, range_.partition, range_.first_offset)

@@ -12,13 +12,13 @@ import httpx
 from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Outcome, Produce, Range, Reset, Span
 
 ANSWER_S: Final = 6.0
-"""How long an answer is waited for beyond what the request itself may wait."""
+"""How long a client waits for an answer, beyond the time that the service may wait."""
 HANG_UPS: Final = 0.06
 COLD: Final = 0.2
 """How many of the requests come over a connection of their own, as from a client that has just begun."""
 REPEATS: Final = 0.6
 SETTLE_S: Final = 12.0
-"""How long the outcome of an acknowledgement is asked for."""
+"""How long a client repeats an acknowledgement to learn its outcome."""
 NAMES: Final = ("topic", "partition", "first_offset", "last_offset", "delivery_count")
 
 
@@ -229,7 +229,7 @@ class Consumer:
         body["topic_partitions"] = [{"topic": topic, "partitions": some}]
 
     async def _session(self, body: dict[str, Any]) -> None:
-        """Open, go on, or close the session first, which releases what is held."""
+        """Open, continue, or first close the session, which releases held records."""
         if self._epoch > 0 and self._random.random() < 0.08:
             closing = {"member_id": self.name, "share_session_epoch": -1, "max_wait_ms": 0}
             answer = await self._gateways.ask("POST", f"{self._path}/fetch", closing)
@@ -302,7 +302,7 @@ class Consumer:
                     await asyncio.sleep(0.05)
 
     def _note(self, answer: Answer, sent: Sequence[dict[str, Any]], results_in: str) -> list[dict[str, Any]]:
-        """Write down what came of acknowledgements. Returns: those to send again."""
+        """Record the results of acknowledgements. Returns: those to send again."""
         results = (answer.document or {}).get(results_in)
         again = []
         for index, entry in enumerate(sent):

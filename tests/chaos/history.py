@@ -136,7 +136,7 @@ class History:
     let_go: list[LetGo] = field(default_factory=list)
     resets: list[Reset] = field(default_factory=list)
     without_redis: list[Span] = field(default_factory=list)
-    """When a gateway went on without Redis: locks taken then do not survive it."""
+    """When a gateway ran without Redis: locks acquired then do not survive the gateway."""
     troubles: list[Trouble] = field(default_factory=list)
     log: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
     """In the end: value by offset, by (topic, partition)."""
@@ -145,7 +145,7 @@ class History:
     """In the end: how many records a group has not finished, by (group, topic, partition)."""
 
     def excerpt(self, group: str, place: Place) -> str:
-        """All that touched a record, in order of time; a line each, times from the first request on."""
+        """All events of a record, in order of time; a line each, times from the first request on."""
         topic, partition, offset = place
         lines: list[tuple[Span, str]] = [
             (produce.span, f"produced {produce.outcome}")

@@ -62,7 +62,7 @@ class Nemesis:
         """Events that no service may cause, whatever happens to the others: each is a failure of the run."""
 
     async def run(self, steps: Sequence[Step]) -> None:
-        """Carry out all steps. All that was broken is back afterwards."""
+        """Carry out all steps. Every victim runs again afterwards."""
         started_s = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for step in steps:
@@ -100,7 +100,7 @@ class Nemesis:
             stopped_s = time.monotonic()
             await asyncio.to_thread(service.stop)
             code, seconds = service.process.returncode, time.monotonic() - stopped_s
-            if code not in (0, -signal.SIGTERM):  # the latter: it had not begun to serve
+            if code not in (0, -signal.SIGTERM):  # it had not begun to serve
                 self.complaints.append(f"{service.name} ended with {code} {seconds:.1f} s after SIGTERM")
         await asyncio.sleep(step.hold_s)
         self._start(service)
@@ -124,7 +124,7 @@ class Nemesis:
             try:
                 await asyncio.to_thread(store.wait)
                 return
-            except EmbeddedError:  # what is left of the killed one still holds its memory
+            except EmbeddedError:  # the killed one still occupies its memory
                 if time.monotonic() > until_s:
                     raise
                 await asyncio.sleep(TURN_S)
@@ -143,7 +143,7 @@ class Nemesis:
         service.start()
 
     def _note_end(self, service: ServiceProcess) -> None:
-        """One that cannot start, while what it needs is away, may end; one that serves may not."""
+        """A service may end at its start while its dependencies are away; a service that serves may not."""
         now_s = time.monotonic()
         self._history.troubles.append(Trouble(Span(now_s, now_s), f"{service.name} ended by itself"))
         log = service._log_file.read_bytes()[self._log_from.get(service.name, 0) :].decode(errors="replace")
@@ -152,7 +152,7 @@ class Nemesis:
             self.complaints.append(f"{service.name} ended by itself: {entries[-1]}")
 
     def windows_without_redis(self, logs: Path) -> list[Span]:
-        """When gateways went on without Redis, as their logs tell; until it was back, or the gateway gone."""
+        """The times without Redis, from the logs of the gateways: until it was back, or the gateway had ended."""
         windows = []
         for log in sorted(logs.glob("gateway*.log")):
             since_s: float | None = None

@@ -109,7 +109,7 @@ def a_fetch_is_repeated(told: Told) -> None:
 
 
 def the_lock_is_of_the_fetch_that_got_no_answer(told: Told) -> None:
-    """The repeat tells what the first one acquired, whose lock ends that much earlier."""
+    """The repeat is answered with the records of the first fetch, whose lock ends that much earlier."""
     told.produce(10)
     told.fetch_without_an_answer("a", "f")
     told.wait(LOCK_S / 2)
@@ -125,7 +125,7 @@ def an_acknowledgement_is_repeated(told: Told) -> None:
     told.fetch("a", 0, 0, 1)
     told.acknowledge("a", 0, 0, 1, "accept", status="unknown")
     told.acknowledge("a", 0, 0, 1, "accept")
-    told.acknowledge("b", 0, 0, 1, "accept")  # it is so already
+    told.acknowledge("b", 0, 0, 1, "accept")  # it is accepted already
 
 
 def an_accept_is_repeated_on_the_way(told: Told) -> None:
@@ -172,7 +172,7 @@ def locks_lost_without_redis(told: Told) -> None:
 
 
 def a_later_count_is_lost_without_redis(told: Told) -> None:
-    """Another gateway leads, which could not read the lock: it hands the record out by the count it knows."""
+    """Another gateway leads, which could not read the lock: it delivers the record with the count it knows."""
     told.produce(10)
     told.fetch("a", 0, 0, 1)
     told.wait(LOCK_S)
@@ -210,7 +210,7 @@ def a_renewed_count_is_lost_without_redis(told: Told) -> None:
 
 
 def what_is_finished_is_passed_over(told: Told) -> None:
-    """The lock of a range has ended; its first record was finished by another member, the second came back."""
+    """The lock of a range has ended; another member finished its first record, the second was delivered again."""
     told.produce(10, 11)
     told.fetch("a", 0, 1, 1)
     told.wait(LOCK_S)

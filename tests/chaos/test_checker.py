@@ -1,4 +1,4 @@
-"""The checker itself: sound histories pass, and each rule notices what breaks it."""
+"""The checker itself: sound histories pass, and each rule notices its violation."""
 
 import pytest
 
@@ -115,7 +115,7 @@ def above_the_limit(told: Told) -> None:
 
 
 def more_deliveries_than_the_limit(told: Told) -> None:
-    """Counts may come again around a window without Redis, but once for each window."""
+    """A delivery count may repeat around a window without Redis, but once for each window."""
     told.produce(10)
     for number in range(LIMIT + 2):
         told.fetch(f"m{number}", 0, 0, 1 + number % LIMIT)

@@ -42,7 +42,7 @@ def cluster(tmp_path: Path, new_database: Callable[[], str], new_redis: Callable
 
 
 class Membership:
-    """The members, and what their polls brought."""
+    """The members, and the records of their polls."""
 
     def __init__(self, stack: Stack, seed: int) -> None:
         self._urls = stack.urls
@@ -115,7 +115,7 @@ class Membership:
             await asyncio.sleep(draw.uniform(0, 0.5))
 
     async def settled(self, gateways: Gateways) -> bool:
-        """Whether everything was consumed, and each member knows what it is assigned."""
+        """Whether everything was consumed, and each member knows its assignment."""
         described = (await gateways.until_answered("GET", f"/v1/share-groups/{GROUP}")).document
         told = {
             member["member_id"]: {

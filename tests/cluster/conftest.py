@@ -34,7 +34,7 @@ def new_cluster(
 
 @pytest.fixture(scope="package")
 def stack(new_cluster: NewCluster) -> Iterator[Stack]:
-    """One for all modules here that need no settings of their own; tests use topics and groups of their own."""
+    """One stack for all modules here with default settings; tests use their own topics and groups."""
     with new_cluster() as stack:
         yield stack
 

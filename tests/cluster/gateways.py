@@ -21,7 +21,7 @@ class GatewayCluster:
         self.gateways = [service for service in stack.services if service.name.startswith("gateway")]
 
     def start(self) -> None:
-        """Start those that do not run, and wait until all know each other."""
+        """Start the gateways that do not run, and wait until all know each other."""
         for gateway in self.gateways:
             if not gateway.alive():
                 gateway.start()
@@ -33,7 +33,7 @@ class GatewayCluster:
         return {f"gateway-{index}": gateway for index, gateway in enumerate(self.gateways)}
 
     def wait_until_known(self, gateways: list[ServiceProcess]) -> None:
-        """Wait until each of these knows exactly these."""
+        """Wait until each of these gateways knows exactly these."""
         deadline = time.monotonic() + READY_S
         wanted = {node_id for node_id, gateway in self.nodes.items() if gateway in gateways}
         for gateway in gateways:

@@ -8,7 +8,7 @@ from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
 
 PARTITIONS = 6
 SECONDS = 20
-"""Gateways write their counts every five."""
+"""Gateways write their counts every five seconds."""
 
 
 def test_counts_of_all_gateways_add_up(clients: list[httpx.Client], name: str) -> None:

@@ -18,7 +18,7 @@ from tests.cluster.gateways import GatewayCluster
 
 PARTITIONS = 6
 AT_ONCE_S = 15.0
-"""Of a busy machine; a quarter of the lease, and less than polls wait."""
+"""`At once` on a busy machine: a quarter of the lease, and less than polls wait."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def leaver_of(cluster: GatewayCluster, group: str, topic_id: str) -> tuple[Servi
 
 
 def leave(gateway: ServiceProcess) -> float:
-    """SIGTERM. Returns: the moment."""
+    """Send SIGTERM. Returns: the time."""
     assert gateway.process is not None
     gateway.process.send_signal(signal.SIGTERM)
     return time.monotonic()
@@ -171,7 +171,7 @@ def test_acknowledgements_in_progress_are_answered_by_a_leaving_gateway(
                     client, name, topic_partitions=wanted, member_id=member_id, max_records=1, max_wait_ms=1000
                 )
             except httpx.TransportError:
-                return settled  # it takes no requests any more
+                return settled  # it no longer takes requests
             if not answer["batches"]:
                 return settled
             try:

@@ -1,4 +1,4 @@
-"""A share-partition whose state or locks know a higher leader epoch than its leader has: as after an epoch that came late."""
+"""A share-partition whose state or locks have a higher leader epoch than its leader: as after an epoch that came late."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ async def higher_epoch(group_coordinator: CoordinatorClient) -> int:
 
 
 async def read_with_a_higher_epoch(stack: Stack, group: str, topic_id: str) -> None:
-    """As a gateway does that was given an epoch and then lost partition 0 to another one."""
+    """Raise the epoch as a gateway would that got an epoch and then lost partition 0 to another one."""
     async with coordinators(stack) as (group_coordinator, share_coordinator):
         state = PartitionState(partition=0, leader_epoch=await higher_epoch(group_coordinator))
         (result,) = (await share_coordinator.state(apis.READ_STATE, group, {topic_id: [state]})).values()
@@ -81,7 +81,7 @@ def test_a_fenced_leader_that_still_leads_takes_a_higher_epoch(
 def test_a_renewal_is_answered_once_redis_has_it(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
-    """Redis refuses what its leader writes: that the leader remembers the lock as renewed keeps it for nobody."""
+    """Redis refuses the leader's write, so the renewal in the leader's memory does not keep the lock."""
     topic_id = make_topic(clients[0], name, 1)
     produce(clients[0], name, 0, RECORDS)
     held = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=5000)

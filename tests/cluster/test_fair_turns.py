@@ -33,7 +33,7 @@ def fill(
 
 
 def taken_from(answer: dict) -> Counter[int]:
-    """How many records came of each partition."""
+    """The number of delivered records of each partition."""
     taken: Counter[int] = Counter()
     for batch in answer["batches"]:
         taken[batch["partition"]] += batch["last_offset"] - batch["first_offset"] + 1
@@ -41,7 +41,7 @@ def taken_from(answer: dict) -> Counter[int]:
 
 
 def test_ss_028_each_leader_has_its_turn(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
-    """The last one in partition order had none while the others had records."""
+    """Otherwise the last one in partition order gets none while the others have records."""
     fill(cluster, clients[0], name, name)
     taken: Counter[int] = Counter()
     for _ in range(4 * PARTITIONS):

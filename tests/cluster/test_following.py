@@ -1,4 +1,4 @@
-"""A consumer that follows leaders asks the one gateway that leads what it fetches, and goes on when that one is gone."""
+"""A consumer that follows leaders fetches from the leader of its partitions, and survives the loss of that gateway."""
 
 import asyncio
 import re
@@ -86,7 +86,7 @@ def test_a_consumer_survives_the_loss_of_its_leader(led: Led, how: signal.Signal
             rest = await values(consumer, 100 - len(first) - len(held))
             assert sorted(first + [record.value for record in held] + rest) == list(range(100))
             assert all(record.delivery_count == 1 for record in held)
-            assert time.monotonic() - gone_at < LOCK_S  # nothing waits for the end of a lock that nobody knows of
+            assert time.monotonic() - gone_at < LOCK_S  # no record waits for the end of a forgotten lock
 
     asyncio.run(run())
     led.leader.process.wait(20)

@@ -11,7 +11,7 @@ from tests.cluster.calls import fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
 
 AT_ONCE_S = 10
-"""On a machine that does much else; the fetches would wait for longer."""
+"""`At once` on a busy machine; the fetches would wait for longer."""
 BATCHES = 9
 """The leader appends the last one too, so that it knows where the log ends."""
 
@@ -35,7 +35,7 @@ def other(clients: list[httpx.Client], leader: httpx.Client) -> httpx.Client:
 def test_alternating_batches_of_two_gateways_come_in_one_answer(
     leader: httpx.Client, other: httpx.Client, name: str, through: str, limits: dict[str, int]
 ) -> None:
-    """The leader has only its own in memory; it knew where the log ends, and answered the first batch alone."""
+    """The leader has only its own batches in memory. It knew the log end, and once answered with the first batch alone."""
     for turn in range(BATCHES):
         produce((leader, other)[turn % 2], name, 0, 10)
     started = time.monotonic()
@@ -50,7 +50,7 @@ def test_alternating_batches_of_two_gateways_come_in_one_answer(
 def test_records_appended_at_another_gateway_are_found_by_the_next_fetch(
     leader: httpx.Client, other: httpx.Client, name: str, new_redis: Callable[[], str]
 ) -> None:
-    """Also by one that does not wait, where the leader has not heard of it: it looks at the log's end."""
+    """A fetch that does not wait finds them too, before the leader heard of the append: it reads the log end."""
     with redis.Redis.from_url(new_redis()) as server:
         for turn in range(15):
             server.execute_command("CLIENT", "KILL", "TYPE", "pubsub")  # all stop to listen, for a second

@@ -21,7 +21,7 @@ from tests.cluster.gateways import GatewayCluster
 
 PARTITIONS = 6
 HAND_OVER_S = 15.0
-"""On a busy machine; the lease is a tenth of it."""
+"""`Soon` on a busy machine; the lease is a tenth of it."""
 
 
 def victim_of(cluster: GatewayCluster, group: str, topic_id: str) -> ServiceProcess:
@@ -140,7 +140,7 @@ def test_a_poll_survives_a_move_of_leadership(cluster: GatewayCluster, clients: 
 def test_a_poll_survives_when_leadership_of_some_partitions_moves(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, there: int
 ) -> None:
-    """It hears of what is produced to what has moved; the rest stays where it waits."""
+    """It wakes for records of the moved partitions, and keeps waiting for the others."""
     stay, join = cluster.gateways[:there], cluster.gateways[there:]
     nodes = [node for node in cluster.nodes.items() if node[1] in stay]
     before = Generation(1, tuple(Node(node_id, gateway.url) for node_id, gateway in nodes))
@@ -232,7 +232,7 @@ def test_a_paused_gateway_delays_others_only_briefly(
 def test_a_paused_gateway_can_do_nothing_when_it_wakes(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
-    """It may still believe that it leads: it can neither hand out records nor settle any."""
+    """It may still believe that it leads, but it can neither deliver nor settle records."""
     zombie = victim_of(cluster, name, topic_id)
     of_zombie = clients[cluster.gateways.index(zombie)]
     healthy = next(client for client in clients[1:] if client is not of_zombie)

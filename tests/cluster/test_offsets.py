@@ -1,4 +1,4 @@
-"""Where a group stands, whichever gateway is asked and whichever leads."""
+"""The offsets of a group, asked of any gateway, at any leader."""
 
 import httpx
 
@@ -8,7 +8,7 @@ PARTITIONS = 6
 
 
 def test_every_gateway_answers_a_groups_offsets(clients: list[httpx.Client], name: str) -> None:
-    """And has it go on there: nothing that is finished comes again after a reset to `current`."""
+    """A reset to `current` continues there: no finished record is delivered again."""
     make_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):
         produce(clients[0], name, partition, 5)

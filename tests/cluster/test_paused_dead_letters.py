@@ -1,4 +1,4 @@
-"""A gateway that is paused while it writes dead letters, and goes on when another one has written and archived them."""
+"""A gateway is paused while it writes dead letters, and resumes after another one has written and archived them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -47,7 +47,7 @@ def test_a_paused_gateway_writes_no_dead_letter_again(
         acknowledge(clients[0], name, first, "reject")
         wait_until(waits)
         with zombie.paused():
-            reading.close()  # what it read lies in its socket
+            reading.close()  # the rows that it asked for lie in its socket
             zombie.until_replaced()
             fetch(clients[0], name, topic_partitions=wanted, member_id="m", max_wait_ms=0)
             wait_until(lambda: zombie.stands()[partition] == (RECORDS, RECORDS), 30)

@@ -13,7 +13,7 @@ from tests.cluster.gateways import GatewayCluster
 
 @pytest.fixture
 def share_coordinator(stack: Stack) -> Iterator[ServiceProcess]:
-    """It may be paused; it goes on in the end."""
+    """It may be paused; it is resumed at the end."""
     service = stack.service("share coordinator")
     yield service
     assert service.process is not None

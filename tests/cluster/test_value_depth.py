@@ -1,4 +1,4 @@
-"""A value that no decoder takes passes from the gateway that leads it through all others."""
+"""A value too deep for every decoder passes from its leader through all other gateways."""
 
 import httpx
 

@@ -18,7 +18,7 @@ def partitions_of(answer: dict) -> list[int]:
 def test_a_record_in_any_partition_of_a_wide_topic_is_found(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
-    """At once by a fetch that waits; by those that do not within as many as it takes to load all there are."""
+    """A waiting fetch finds it at once; fetches that do not wait find it once all partitions are loaded."""
     make_topic(clients[0], name, PARTITIONS)
     last = PARTITIONS - 1
     produce(clients[1], name, last, 1)

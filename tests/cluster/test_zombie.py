@@ -1,4 +1,4 @@
-"""A gateway that is paused past its lease and wakes up can settle nothing: not even by what it decided from memory."""
+"""A gateway that was paused past its lease can settle nothing when it wakes, not even by decisions from its memory."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from tests.cluster.zombie import Zombie
 
 LOCK_MS = 10_000
 LONG_LOCK_MS = 60_000
-"""Which no test waits for."""
+"""No test waits for the end of such a lock."""
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def states(client: httpx.Client, group: str) -> set[tuple[str, str | None, int]]
 def test_locks_that_end_in_a_zombies_memory_change_nothing(
     zombie: Zombie, clients: list[httpx.Client], name: str
 ) -> None:
-    """It believes that the only delivery of each record is over: it would dead-letter them and move the start offset.
+    """The zombie believes that the only delivery of each record has ended: it would dead-letter them and move the start offset.
 
-    The holder has renewed its locks where they are led now.
+    The holder has renewed its locks at the new leader.
     """
     held = zombie.hold()
     known_to_zombie_ms = max(batch["lock_expires_at_ms"] for batch in held["batches"])
@@ -83,7 +83,7 @@ def test_a_zombies_late_acknowledgement_changes_nothing(zombie: Zombie, clients:
 
 
 def test_a_zombies_late_renewal_is_refused(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
-    """It remembers locks that live; the records are finished where they are led now.
+    """The zombie remembers live locks; at the new leader the records are finished.
 
     The renewal is there before anybody asks it to let go. See also the renewal in test_epochs.
     """

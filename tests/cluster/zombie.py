@@ -16,7 +16,7 @@ from tests.cluster.gateways import GatewayCluster
 PARTITIONS = 6
 RECORDS = 4
 ALONE_S = 1.0
-"""How long the gateway that woke is without the group coordinator."""
+"""How long the woken gateway has no group coordinator."""
 
 
 class Zombie:

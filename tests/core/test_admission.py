@@ -1,4 +1,4 @@
-"""Which produce requests are let in, by their bytes."""
+"""The admission of produce requests, by their bytes."""
 
 import pytest
 from sharequeue_gateway.producing.admission import ProduceAdmission
@@ -22,7 +22,7 @@ def test_requests_are_admitted_up_to_the_byte_limit() -> None:
 
 
 def test_a_single_request_may_exceed_the_limit() -> None:
-    """There is nothing to wait for that would make room for it."""
+    """Waiting would never make room for it."""
     admission = ProduceAdmission(10)
     admission.check(11)
     admission.take(11)

@@ -101,7 +101,7 @@ def test_as_011_the_others_keep_their_partitions_when_a_member_leaves() -> None:
 @pytest.mark.parametrize("different", [False, True])
 @pytest.mark.parametrize("sizes", [range(1, 102), range(101, 0, -1)], ids=["growing", "shrinking"])
 def test_as_013_a_group_stays_balanced_as_it_grows_and_shrinks(sizes: Collection[int], different: bool) -> None:
-    """24 partitions; at each step they are covered, balanced, and shared as by an assignment afresh."""
+    """24 partitions; at each step they are covered, balanced, and shared as by a fresh assignment."""
     assignable = {"T1": range(12), "T2": range(12)}
     target: dict[str, dict[str, frozenset[int]]] = {}
     for size in sizes:
@@ -169,7 +169,7 @@ def test_new_partitions_move_no_others() -> None:
 
 
 def test_a_member_with_the_larger_share_keeps_it() -> None:
-    """The counts of an assignment afresh would be 2, 1, 2, 1: those that have them are others."""
+    """A fresh assignment would have the counts 2, 1, 2, 1; here other members keep the larger ones."""
     before = {
         "m000": {"t": some(0)},
         "m001": {"t": some(1, 2)},

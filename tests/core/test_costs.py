@@ -39,7 +39,7 @@ def test_a_fetch_does_not_scan_records_held_by_others() -> None:
 
 
 def far_apart(between: int, settle: Callable[[Driver], object]) -> Driver:
-    """Two records that were released, and so many single ones between them of which `settle` disposes."""
+    """Two released records, and `between` single ones between them that `settle` settles."""
     d = Driver(partition_max_record_locks=100_000)
     assert d.fetch("".join(f"[{offset}]" for offset in range(between + 2)), max=100_000, bs=1)
     assert len(d.machine.runs) == between + 2

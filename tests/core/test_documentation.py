@@ -1,4 +1,4 @@
-"""The documents name what the code has, and nothing that it has not: settings, metrics, calls, make targets, files."""
+"""The documents name everything that exists and nothing else: settings, metrics, calls, make targets, files."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Buckets of durations: every one has its bucket, and none is wider than an eighth of where it stands."""
+"""Buckets of durations: every duration has one, and none is wider than an eighth of its lower bound."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st

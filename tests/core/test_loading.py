@@ -1,4 +1,4 @@
-"""Scenarios of loading: family LD on the pure machine, and what a leader restores of delays and reasons."""
+"""Scenarios of loading: family LD on the pure machine, and the delays and reasons that a leader restores."""
 
 import pytest
 from sharequeue_gateway.share_partition.machine import InvalidState, RestoredLock, SharePartition

@@ -1,4 +1,4 @@
-"""Which of a share-partition's lock entries in Redis may go: those the start offset passed, and old ones that pile up."""
+"""Lock entries in Redis that may be removed: those below the start offset, and old ones when there are too many."""
 
 from collections.abc import Sequence
 

@@ -62,7 +62,7 @@ def test_depth_is_right_where_slices_meet(before: int, inside: bytes) -> None:
     ids=["a string of brackets", "many arrays", "many towers", "escaped quotes", "one tower"],
 )
 def test_depth_of_a_megabyte_costs_milliseconds(value: bytes, deep: bool) -> None:
-    """Typically 1 to 30 ms; the bound allows for a slow machine, and what grows with the square takes minutes."""
+    """Typically 1 to 30 ms; the bound allows for a slow machine, and a quadratic algorithm would take minutes."""
     started = time.process_time()
     assert nesting.deeper_than(value, 64) == deep
     assert time.process_time() - started < 0.5
@@ -92,7 +92,7 @@ def test_a_deep_value_of_another_type_is_refused() -> None:
 
 
 def test_an_unfinished_string_costs_no_more_than_a_whole_one() -> None:
-    """Each of its escaped quotes would begin a look for the end of the string."""
+    """Each of its escaped quotes could start another search for the end of the string."""
     text = b"[" * 2000 + b'"' + b'\\"' * 200_000
     began = time.process_time()
     with pytest.raises((msgspec.DecodeError, RecursionError)):

@@ -1,6 +1,6 @@
-"""Every row of the conformance scenarios is a test, or SCENARIOS.md says why it is none.
+"""Every row of the conformance scenarios is a test, or SCENARIOS.md says why not.
 
-A row is a test where its id is in the test's name (`test_fa_001_…`) or in a string of the test module that is no
+A row is a test if its id is in the test's name (`test_fa_001_…`) or in a string of the test module that is not a
 docstring: the id of a parameter set.
 """
 

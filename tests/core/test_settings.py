@@ -64,7 +64,7 @@ def test_a_short_or_unsendable_token_is_refused(service: Any, token: str) -> Non
     ],
 )
 def test_pauses_and_limits_are_positive(service: Any, name: str) -> None:
-    """A pause of nothing would keep a processor busy, a limit below one would refuse everything."""
+    """A pause of zero would keep a processor busy, a limit below one would refuse everything."""
     assert getattr(started(service, **{name: "1"}), name) == 1
     for value in ("0", "-5", "1.5", "many"):
         with pytest.raises(SettingsError, match=f"^{service.PREFIX}{name.upper()}: "):

@@ -379,7 +379,7 @@ def test_annotations_are_read_until_the_delivery_count_rises() -> None:
 def test_a_summary_has_the_first_unfinished_offset(
     batches: Sequence[tuple[int, int, int, int]], unfinished: int
 ) -> None:
-    """The leader writes where the share-partition began before that write; the next one has the start offset there."""
+    """The leader's write has the start offset from before that write; the next one has the new start offset."""
     key = Shard()
     key.init(0, 5)
     key.write(0, 0, 5, 0, list(batches))

@@ -56,7 +56,7 @@ def decide(kind: str, state: KeyState | None, request: PartitionState, limit: in
 
 
 class Model:
-    """The state as the calls' descriptions have it, without rows."""
+    """The state according to the descriptions of the calls, without rows."""
 
     def __init__(self) -> None:
         self.exists = False

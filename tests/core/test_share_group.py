@@ -1,4 +1,4 @@
-"""Which share-partitions of a group are initialised, where they start, and what a failure leaves: scenarios GI, RS-007."""
+"""Initialisation of a group's share-partitions, their start offsets, and the effects of a failure: scenarios GI, RS-007."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -56,7 +56,7 @@ def test_a_clock_that_is_set_back_does_not_stop_initialisations() -> None:
 
 
 def test_a_retried_initialisation_fences_the_earlier_one() -> None:
-    """It may come after the later one has succeeded, and would throw away what was acknowledged since."""
+    """The earlier one may arrive after the later one has succeeded, and would discard acknowledgements made since."""
     driver = Driver(topics={"t1": 2})
     driver.share_coordinator = "silent"
     driver.heartbeat("M1", 0, ["t1"])

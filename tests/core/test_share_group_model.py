@@ -127,7 +127,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.now_ms + 1000 < (self.driver.group.next_deadline_ms() or 0))
     @rule()
     def rest(self) -> None:
-        """With a share coordinator that answers, heartbeats alone lead everybody to what it shall have."""
+        """With a share coordinator that answers, heartbeats alone bring every member to its target assignment."""
         driver = self.driver
         driver.share_coordinator = "succeeds"
         in_force = driver.settings

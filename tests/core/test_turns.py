@@ -35,7 +35,7 @@ def test_the_partition_served_longest_ago_is_first(served: list[int], order: lis
 
 @pytest.mark.parametrize("epoch", [1, 2, 5, MAX_INT32])
 def test_ss_028_the_session_epoch_orders_partitions_served_at_the_same_time(epoch: int) -> None:
-    """SS-027's rotation holds where nothing gave records yet."""
+    """SS-027's rotation holds for partitions that gave no records yet."""
     leds = [Led(number) for number in range(3)]
     assert in_turn(rotate(leds, epoch)) == rotate(leds, epoch)
     leds[epoch % 3].served_turn = 1
@@ -49,7 +49,7 @@ def patterns(draw: st.DrawFn) -> tuple[int, list[tuple[frozenset[int], int | Non
     named = st.frozensets(st.integers(0, count - 1), min_size=1)
     fetch = st.tuples(named, st.none() | st.integers(0, 20), st.integers(1, count))
     once = draw(st.lists(fetch, min_size=1, max_size=8))
-    return count, once * draw(st.integers(1, 8))  # a pattern that is repeated is what starves
+    return count, once * draw(st.integers(1, 8))  # repeated patterns cause starvation
 
 
 @given(patterns())

@@ -1,4 +1,4 @@
-"""A led share-partition wakes waiting fetches: the first in line, the next one behind a fetch that leaves records, and one that was turned away.
+"""A led share-partition wakes waiting fetches: the first in line, one behind a fetch that leaves records, one turned away.
 
 It also remembers that it has no records, or since when its records were not served.
 """
@@ -81,7 +81,7 @@ class EmptyLog:
 
 
 def emptied() -> tuple[Driver, LedSharePartition, Any]:
-    """A share-partition all of whose records are held, which was found to have nothing else."""
+    """A share-partition whose records are all held, and that is known to have no others."""
     driver = Driver()
     led, _ = waiting(driver)
     driver.fetch("[0-9]")

@@ -60,7 +60,7 @@ async def stream_and_look(_: Scope, receive: Receive, send: Send) -> None:
 
 
 class EdgeServer:
-    """Where it listens, and what happened in it."""
+    """The port of a server, and the events in it."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -170,7 +170,7 @@ async def _run(server: EdgeServer, app: ASGIApp, limits: HttpLimits, connections
 def edge_server(
     limits: HttpLimits | None = None, *, connections: int = 1000, middleware: bool = False, **ssl: str
 ) -> Iterator[EdgeServer]:
-    """A server that runs while this lasts. `middleware`: all calls take the way through ASGI."""
+    """A running server. `middleware`: all calls pass through ASGI."""
     server = EdgeServer()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

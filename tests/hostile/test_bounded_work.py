@@ -183,7 +183,7 @@ def test_a_partition_named_twice_is_one_error(client: httpx.Client, topics: None
 def test_results_of_acknowledgements_are_short_and_in_order(
     client: httpx.Client, service: Service, topics: None
 ) -> None:
-    """Each has its own, however many they are; none is longer than four times what asked for it."""
+    """Each acknowledgement has its own result; the answer is at most four times as long as the request."""
     gateway = service("gateway")
     acknowledgements = [{"topic": "t", "partition": 0, "first_offset": 0, "last_offset": 0, "type": "accept"}] * 10_000
     acknowledgements[7] = {**acknowledgements[7], "type": "x" * 5000}

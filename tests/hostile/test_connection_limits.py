@@ -83,7 +83,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize(("start", "piece", "status"), ENDLESS.values(), ids=ENDLESS.keys())
 def test_an_endless_request_is_cut_off(server: EdgeServer, start: bytes, piece: bytes, status: int) -> None:
-    """100 times what the limit is."""
+    """A hundred times the limit."""
     most = MAX_REQUEST_BYTES if status == 413 else server.edge.limits.max_head_bytes
     with Raw(server.port) as raw:
         raw.send(start)

@@ -1,4 +1,4 @@
-"""The edge of a real gateway: its memory, its files, curl, and what each path says it allows."""
+"""The edge of a real gateway: its memory, its files, curl, and the methods that each path allows."""
 
 import itertools
 import json

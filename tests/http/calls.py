@@ -25,7 +25,7 @@ PROBLEM_FIELDS = {
 class Gateway:
     """Calls of one gateway. Methods that answer JSON check for success; the `try_` ones answer the raw response.
 
-    Fetches do not wait unless told to, and are by member `m1` unless told otherwise.
+    By default fetches do not wait, and are those of member `m1`.
     """
 
     def __init__(self, http: httpx.Client) -> None:
@@ -78,7 +78,7 @@ class Gateway:
         return good(self.try_fetch(group, topic, member=member, **fields))
 
     def acquire(self, group: str, topic: str | None = None, *, member: str = "m1", **fields: Any) -> list[str]:
-        """Fetch, and answer what was acquired, in short: see `ranges`."""
+        """Fetch. Returns: the acquired ranges, in short: see `ranges`."""
         return ranges(self.fetch(group, topic, member=member, **fields))
 
     def try_acknowledge(

@@ -21,7 +21,7 @@ NOTHING_MS = 300
 
 
 class Network:
-    """A real TCP hop before the gateway that can lose answers: the request arrives, its answer does not."""
+    """A real TCP hop before the gateway that can lose answers: the request arrives, the answer does not."""
 
     def __init__(self, port: int) -> None:
         self._upstream_port = port

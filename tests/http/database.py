@@ -1,4 +1,4 @@
-"""The stack's database behind its back: to look what is stored, and to have it refuse dead letters and states."""
+"""The stack's database, accessed without the services: to read it, and to make it refuse dead letters and states."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def append_behind(
 
 @contextmanager
 def locked(database_url: str, table: str) -> Iterator[Callable[[], bool]]:
-    """While this lasts nobody reads or writes a table; yields whether anybody waits for it, but to purge it."""
+    """Lock a table against all reads and writes. Yields: whether a statement other than a purge waits for it."""
     waits = """SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
                AND wait_event_type = 'Lock' AND query NOT LIKE '%DELETE%')"""
     with asyncio.Runner() as runner:
@@ -62,7 +62,7 @@ def locked(database_url: str, table: str) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def refused_dead_letters(database_url: str, group: str, *offsets: int) -> Iterator[None]:
-    """While this lasts the database takes no dead letters of these offsets from the group."""
+    """Make the database refuse the group's dead letters of these offsets."""
     which = ", ".join(map(str, offsets))
     sql(
         database_url,

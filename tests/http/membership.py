@@ -46,7 +46,7 @@ class Member:
 
 
 def settle(*members: Member, partitions: int) -> None:
-    """Heartbeats until every member is at one epoch and all the partitions are somebody's."""
+    """Send heartbeats until every member is at one epoch and each partition has a member."""
 
     def settled() -> bool:
         for member in members:

@@ -66,7 +66,7 @@ def test_ak_007_atomic_refuses_an_overlap_and_changes_nothing(gateway: Gateway, 
 
 
 def test_ak_009_ak_023_an_atomic_request_applies_whole_or_not_at_all(gateway: Gateway, held: str) -> None:
-    """One range of the partition is not ours, so none is settled."""
+    """One range of the partition is held by another member, so none is settled."""
     gateway.produce_batches(held, 5)
     assert gateway.acquire(held, held, member="m2") == ["10-14×1"]
     acknowledgements = [acknowledge_range(held, 0, 9, "accept"), acknowledge_range(held, 10, 14, "accept")]
@@ -248,7 +248,7 @@ def test_unknown_groups_are_not_remembered(gateway: Gateway, shared_stack: Stack
 
 
 def test_an_unknown_topic_is_looked_up_once_per_request(gateway: Gateway, shared_stack: Stack, held: str) -> None:
-    """However many acknowledgements, or topics to fetch from, name it."""
+    """For any number of acknowledgements, or topics to fetch from, that name it."""
     coordinator = shared_stack.service("group coordinator").url
 
     def questions() -> float:

@@ -78,7 +78,7 @@ def test_a_repeat_of_a_produce_request_or_of_an_acknowledgement_counts_nothing(g
 
 
 def test_activity_counts_expired_locks_and_times_to_accept(gateway: Gateway, name: str) -> None:
-    """The time is that since the record's own timestamp."""
+    """The time counts from the record's own timestamp."""
     gateway.configure(name, share_record_lock_duration_ms=1000)
     gateway.create_topic(name)
     gateway.produce(name, 1, 2, timestamp_ms=int(time.time() * 1000) - 600_000)

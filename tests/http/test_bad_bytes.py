@@ -100,7 +100,7 @@ def test_group_calls_refuse_a_body_that_is_not_json(gateway: Gateway, name: str,
 
 
 def test_of_duplicate_members_the_last_one_counts(gateway: Gateway, name: str) -> None:
-    """As in nearly every JSON parser; inside a value, which is kept byte for byte, both stay."""
+    """The last one counts, as in nearly every JSON parser; inside a value, which is kept byte for byte, both stay."""
     body = b'{"records":[{"value":"lost"}],"records":[{"value":{"a":1,"a":2},"key":"x","key":"y"}]}'
     response = gateway.http.post(f"/v1/topics/{name}/records", content=body, headers=JSON)
     assert response.json() == {"records": [{"partition": 0, "offset": 0}]}
@@ -118,7 +118,7 @@ def test_another_media_type_is_415(gateway: Gateway, topic: str, media_type: str
 
 @pytest.mark.parametrize("path", ["records", "records/raw"])
 def test_a_body_with_a_content_encoding_is_415(gateway: Gateway, name: str, path: str) -> None:
-    """Otherwise a packed value would be stored without a word of how it was packed."""
+    """Otherwise a compressed value would be stored without the name of its encoding."""
     gateway.create_topic(name)
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     packed = gzip.compress(b'{"records":[{"value":1}]}')

@@ -166,7 +166,7 @@ def test_the_body_of_a_refused_request_is_not_the_next_request(gateway: Gateway,
 
 
 def test_other_services_do_not_check_the_host(shared_stack: Stack) -> None:
-    """They are called by names that a cluster gives them; each call that does something asks for the cluster token."""
+    """A cluster calls them by names of its own; each call with an effect needs the cluster token."""
     for service in shared_stack.services:
         connection = HTTPConnection(service.url.removeprefix("http://"), timeout=20)
         connection.request("GET", "/livez", headers={"Host": "coordinator:8081"})

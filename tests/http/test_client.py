@@ -35,7 +35,7 @@ from tests.http.client_calls import (
 
 @pytest.fixture(scope="module")
 def stack(shared_stack: Stack) -> Stack:
-    """Nothing here stops any of it."""
+    """The shared stack: no test here stops a service."""
     return shared_stack
 
 
@@ -68,7 +68,7 @@ async def test_locks_are_renewed_while_records_are_being_processed(
 async def test_records_settled_by_others_are_no_longer_renewed(
     stack: Stack, client: httpx.Client, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The group is past it and ignores what is said of it: a lock that is asked for then is none."""
+    """The start offset has passed the record, so the group ignores renewals of it: such a renewal gives no lock."""
     configure(client, name, share_record_lock_duration_ms=1000)
     await produce(stack, name, 0)
     async with consumers(stack, name, name, acknowledgement="explicit", member_id="m") as consumer:

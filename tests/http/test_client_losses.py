@@ -1,4 +1,4 @@
-"""The Python client loses answers, sessions and services, and nobody a record."""
+"""The Python client loses answers, sessions and services, but no record."""
 
 import asyncio
 import time

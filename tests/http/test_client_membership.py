@@ -29,7 +29,7 @@ def described(client: httpx.Client, group: str) -> Json:
 
 @pytest.fixture
 def topic(client: httpx.Client, name: str) -> str:
-    """A topic with 6 partitions; the group of the same name assigns at once and wants heartbeats often."""
+    """A topic with 6 partitions; the group of the same name assigns at once and has a short heartbeat interval."""
     make_topic(client, name, 6)
     settings = {
         "share.assignment.interval.ms": 0,
@@ -53,7 +53,7 @@ def shares(*consumers: ShareConsumer) -> list[int]:
 
 
 def disjoint(*consumers: ShareConsumer) -> bool:
-    """Whether all six partitions are somebody's, and none is anybody else's."""
+    """Whether each of the six partitions is assigned to exactly one consumer."""
     held = [p for consumer in consumers for some in consumer.assignment.values() for p in some]
     return sorted(held) == list(range(6))
 
@@ -157,7 +157,7 @@ async def test_an_unused_member_leaves_and_rejoins(stack: Stack, client: httpx.C
 async def test_a_member_that_leaves_before_its_join_is_answered_is_removed(
     stack: Stack, client: httpx.Client, name: str
 ) -> None:
-    """Or its partitions would be nobody's until the session timeout."""
+    """Otherwise its partitions would have no member until the session timeout."""
     make_topic(client, name)
     async with Network(port_of(stack)) as network:
         network.lose_answer_of(f"/v1/share-groups/{name}/heartbeat")
@@ -184,7 +184,7 @@ async def test_a_subscription_can_change_and_end(stack: Stack, client: httpx.Cli
 
 @in_event_loop
 async def test_a_missing_topic_is_waited_for_without_a_session(stack: Stack, name: str) -> None:
-    """There it is the fetch's status, not data in its answer."""
+    """Without a session the missing topic is the status of the fetch, not an error in its answer."""
     async with ShareConsumer(stack.url, name, [name], follow_leaders=True) as consumer:
         assert await consumer.poll(300) == []
         await produce(stack, name, range(1))

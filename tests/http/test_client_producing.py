@@ -1,4 +1,4 @@
-"""The Python client produces: in order, once, and what is refused alone is refused."""
+"""The Python client produces: in order, once, and a refusal concerns only the refused record."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ from tests.http.client_calls import (
 
 @pytest.fixture(scope="module")
 def stack(shared_stack: Stack) -> Stack:
-    """Nothing here stops any of it."""
+    """The shared stack: no test here stops a service."""
     return shared_stack
 
 
@@ -85,7 +85,7 @@ async def test_a_refused_record_does_not_fail_its_neighbours(stack: Stack, clien
 
 @in_event_loop
 async def test_a_record_that_cannot_be_encoded_fails_only_its_own_send(stack: Stack, name: str) -> None:
-    """It never gets into a request: those of others would fail with it, and those that wait behind."""
+    """It never enters a request: the records of others in that request, and those behind it, would fail too."""
     async with Producer(stack.url, linger_ms=200) as producer:
         before = await producer.send_soon(name, 1)
         for options in ({"key": "\ud800"}, {"headers": {"h": "\ud800"}}, {"partition": object()}):

@@ -91,14 +91,14 @@ def test_a_group_in_the_middle_gets_the_remaining_records(gateway: Gateway, name
 
 
 def test_a_fetch_goes_on_behind_batches_without_records(gateway: Gateway, name: str) -> None:
-    """More of them than are read at once: 300, and the fetch waits for nothing."""
+    """300 such batches, more than one read takes; the fetch does not wait."""
     compacted(gateway, name, *[1] * 301)
     good(try_replace(gateway, name, *((base, 0, [(base, base)]) for base in range(300))))
     assert offsets(gateway.fetch(f"{name}-g", name, max_records=5)) == [300]
 
 
 def test_a_record_redriven_to_one_group_survives_compaction_for_it_alone(gateway: Gateway, name: str) -> None:
-    """Also when its batch was compacted, and the other group comes later."""
+    """Even after its batch was compacted, when the other group begins later."""
     compacted(gateway, name, 2)
     assert gateway.acquire(name, name) == ["0-1×1"]
     assert gateway.settle(name, name, 0, 1, "reject") == "applied"

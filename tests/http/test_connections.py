@@ -80,7 +80,7 @@ def record_of(value: int) -> bytes:
 
 
 def test_requests_sent_at_once_are_answered_in_order(gateway: Gateway, line: Line, name: str) -> None:
-    """Those that wait among them, those for no endpoint of ours too."""
+    """Including requests that wait, and requests for unknown paths."""
     gateway.create_topic(name)
     fetch = msgspec.json.encode({"topics": [name], "max_wait_ms": 200, "member_id": "m"})
     produce = f"POST /v1/topics/{name}/records"
@@ -126,7 +126,7 @@ def test_bad_bytes_behind_a_request_do_not_change_its_answer(gateway: Gateway, l
 
 
 def test_a_body_is_freed_before_its_connection(gateway: Gateway, shared_stack: Stack) -> None:
-    """Connections that wait for their next request would cost as much as the largest they had."""
+    """Otherwise an idle connection would keep as much memory as its largest body took."""
     process = psutil.Process(shared_stack.service("gateway").pid)
     before = process.memory_info().rss
     lines = [Line(shared_stack) for _ in range(16)]

@@ -46,7 +46,7 @@ def test_a_group_id_that_is_not_utf8_is_refused(gateway: Gateway) -> None:
 
 
 def test_an_encoded_slash_is_part_of_a_name(gateway: Gateway, name: str) -> None:
-    """Otherwise to delete the group `a/offsets/t` would be to make the group `a` forget the topic `t`."""
+    """Otherwise deleting the group `a/offsets/t` would make the group `a` forget the topic `t`."""
     gateway.produce(name, 1)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 0, 0, "accept") == "applied"

@@ -211,7 +211,7 @@ def test_requests_over_several_owners_are_answered_in_order(stack: Stack, client
     calling(ShareStateClient(stack.service("share coordinator").url, cluster_token=TOKEN), test)
 
 
-# What one instance does, and another must know
+# Changes at one instance that another must know
 
 
 def fetched(client: httpx.Client, group: str, topic: str) -> list[Any]:
@@ -236,7 +236,7 @@ def test_a_new_or_grown_topic_is_known_at_every_instance_at_once(stack: Stack, c
 
 
 def test_a_groups_settings_reach_the_gateway_from_any_owner(stack: Stack, client: httpx.Client, name: str) -> None:
-    """Changed behind the gateway's back: it hears of it by the change feed of the other group coordinator."""
+    """Changed without the gateway: it learns of it by the change feed of the other group coordinator."""
     client.post(f"/v1/topics/{name}/records", json={"records": [{"value": n} for n in range(50)]}).raise_for_status()
     for at in pair(stack, "group coordinator"):
         group = group_at(stack, at.url, name)

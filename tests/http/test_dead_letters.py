@@ -170,7 +170,7 @@ def test_single_records_that_die_together_share_an_append(gateway: Gateway, name
 
 
 def test_dq_009_a_permanently_refused_dead_letter_is_parked(gateway: Gateway, name: str) -> None:
-    """By a topic that takes no dead letters of groups."""
+    """The topic accepts no dead letters of groups."""
     destination = f"{name}-dead"
     gateway.create_topic(destination)
     gateway.configure(name, errors_deadletterqueue_topic_name=destination)

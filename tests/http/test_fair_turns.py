@@ -33,7 +33,7 @@ def take(gateway: Gateway, group: str, taken: Counter[int], **fields: object) ->
 
 @pytest.mark.parametrize(("groups", "partitions"), [(1, 2), (2, 2), (3, 3), (2, 4), (6, 6)])
 def test_groups_polled_in_turn_have_their_own_turns(gateway: Gateway, name: str, groups: int, partitions: int) -> None:
-    """One counter for all of them gave each group the same remainder every time: the same partition."""
+    """With one counter for all, each group would get the same remainder, so the same partition, every time."""
     fill(gateway, name, partitions)
     taken = [Counter[int]() for _ in range(groups)]
     for _ in range(2 * partitions):
@@ -60,7 +60,7 @@ def test_topics_polled_in_turn_have_their_own_turns(gateway: Gateway, name: str,
 def test_ss_028_a_session_that_fetches_then_acknowledges_serves_each_partition(
     gateway: Gateway, name: str, partitions: int
 ) -> None:
-    """Its fetches have the epochs 0, 2, 4: with an even number of partitions half of them had nothing."""
+    """Its fetches have the epochs 0, 2, 4: by the epoch alone, half of an even number of partitions would get nothing."""
     fill(gateway, name, partitions)
     taken: Counter[int] = Counter()
     for turn in range(2 * partitions):

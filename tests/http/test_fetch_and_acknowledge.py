@@ -212,7 +212,7 @@ def test_a_fetch_of_nothing_but_unknown_topics_fails_at_once(gateway: Gateway, n
 
 
 def test_acknowledging_an_unknown_group_does_not_break_its_first_fetch(gateway: Gateway, name: str) -> None:
-    """Both load the share-partition at once, and only the fetch may bring the group's state into being."""
+    """Both load the share-partition at once, and only the fetch may initialise the group's state."""
     gateway.create_topic(name, partitions=2)
     gateway.produce_batches(name, 2)
     accept = [acknowledge_range(name, 0, 1, "accept"), acknowledge_range(name, 0, 1, "accept", partition=1)]

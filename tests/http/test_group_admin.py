@@ -82,7 +82,7 @@ def test_a_reset_goes_to_an_offset_the_start_the_end_or_a_time(
 
 
 def test_a_reset_to_a_timestamp_is_exact(gateway: Gateway, name: str) -> None:
-    """The first of these moments is, as a floating-point number of seconds, a bit too early."""
+    """The first of these timestamps, as a floating-point number of seconds, would be slightly too early."""
     moment_ms = 1_073_741_824_001
     for ms in range(3):
         gateway.produce(name, ms, timestamp_ms=moment_ms - 1 + ms)
@@ -104,7 +104,7 @@ def test_gi_015_partitions_fail_on_their_own(gateway: Gateway, name: str) -> Non
 
 
 def test_gi_013_an_unknown_topic_changes_nothing(gateway: Gateway, name: str) -> None:
-    """Kafka raises the group epoch and makes the group all the same; here nothing comes to be."""
+    """Kafka raises the group epoch and creates the group; here nothing is created."""
     problem(gateway.try_reset(name, "earliest", name), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     problem(gateway.http.get(f"/v1/share-groups/{name}/offsets"), 404, "GROUP_ID_NOT_FOUND", 69)
 
@@ -130,7 +130,7 @@ def test_a_reset_without_topics_covers_every_topic_of_the_group(gateway: Gateway
 
 
 def test_a_reset_of_every_topic_needs_an_existing_group(gateway: Gateway, name: str) -> None:
-    """A name that was mistyped does not pass for done."""
+    """A mistyped name is refused, not answered as done."""
     for dry_run in (False, True):
         problem(gateway.try_reset(name, "earliest", dry_run=dry_run), 404, "GROUP_ID_NOT_FOUND", 69)
     gateway.create_topic(name)
@@ -225,7 +225,7 @@ def test_gi_025_a_deleted_group_is_unknown_and_can_be_created_again(gateway: Gat
 
 
 def test_a_group_is_deleted_from_the_share_coordinator_too(gateway: Gateway, name: str) -> None:
-    """A group of the same name that begins at the end does not find where the first one stood."""
+    """A new group of the same name that begins at the log end does not continue at the old offsets."""
     used(gateway, name)
     assert gateway.try_delete_group(name).status_code == 204
     gateway.configure(name, share_auto_offset_reset="latest")

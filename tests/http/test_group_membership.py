@@ -176,7 +176,7 @@ def test_hb_023_a_heartbeat_with_topics_gets_the_assignment(gateway: Gateway, na
     assert answer["assignment"]["topic_partitions"][0]["partitions"] == [0]
 
 
-# Topics that come, grow and go
+# New, grown and deleted topics
 
 
 def test_gi_003_the_assignment_follows_new_grown_and_deleted_topics(gateway: Gateway, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Limits and dependencies that are away, over HTTP, on a stack with small limits: 429 and 503 with Retry-After."""
+"""Limits and missing dependencies, over HTTP, on a stack with small limits: 429 and 503 with Retry-After."""
 
 import json
 import signal
@@ -188,7 +188,7 @@ def test_retention_by_age_and_by_bytes(own_gateway: Gateway, name: str) -> None:
     assert gateway.produce(name, "next") == [3]
 
 
-# Dependencies that are away: last, because they stop services
+# Missing dependencies: last, because these tests stop services
 
 
 def test_unfinished_dead_letters_are_resumed_after_a_crash(

@@ -19,7 +19,7 @@ Changes = Callable[[str], float]
 
 @pytest.fixture
 def changes(gateway: Gateway) -> Changes:
-    """By how much a sample grew since the test began; samples that are not there count as 0."""
+    """By how much a sample grew since the test began; missing samples count as 0."""
     before = gateway.metrics()
     return lambda sample: gateway.metrics().get(sample, 0) - before.get(sample, 0)
 
@@ -202,7 +202,7 @@ def test_a_group_deleted_during_a_redis_call_leaves_no_series(
 
 
 def test_the_time_a_partition_with_records_goes_unserved_is_exported(gateway: Gateway, name: str) -> None:
-    """Lag grows too while a partition is served, and does not say which one is not."""
+    """Lag also grows while a partition is served, and does not show which partition is not."""
     sample = f'sharequeue_share_partition_unserved_seconds{{group="{name}"}}'
     gateway.create_topic(name, 2)
     for partition in range(2):

@@ -1,4 +1,4 @@
-"""The OpenAPI documents: valid, complete, fit for code generators, as the snapshot has them, and true.
+"""The OpenAPI documents: valid, complete, fit for code generators, equal to their snapshot, and true.
 
 After a change that is meant: `RENEW_OPENAPI=1 .venv/bin/pytest tests/http/test_openapi.py`, and commit openapi.json.
 """

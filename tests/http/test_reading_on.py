@@ -1,4 +1,4 @@
-"""A fetch reads on behind what is held or finished, until its limits are met or the log ends."""
+"""A fetch reads on behind held and finished records, until its limits are met or the log ends."""
 
 import time
 
@@ -7,7 +7,7 @@ import pytest
 from tests.http.calls import Gateway, acknowledge_range, good, offsets, ranges
 
 AT_ONCE_S = 10
-"""On a machine that does much else; the fetches would wait for longer."""
+"""`At once` on a busy machine; the fetches would wait for longer."""
 
 
 def test_released_records_far_apart_come_in_one_fetch(gateway: Gateway, name: str) -> None:

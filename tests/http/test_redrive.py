@@ -1,4 +1,4 @@
-"""Redriving dead letters: which, how often, to whom, and what comes back."""
+"""Redriving dead letters: selection, repetition, receivers, and the redriven records."""
 
 import base64
 import json
@@ -129,7 +129,7 @@ def test_redriving_follows_filters_and_limits(gateway: Gateway, name: str) -> No
 
 
 def test_a_page_begins_where_the_last_one_ended(gateway: Gateway, name: str) -> None:
-    """Through the partitions of the dead-letter topic, then the parked ones; none is looked at again."""
+    """Through the partitions of the dead-letter topic, then the parked dead letters; none is read twice."""
     letters, other = f"{name}-letters", f"{name}-other"
     gateway.create_topic(letters, 3, errors_deadletterqueue_group_enable=True)
     gateway.configure(name, errors_deadletterqueue_topic_name=letters)
@@ -157,7 +157,7 @@ def test_a_page_begins_where_the_last_one_ended(gateway: Gateway, name: str) -> 
 
 
 def test_a_page_token_of_a_deleted_topic_begins_at_the_new_topics_start(gateway: Gateway, name: str) -> None:
-    """It begins there from its start."""
+    """The page begins at the start of the new topic."""
     gateway.produce(name, 1, 2, 3)
     dead(gateway, name, name, 3)
     token = redrive(gateway, name, max_records=2)["next_page_token"]
@@ -213,7 +213,7 @@ def test_parked_dead_letters_are_redriven(gateway: Gateway, name: str) -> None:
 def test_a_crash_before_a_parked_dead_letter_is_removed_redrives_it_once(
     gateway: Gateway, name: str, shared_database: str
 ) -> None:
-    """It was sent already: the next run sends it no more, and forgets it then."""
+    """It was sent already: the next run does not send it again, and then removes it."""
     gateway.create_topic(f"{name}-no-letters")
     gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-no-letters")
     gateway.produce(name, 1, 2)

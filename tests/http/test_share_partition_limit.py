@@ -1,4 +1,4 @@
-"""A gateway leads so many share-partitions and no more; idle ones make room."""
+"""The number of share-partitions that a gateway leads is limited; idle ones make room."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -45,7 +45,7 @@ def test_ss_005_acknowledge_opens_no_session(gateway: Gateway, name: str) -> Non
 
 
 def test_ss_007_a_repeated_epoch_is_refused(gateway: Gateway, name: str) -> None:
-    """Without a fetch_id; nothing that the refused request carries is done."""
+    """Without a fetch_id; the acknowledgements of the refused request are not applied."""
     gateway.produce_batches(name, 2)
     gateway.acquire(name, name, share_session_epoch=0)
     assert gateway.acquire(name, share_session_epoch=1) == []

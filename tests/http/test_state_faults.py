@@ -90,7 +90,7 @@ def test_settings_changed_during_a_load_apply_after_it(
 ) -> None:
     gateway.produce_batches(name, 3)
     initialised(gateway, name)
-    with locked(database, "log.record_batches") as waits:  # where it starts is looked for there
+    with locked(database, "log.record_batches") as waits:  # its start offset is looked up there
         fetching = background.submit(gateway.acquire, name, name, max_wait_ms=20_000)
         wait_until(waits)
         gateway.configure(name, share_delivery_count_limit=1)
@@ -177,7 +177,7 @@ def test_df_015_a_fetch_that_cannot_load_anything_does_not_wait(gateway: Gateway
 def test_ld_039_ee_011_without_redis_a_restarted_gateway_knows_the_persisted_state(
     gateway: Gateway, stack: Stack, redis_database: str, name: str
 ) -> None:
-    """The locks are gone with Redis; with it they would go on."""
+    """The locks are lost with Redis; with Redis they would survive."""
     gateway.produce_batches(name, 10, 5)
     assert gateway.acquire(name, name, share_session_epoch=0) == ["0-14×1"]
     assert gateway.settle(name, name, 10, 14, "accept") == "applied"

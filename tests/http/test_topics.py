@@ -1,4 +1,4 @@
-"""Topics over HTTP: create, list, describe, change, delete; delete-records and what groups see of it (LS)."""
+"""Topics over HTTP: create, list, describe, change, delete; delete-records and its effect on groups (LS)."""
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor

@@ -21,7 +21,7 @@ MOST = 64
 
 @pytest.fixture(scope="module")
 def stack(shared_stack: Stack) -> Stack:
-    """Nothing here stops any of it."""
+    """The shared stack: no test here stops a service."""
     return shared_stack
 
 
@@ -30,7 +30,7 @@ def nested(depth: int) -> bytes:
 
 
 TOO_DEEP = nested(100_000)
-"""More than any decoder that recurses takes, wherever Python's limit is."""
+"""Deeper than any recursive decoder accepts, at any recursion limit of Python."""
 
 
 def try_produce(gateway: Gateway, topic: str, *records: bytes) -> Any:
@@ -55,7 +55,7 @@ def test_a_value_nested_too_deeply_is_refused_by_its_place(gateway: Gateway, nam
 
 
 def test_many_brackets_are_not_deep(gateway: Gateway, name: str) -> None:
-    """Neither those in strings, keys and headers, nor those side by side; also in values that are large."""
+    """Brackets in strings, keys and headers, or side by side, do not count; in large values neither."""
     brackets = b"[{" * 1000
     good(
         try_produce(
@@ -107,7 +107,7 @@ def test_dead_letters_and_redriving_carry_a_deep_value(gateway: Gateway, name: s
 
 
 def test_groups_can_be_reset_by_time_across_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:
-    """The timestamps of its batch are looked through."""
+    """A reset by time reads the timestamps of the deep value's batch."""
     deep_topic(gateway, shared_database, name)
     gateway.delete_records(name, 1)
     assert gateway.reset(name, "datetime", name, datetime="1970-01-01T00:00:00.001Z") == {(name, 0): 1}

@@ -14,7 +14,7 @@ LONG = {"max_wait_ms": 20_000}
 
 
 class Waiting:
-    """Starts fetches that wait and tells when they do."""
+    """Starts fetches, and waits until they wait."""
 
     def __init__(self, gateway: Gateway, executor: ThreadPoolExecutor) -> None:
         self._gateway = gateway
@@ -30,7 +30,7 @@ class Waiting:
         return answer
 
     def fetch_for_a_time(self, group: str, topic: str, member: str = "m2", **fields: object) -> "Future[Json]":
-        """As `fetch`, but what it waits for may come before anybody has seen it wait."""
+        """As `fetch`, but its records may come before the gateway has counted it as waiting."""
         before = self.count()
         answer = self._executor.submit(self._gateway.fetch, group, topic, member=member, **{**LONG, **fields})
         wait_until(lambda: self.count() > before or answer.done())
@@ -225,7 +225,7 @@ def test_records_too_few_for_one_fetch_go_to_the_next_waiting_one(
     gateway.produce(name, "small")
     assert acquired(answer) == ["0-0×1"]
     assert not any(other.done() for other in patient)
-    for answer in patient:  # and nobody is left waiting
+    for answer in patient:  # and no fetch waits any longer
         gateway.produce(name, "x" * 999_900, "x" * 100)
         assert acquired(answer)
 

@@ -1,4 +1,4 @@
-"""Fetches from topics of many partitions: a bounded number is loaded at once, and what is empty is not looked at again."""
+"""Fetches from topics of many partitions: a bounded number is loaded at once, and empty ones are not read again."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Loads under way when what they load is deleted, or led by others; and what is not known yet."""
+"""Loads of share-partitions that are deleted or led by another gateway during the load, and unknown partitions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -116,7 +116,7 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
 
 @pytest.mark.parametrize("lost", [False, True], ids=["asked", "asked, and not answered"])
 def test_a_load_of_a_deleted_group_is_cancelled(lost: bool) -> None:
-    """Its question would be repeated until it is answered, and begin the group again."""
+    """Otherwise the load would repeat its call until it is answered, and so create the group again."""
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         loads = gateway.leader.loads
@@ -221,7 +221,7 @@ def test_a_load_is_fenced_when_another_gateway_takes_its_share_partition() -> No
 
 @pytest.mark.parametrize("heard", [False, True], ids=["taken", "led elsewhere"])
 def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool) -> None:
-    """Nothing there would ever wake it."""
+    """Otherwise nothing would ever wake it."""
 
     async def gone() -> None:
         await asyncio.Event().wait()
@@ -317,7 +317,7 @@ def test_a_load_survives_a_generation_that_keeps_its_leader() -> None:
 
 
 def test_an_unknown_partition_of_an_acknowledgement_is_looked_up() -> None:
-    """Another gateway, which has heard of it, handed its records out."""
+    """Another gateway, which knows the partition already, delivered its records."""
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader, metadata = gateway.leader, gateway.metadata
@@ -336,7 +336,7 @@ def test_an_unknown_partition_of_an_acknowledgement_is_looked_up() -> None:
 
 
 def test_a_former_leader_at_our_own_address_is_not_called() -> None:
-    """It is gone, and this gateway, which has another name, would be asked itself in the middle of a load."""
+    """The former gateway is gone; this one, under another name, would call itself in the middle of a load."""
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         cluster = gateway.cluster

@@ -1,4 +1,4 @@
-"""A share coordinator that answers for other share-partitions than it was asked for: nothing of that is believed."""
+"""A share coordinator that answers for share-partitions other than the requested ones: the answer is rejected."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -83,7 +83,7 @@ def test_an_answer_about_other_share_partitions_is_an_error(api: apis.Api, wrong
 def test_a_write_answered_for_another_share_partition_has_an_unknown_outcome(
     group_id: str, wrong: list[tuple[str, list[int]]], known: bool
 ) -> None:
-    """The share-partition is loaded again then, which tells what became of it."""
+    """The share-partition is then loaded again, which shows whether the write happened."""
 
     async def work(coordinator: CoordinatorWire, client: ShareStateClient) -> None:
         if known:

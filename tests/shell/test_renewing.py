@@ -1,4 +1,4 @@
-"""When the client renews locks, on both event loops: uvloop's timers that are due at once are no timers."""
+"""Renewal of locks by the client, on both event loops: uvloop has no timer object for a call that is due at once."""
 
 import asyncio
 import time

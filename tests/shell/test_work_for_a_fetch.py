@@ -1,4 +1,4 @@
-"""Work that others do for a fetch: it ends with the fetch, and with nothing else of it."""
+"""Work of other gateways for a waiting fetch: it ends with the fetch, but not when the fetch only wakes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -50,7 +50,7 @@ def test_work_for_a_waiting_fetch_is_done() -> None:
         work.may_end.set()
         assert await waiting.unless_over(work()) == "done"
         waiting.wake()
-        waiting.end()  # later it ends nothing any more
+        waiting.end()  # an end after the work has no effect on it
         await asyncio.sleep(0)
 
     run(test)
@@ -62,7 +62,7 @@ def test_work_ends_with_its_fetch(how: str) -> None:
         waiting, work = fetch(), Work()
         task = asyncio.create_task(waiting.unless_over(work()))
         await work.begun.wait()
-        waiting.wake()  # alone ends nothing
+        waiting.wake()  # waking alone does not end the work
         await asyncio.sleep(0)
         assert not work.cancelled
         if how == "failed acknowledgement":

@@ -1,4 +1,4 @@
-"""A connection to a test's database, to look behind the stores' backs."""
+"""A connection to a test's database, beside those of the stores."""
 
 import asyncio
 from collections.abc import AsyncIterator

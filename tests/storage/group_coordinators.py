@@ -1,4 +1,4 @@
-"""Group coordinators on a real database: one that owns everything, or several."""
+"""Group coordinators on a real database: one that owns every shard, or several."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -62,7 +62,7 @@ class LossyProxy:
         self._clients.clear()
 
     async def deliver(self) -> None:
-        """Let the server have what was held back, after all; wait until it has dealt with it."""
+        """Send the held requests to the server after all; wait until it has answered them."""
         assert self._held
         self.answered.clear()
         for server, data in self._held:

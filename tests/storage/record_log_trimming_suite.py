@@ -1,4 +1,4 @@
-"""The part of the record log suite that looks offsets up by time, moves the log start and watches for news."""
+"""The record log suite, second part: offsets by time, the log start, and watching for appends."""
 
 import asyncio
 
@@ -172,7 +172,7 @@ class TrimmingSuite:
                 assert (await reader.read(topic, 3, number, 1 << 20, 100)).log_end_offset == number + 1
 
     async def test_a_watcher_is_notified_when_a_known_log_end_is_forgotten(self, record_log: RecordLogs) -> None:
-        """Its topic was deleted by another gateway."""
+        """Another gateway deleted the topic."""
         topic = new_topic()
         async with record_log.open() as writer, record_log.open() as reader:
             forgotten: asyncio.Queue[tuple[str, int]] = asyncio.Queue()

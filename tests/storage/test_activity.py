@@ -1,4 +1,4 @@
-"""Counts for reports on their way to the database: written once however often it is tried, by the hour, and bounded."""
+"""Counts for reports on their way to the database: written once despite retries, by the hour, and bounded."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ class TurnedClock(Clock):
 
 
 class Lossy:
-    """The database over a line that may lose what it is asked, or its answers."""
+    """The database behind a proxy that may lose requests or answers."""
 
     def __init__(self, query: Callable[..., Any]) -> None:
         self._query = query

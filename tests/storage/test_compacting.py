@@ -120,7 +120,7 @@ async def test_every_gateway_forgets_replaced_batches(module_database: str) -> N
 
 
 async def test_a_read_in_progress_does_not_cache_replaced_batches(module_database: str) -> None:
-    """It has the rows from before the replacement, and comes back when their like is already forgotten."""
+    """The read has rows from before the replacement, and ends after the cache has forgotten them."""
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         topic = await three_batches(log)
         async with PostgresRecordLogs(module_database).open() as other:

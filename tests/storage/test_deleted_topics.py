@@ -11,7 +11,7 @@ from tests.storage.group_coordinators import group_of, two
 
 @pytest.fixture(autouse=True)
 def _no_share_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is none to be called here, which is soon found out."""
+    """No share coordinator runs here; calls of it fail soon."""
     monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
 
 

@@ -1,4 +1,4 @@
-"""The group coordinator on a real database: changes side by side, and changes whose outcome is lost."""
+"""The group coordinator on a real database: concurrent changes, and changes with an unknown outcome."""
 
 import asyncio
 import itertools
@@ -198,7 +198,7 @@ async def test_settings_that_change_during_a_groups_load_apply(database_url: str
 async def test_a_call_from_before_a_groups_deletion_does_not_recreate_it(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic has to be heard of first; by then the group is deleted."""
+    """The instance must learn of the topic first; by then the group is deleted."""
     monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
     async with AsyncExitStack() as stack:
         (first, _), (second, ownership) = await two(stack, database_url)
@@ -232,7 +232,7 @@ async def test_changes_have_one_order_at_every_instance(database_url: str) -> No
 
 
 async def test_a_paused_owner_changes_nothing(database_url: str) -> None:
-    """Another process of its name took everything; it does not know yet."""
+    """Another process of its name took every shard; the paused one does not know yet."""
     async with instance(database_url, "a") as (old, ownership):
         await old.topics.create("t", 1, {})
         epochs = dict(ownership.owned)
@@ -273,7 +273,7 @@ async def test_the_next_owner_continues_from_the_stored_state(database_url: str)
 
 
 class PausedClock(Clock):
-    """Goes on while nothing else does."""
+    """A clock that runs while the coordinator is paused."""
 
     paused_ms = 0
 
@@ -311,7 +311,7 @@ async def test_an_epoch_is_never_given_under_an_outdated_generation(database_url
 
 
 async def test_groups_that_could_not_be_read_leave_nothing_in_memory(database_url: str) -> None:
-    """Anybody may name groups without end."""
+    """Any client may name any number of groups."""
     names = ["a", "a", *"bcd"]
     async with session(database_url) as admin, running(database_url) as coordinator:
         await admin.execute("ALTER TABLE groups.share_groups RENAME TO elsewhere")

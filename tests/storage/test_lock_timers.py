@@ -1,4 +1,4 @@
-"""Acquisition locks on real Redis: restored as they were, fenced by the leader epoch, named when they are due."""
+"""Acquisition locks on real Redis: restored unchanged, fenced by the leader epoch, reported when they are due."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Migrations: from nothing, again, two at once, each chain on its own."""
+"""Migrations: on an empty database, repeated, two at once, each chain on its own."""
 
 import asyncio
 import itertools

@@ -108,7 +108,7 @@ def test_a_connection_that_was_reset_is_replaced() -> None:
     ended = threading.Event()
 
     def answer(connection: socket.socket) -> None:
-        """As Redis would, until something is echoed; then it resets the connection."""
+        """Answer as Redis would; reset the connection at the first ECHO."""
         with connection.makefile("rb") as received:
             while line := received.readline():
                 words = [received.read(int(received.readline()[1:]) + 2)[:-2] for _ in range(int(line[1:]))]

@@ -22,7 +22,7 @@ from tests.storage.lossy_proxy import LossyProxy
 SCHEMA = "groups"
 SHARDS = (-1, *range(8))
 LONG_MS, SHORT_MS = 60_000, 1500
-"""A lease that no test waits for, and one that runs out while a test waits."""
+"""A lease longer than any test, and one short enough to wait for."""
 
 
 class Owner:
@@ -66,7 +66,7 @@ class Owner:
             return await self.ownership.held(connection, {shard: epoch})
 
     async def pause(self) -> None:
-        """As SIGSTOP: nothing of it runs any more, and it remembers all it knew."""
+        """Stop its loops, as SIGSTOP would: nothing of it runs, and it keeps its memory."""
         assert self.loop is not None
         self.loop.cancel()
         await asyncio.gather(self.loop, return_exceptions=True)

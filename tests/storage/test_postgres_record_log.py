@@ -97,7 +97,7 @@ async def test_a_poll_of_the_log_finds_earlier_appends(module_database: str) -> 
 
 
 async def test_a_failed_append_still_reports_appends_of_others(database_url: str) -> None:
-    """Nothing else would: by the next look the log's end is no news any more, and waiting fetches sleep on."""
+    """Nothing else would report them: the next poll finds no new log end, and waiting fetches would sleep on."""
     topic = new_topic()
     async with PostgresRecordLogs(database_url).open() as log, PostgresRecordLogs(database_url).open() as other:
         await append(log, topic, ["known"])
@@ -358,7 +358,7 @@ async def test_a_forgotten_dead_letter_can_be_written_again(module_database: str
 
 
 async def test_a_later_leaders_dead_letter_fences_earlier_leaders(module_database: str) -> None:
-    """It was paused for so long that the later one has archived them, and their keys are gone."""
+    """The earlier leader was paused until the later one had archived them and their keys were removed."""
     source, target = new_topic(), new_topic()
     rows = [dead_letter(source, offset) for offset in range(2)]
     async with PostgresRecordLogs(module_database).open() as log:
@@ -387,7 +387,7 @@ async def test_a_later_leaders_parked_dead_letter_fences_earlier_leaders(module_
 
 
 async def test_a_concurrent_earlier_leader_writes_first_or_not_at_all(module_database: str) -> None:
-    """Its transaction is open when a later leader begins: that one waits, and finds what was written."""
+    """Its transaction is open when a later leader begins: the later one waits, and finds the written dead letters."""
     source, target = new_topic(), new_topic()
     rows = [dead_letter(source, 0)]
     async with session(module_database) as earlier, PostgresRecordLogs(module_database).open() as log:

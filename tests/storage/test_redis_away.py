@@ -1,4 +1,4 @@
-"""Lock timers while Redis is away, hangs or comes back: it is left out, and then every lock is written back."""
+"""The lock store while Redis is away, hangs or comes back: it is not used, and then every lock is written back."""
 
 import asyncio
 import os

@@ -279,7 +279,7 @@ def test_sc_049_a_restarted_coordinator_answers_as_before(stack: Stack, calls: C
 def test_sc_007_topics_are_not_unknown_when_the_group_coordinator_is_unreachable(
     stack: Stack, calls: Calls, topic_id: str
 ) -> None:
-    """15 where Kafka says 3: it may be tried again, and nobody takes the topic for deleted."""
+    """15 where Kafka says 3: the call can be retried, and no caller takes the topic for deleted."""
     unknown = str(uuid.uuid4())
     calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
     service = stack.service("group coordinator")

@@ -164,7 +164,7 @@ async def test_a_topic_with_a_damaged_share_partition_can_be_deleted(module_data
 
 
 async def pause(coordinator: Running) -> None:
-    """Its leases are not renewed any more, and it does not know."""
+    """Stop the renewal of its leases, without its knowledge."""
     assert coordinator.owning is not None
     coordinator.owning.cancel()
     await asyncio.gather(coordinator.owning, return_exceptions=True)
@@ -326,7 +326,7 @@ async def test_a_write_that_failed_is_error_15_and_not_stored(module_database: s
 
 
 async def test_a_lost_write_that_arrives_late_changes_nothing(module_database: str) -> None:
-    """It answered 15 and the state was read again: a late arrival would turn what was decided since."""
+    """The write was answered with 15 and the state was read again: a late arrival would undo later decisions."""
     key = new_key()
     async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
         await coordinator.init(key)

@@ -1,4 +1,4 @@
-"""Topics of thousands of partitions: no transaction locks so many that PostgreSQL has no room for those of others."""
+"""Topics of thousands of partitions: no transaction takes so many locks that PostgreSQL has none left for others."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""kill -9 of each process under load: nothing acknowledged is lost, nothing accepted comes back, counts go on."""
+"""kill -9 of each process under load: nothing acknowledged is lost, no accepted record returns, counts continue."""
 
 import asyncio
 import random

@@ -103,7 +103,7 @@ def test_records_held_when_redis_lost_its_data_stay_held(tmp_path: Path, new_dat
 def test_locks_end_though_every_gateway_that_knew_them_is_gone(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str], how: str
 ) -> None:
-    """All gateways go, and another one comes: it ends the locks of theirs, though nobody asks for the records."""
+    """All gateways end and a new one starts: it ends their locks, although no client asks for the records."""
     with (
         temporary_stack(tmp_path / "data", postgres_url=new_database(), redis_url=new_redis()) as stack,
         httpx.Client(base_url=stack.url, timeout=20) as http,

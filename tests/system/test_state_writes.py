@@ -59,7 +59,7 @@ async def persisting(
 
 
 async def read(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> PartitionStateResult:
-    """The persisted state; from now on lower leader epochs are fenced."""
+    """The persisted state; the read fences lower leader epochs from then on."""
     partition = PartitionState(partition=key.partition, leader_epoch=leader_epoch)
     result = (await client.state(apis.READ_STATE, key.group_id, {key.topic_id: [partition]}))[key]
     assert result.error_code == 0

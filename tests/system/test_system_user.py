@@ -1,4 +1,4 @@
-"""Stores of root: programs and data where another user can reach them, and nothing left of runs that were killed."""
+"""Stores of root: programs and data where another user can reach them, and no leftovers of killed runs."""
 
 import asyncio
 import contextlib

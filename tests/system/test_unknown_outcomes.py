@@ -16,7 +16,7 @@ from tests.http.calls import Gateway, acknowledge_range, good, problem, wait_unt
 
 @pytest.fixture(scope="module")
 def own_stack(tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str]) -> Iterator[Stack]:
-    """A stack with a Redis of its own, which the last test breaks; the outcome of a write is given up soon."""
+    """A stack with its own Redis, which the last test breaks; a state write has a short deadline."""
     settings = {"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "3000"}
     with temporary_stack(tmp_path_factory.mktemp("stack"), postgres_url=new_database(), settings=settings) as stack:
         yield stack
@@ -40,7 +40,7 @@ def paused(stack: Stack, name: str) -> Iterator[None]:
 
 
 def lose_an_outcome(stack: Stack, gateway: Gateway, name: str) -> None:
-    """Accept record 0 in a way that nobody can tell whether it was accepted."""
+    """Accept record 0 with an unknown outcome."""
     with paused(stack, "share coordinator"):
         response = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "accept")])
     assert response.json()["definite"] is False
@@ -60,7 +60,7 @@ def test_a_failure_is_definite_only_if_every_part_is(own_stack: Stack, gateway: 
 def test_a_disconnect_while_acknowledgements_are_settled_releases_the_acquired_records(
     own_stack: Stack, gateway: Gateway, name: str
 ) -> None:
-    """The records were acquired beside them, for an answer that nobody waits for any more."""
+    """The records were acquired with the same request, for an answer that no client waits for."""
     gateway.configure(name, share_record_lock_duration_ms=3_600_000)
     gateway.produce(name, "one")
     assert gateway.acquire(name, name, member="gone") == ["0-0×1"]
@@ -105,7 +105,7 @@ def test_waiting_for_a_leader_epoch_ends_at_its_deadline(own_stack: Stack, gatew
 def test_an_unloaded_share_partition_is_loaded_again_without_a_request(
     own_stack: Stack, gateway: Gateway, name: str
 ) -> None:
-    """Without Redis nobody reminds of the lock either."""
+    """Without Redis there is no reminder of the lock either."""
     gateway.configure(name, share_record_lock_duration_ms=3_000)
     gateway.produce(name, "one", "two")
     assert own_stack.redis is not None

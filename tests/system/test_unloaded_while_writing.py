@@ -1,5 +1,4 @@
-"""A share-partition that is unloaded, also while state writes are on their way: the load that follows has them, and the
-locks."""
+"""A share-partition unloaded during state writes: the next load has these writes, and the locks."""
 
 import asyncio
 import http.client
@@ -49,7 +48,7 @@ def gateway(own_stack: Stack) -> Iterator[Gateway]:
 
 @contextmanager
 def state_writes_held(database_url: str) -> Iterator[None]:
-    """While this lasts no state becomes durable."""
+    """Keep every state write from becoming durable."""
     with asyncio.Runner() as runner:
         connection = runner.run(asyncpg.connect(database_url))
         try:

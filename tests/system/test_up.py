@@ -1,4 +1,4 @@
-"""`sharequeue up`: one line when it is ready, its data again after any end, no process left, and clear words otherwise."""
+"""`sharequeue up`: one line when it is ready, its data after any end, no process left behind, and clear messages."""
 
 import asyncio
 import contextlib
@@ -92,7 +92,7 @@ def running(
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that has to end by itself."""
+    """Run a command that must end by itself."""
     return subprocess.run([str(COMMAND), *arguments], capture_output=True, text=True, check=False, timeout=SOON_S)
 
 

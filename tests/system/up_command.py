@@ -82,7 +82,7 @@ class Up:
         return self.stdout.removeprefix("ready: ").strip()
 
     def processes(self) -> list[psutil.Process]:
-        """Itself and all its descendants; one that was seen once stays known."""
+        """The process and all its descendants, including those seen earlier."""
         try:
             own = psutil.Process(self.process.pid)
             for process in (own, *own.children(recursive=True)):

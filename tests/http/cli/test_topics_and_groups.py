@@ -28,7 +28,7 @@ from tests.http.cli.conftest import (
 
 @pytest.fixture(scope="module")
 def stack(shared_stack: Stack) -> Stack:
-    """Nothing here stops any of it."""
+    """The shared stack: no test here stops a service."""
     return shared_stack
 
 
