@@ -110,7 +110,7 @@ def holders_are_heard(known: Known) -> Iterator[Violation]:
     """A member that surely holds all records of an acknowledgement is neither refused nor answered that they are finished.
 
     The gateway that was asked repeats what got lost on the way to a leader that died: then an acknowledgement that
-    may finish a record, or let go of it, is told that it is finished. A renewal never is.
+    may finish or release a record is answered that it is finished. A renewal never is.
     """
     for ack in known.history.acknowledged:
         refused = ack.status == "failed" and ack.kafka_code == INVALID_RECORD_STATE
@@ -119,7 +119,7 @@ def holders_are_heard(known: Known) -> Iterator[Violation]:
             continue
         lives = [known.lives[ack.group, number, place] for place, _ in ack.places()]
         if all(_surely_holds(known, life, ack) for life in lives):
-            answer = "refused" if refused else "told that it was finished"
+            answer = "refused" if refused else "answered that it was finished"
             yield lives[0].violation("holder", f"{ack.member} holds it and its {','.join(ack.kinds)} was {answer}")
 
 

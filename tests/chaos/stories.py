@@ -9,7 +9,7 @@ TOPIC, GROUP, LIMIT, LOCK_S = "t", "g", 3, 2.0
 
 
 @dataclass
-class Told:
+class HistoryWriter:
     """A history written in order; each request takes a tenth of a second, unless it says how long."""
 
     history: History = field(default_factory=lambda: History(limit=LIMIT, lock_s=LOCK_S, groups=(GROUP,)))
@@ -66,159 +66,159 @@ class Told:
         return self.history
 
 
-Story = Callable[[Told], None]
+Story = Callable[[HistoryWriter], None]
 
 
-def accepted_at_once(told: Told) -> None:
-    told.produce(10, 11, 12)
-    told.fetch("a", 0, 2, 1)
-    told.acknowledge("a", 0, 2, 1, "accept")
+def accepted_at_once(writer: HistoryWriter) -> None:
+    writer.produce(10, 11, 12)
+    writer.fetch("a", 0, 2, 1)
+    writer.acknowledge("a", 0, 2, 1, "accept")
 
 
-def released_and_delivered_again(told: Told) -> None:
-    told.produce(10, 11)
-    told.fetch("a", 0, 1, 1)
-    told.acknowledge("a", 0, 1, 1, "release", "accept")
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
+def released_and_delivered_again(writer: HistoryWriter) -> None:
+    writer.produce(10, 11)
+    writer.fetch("a", 0, 1, 1)
+    writer.acknowledge("a", 0, 1, 1, "release", "accept")
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def delivered_again_after_the_lock(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
-    told.acknowledge("b", 0, 0, 2, "accept")
+def delivered_again_after_the_lock(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("a", 0, 0, 1, "accept", status="failed")
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def delivered_again_after_the_session(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.close_session("a")
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
+def delivered_again_after_the_session(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.close_session("a")
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def a_fetch_is_repeated(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1, fetch_id="f")
-    told.fetch("a", 0, 0, 1, fetch_id="f")
-    told.acknowledge("a", 0, 0, 1, "accept", status="unknown")
-    told.acknowledge("a", 0, 0, 1, "accept", status="ignored")
+def a_fetch_is_repeated(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1, fetch_id="f")
+    writer.fetch("a", 0, 0, 1, fetch_id="f")
+    writer.acknowledge("a", 0, 0, 1, "accept", status="unknown")
+    writer.acknowledge("a", 0, 0, 1, "accept", status="ignored")
 
 
-def the_lock_is_of_the_fetch_that_got_no_answer(told: Told) -> None:
+def the_lock_is_of_the_fetch_that_got_no_answer(writer: HistoryWriter) -> None:
     """The repeat is answered with the records of the first fetch, whose lock ends that much earlier."""
-    told.produce(10)
-    told.fetch_without_an_answer("a", "f")
-    told.wait(LOCK_S / 2)
-    told.fetch("a", 0, 0, 1, fetch_id="f")
-    told.wait(LOCK_S / 2)
-    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
+    writer.produce(10)
+    writer.fetch_without_an_answer("a", "f")
+    writer.wait(LOCK_S / 2)
+    writer.fetch("a", 0, 0, 1, fetch_id="f")
+    writer.wait(LOCK_S / 2)
+    writer.acknowledge("a", 0, 0, 1, "accept", status="failed")
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def an_acknowledgement_is_repeated(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "accept", status="unknown")
-    told.acknowledge("a", 0, 0, 1, "accept")
-    told.acknowledge("b", 0, 0, 1, "accept")  # it is accepted already
+def an_acknowledgement_is_repeated(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "accept", status="unknown")
+    writer.acknowledge("a", 0, 0, 1, "accept")
+    writer.acknowledge("b", 0, 0, 1, "accept")  # it is accepted already
 
 
-def an_accept_is_repeated_on_the_way(told: Told) -> None:
+def an_accept_is_repeated_on_the_way(writer: HistoryWriter) -> None:
     """The leader died with the answer; the gateway that was asked repeated it where the record was finished by then."""
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "accept", status="ignored")
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "accept", status="ignored")
 
 
-def dead_after_the_limit(told: Told) -> None:
-    told.produce(10, 11)
+def dead_after_the_limit(writer: HistoryWriter) -> None:
+    writer.produce(10, 11)
     for count in range(1, LIMIT + 1):
-        told.fetch(f"m{count}", 0, 0, count)
-        told.acknowledge(f"m{count}", 0, 0, count, "release")
-    told.dead(0, LIMIT)
-    told.fetch("a", 1, 1, 1)
-    told.acknowledge("a", 1, 1, 1, "reject")
-    told.dead(1, 1)
+        writer.fetch(f"m{count}", 0, 0, count)
+        writer.acknowledge(f"m{count}", 0, 0, count, "release")
+    writer.dead(0, LIMIT)
+    writer.fetch("a", 1, 1, 1)
+    writer.acknowledge("a", 1, 1, 1, "reject")
+    writer.dead(1, 1)
 
 
-def requests_without_an_answer(told: Told) -> None:
-    told.produce(10, 11, outcome=Outcome.UNKNOWN)
-    told.produce(12, outcome=Outcome.UNKNOWN, kept=False)
-    told.produce(13, outcome=Outcome.REFUSED, kept=False)
-    told.fetch("a", 0, 1, 1)
-    told.acknowledge("a", 0, 1, 1, "accept")
+def requests_without_an_answer(writer: HistoryWriter) -> None:
+    writer.produce(10, 11, outcome=Outcome.UNKNOWN)
+    writer.produce(12, outcome=Outcome.UNKNOWN, kept=False)
+    writer.produce(13, outcome=Outcome.REFUSED, kept=False)
+    writer.fetch("a", 0, 1, 1)
+    writer.acknowledge("a", 0, 1, 1, "accept")
 
 
-def begun_anew(told: Told) -> None:
-    told.produce(10, 11)
-    told.fetch("a", 0, 1, 1)
-    told.acknowledge("a", 0, 1, 1, "accept")
-    told.reset(1)
-    told.fetch("a", 1, 1, 1)
-    told.acknowledge("a", 1, 1, 1, "accept")
+def begun_again_after_a_reset(writer: HistoryWriter) -> None:
+    writer.produce(10, 11)
+    writer.fetch("a", 0, 1, 1)
+    writer.acknowledge("a", 0, 1, 1, "accept")
+    writer.reset(1)
+    writer.fetch("a", 1, 1, 1)
+    writer.acknowledge("a", 1, 1, 1, "accept")
 
 
-def locks_lost_without_redis(told: Told) -> None:
-    told.produce(10)
-    told.history.without_redis.append(Span(0.25, 0.5))
+def locks_lost_without_redis(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.history.without_redis.append(Span(0.25, 0.5))
     for member in ("a", "b"):
-        told.fetch(member, 0, 0, 1)
-    told.acknowledge("b", 0, 0, 1, "accept")
+        writer.fetch(member, 0, 0, 1)
+    writer.acknowledge("b", 0, 0, 1, "accept")
 
 
-def a_later_count_is_lost_without_redis(told: Told) -> None:
+def a_later_count_is_lost_without_redis(writer: HistoryWriter) -> None:
     """Another gateway leads, which could not read the lock: it delivers the record with the count it knows."""
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    lost_s = told.now_s
-    told.wait(0.2)
-    told.history.without_redis.append(Span(lost_s, told.now_s))
-    told.fetch("c", 0, 0, 1)
-    told.acknowledge("c", 0, 0, 1, "accept")
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 2)
+    lost_s = writer.now_s
+    writer.wait(0.2)
+    writer.history.without_redis.append(Span(lost_s, writer.now_s))
+    writer.fetch("c", 0, 0, 1)
+    writer.acknowledge("c", 0, 0, 1, "accept")
 
 
-def a_later_count_is_lost_while_a_fetch_waits(told: Told) -> None:
+def a_later_count_is_lost_while_a_fetch_waits(writer: HistoryWriter) -> None:
     """As before, but Redis goes away between the fetch that gets the lower count and its answer."""
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    told.fetch("c", 0, 0, 1)
-    fetch = told.history.fetched[-1].span
-    told.history.without_redis.append(Span((fetch.started_s + fetch.ended_s) / 2, fetch.ended_s))
-    told.acknowledge("c", 0, 0, 1, "accept")
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 2)
+    writer.fetch("c", 0, 0, 1)
+    fetch = writer.history.fetched[-1].span
+    writer.history.without_redis.append(Span((fetch.started_s + fetch.ended_s) / 2, fetch.ended_s))
+    writer.acknowledge("c", 0, 0, 1, "accept")
 
 
-def a_renewed_count_is_lost_without_redis(told: Told) -> None:
+def a_renewed_count_is_lost_without_redis(writer: HistoryWriter) -> None:
     """A renewed record is delivered to another member under the same count, long after the renewal."""
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "renew")
-    told.wait(LOCK_S)
-    lost_s = told.now_s
-    told.wait(0.2)
-    told.history.without_redis.append(Span(lost_s, told.now_s))
-    told.fetch("b", 0, 0, 1)
-    told.acknowledge("b", 0, 0, 1, "accept")
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "renew")
+    writer.wait(LOCK_S)
+    lost_s = writer.now_s
+    writer.wait(0.2)
+    writer.history.without_redis.append(Span(lost_s, writer.now_s))
+    writer.fetch("b", 0, 0, 1)
+    writer.acknowledge("b", 0, 0, 1, "accept")
 
 
-def what_is_finished_is_passed_over(told: Told) -> None:
+def finished_records_are_passed_over(writer: HistoryWriter) -> None:
     """The lock of a range has ended; another member finished its first record, the second was delivered again."""
-    told.produce(10, 11)
-    told.fetch("a", 0, 1, 1)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
-    told.acknowledge("a", 0, 1, 1, "release")
-    told.fetch("b", 1, 1, 2)
-    told.acknowledge("b", 1, 1, 2, "accept")
+    writer.produce(10, 11)
+    writer.fetch("a", 0, 1, 1)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
+    writer.acknowledge("a", 0, 1, 1, "release")
+    writer.fetch("b", 1, 1, 2)
+    writer.acknowledge("b", 1, 1, 2, "accept")
 
 
 SOUND: tuple[Story, ...] = (
@@ -232,10 +232,10 @@ SOUND: tuple[Story, ...] = (
     an_accept_is_repeated_on_the_way,
     dead_after_the_limit,
     requests_without_an_answer,
-    begun_anew,
+    begun_again_after_a_reset,
     locks_lost_without_redis,
     a_later_count_is_lost_without_redis,
     a_later_count_is_lost_while_a_fetch_waits,
     a_renewed_count_is_lost_without_redis,
-    what_is_finished_is_passed_over,
+    finished_records_are_passed_over,
 )

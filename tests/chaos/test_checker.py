@@ -10,274 +10,274 @@ from tests.chaos.stories import (
     LOCK_S,
     SOUND,
     TOPIC,
+    HistoryWriter,
     Story,
-    Told,
     accepted_at_once,
-    begun_anew,
+    begun_again_after_a_reset,
     dead_after_the_limit,
 )
 
 
 @pytest.mark.parametrize("story", SOUND, ids=lambda story: story.__name__)
 def test_a_sound_history_passes(story: Story) -> None:
-    told = Told()
-    story(told)
-    violations = check(told.end())
-    assert not violations, report(told.history, violations)
+    writer = HistoryWriter()
+    story(writer)
+    violations = check(writer.end())
+    assert not violations, report(writer.history, violations)
 
 
 # Planted violations: the rule that must notice each.
 
 
-def an_answered_record_is_lost(told: Told) -> None:
-    accepted_at_once(told)
-    told.produce(13, kept=False)
+def an_answered_record_is_lost(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.produce(13, kept=False)
 
 
-def an_answered_record_lies_elsewhere(told: Told) -> None:
-    accepted_at_once(told)
-    log = told.history.log[TOPIC, 0]
+def an_answered_record_lies_elsewhere(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    log = writer.history.log[TOPIC, 0]
     log[0], log[1] = log[1], log[0]
 
 
-def a_record_that_nobody_produced(told: Told) -> None:
-    accepted_at_once(told)
-    told.history.log[TOPIC, 0][3] = 99
-    told.fetch("a", 3, 3, 1)
-    told.acknowledge("a", 3, 3, 1, "accept")
+def a_record_that_nobody_produced(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.history.log[TOPIC, 0][3] = 99
+    writer.fetch("a", 3, 3, 1)
+    writer.acknowledge("a", 3, 3, 1, "accept")
 
 
-def a_refused_record_is_there(told: Told) -> None:
-    told.produce(10, outcome=Outcome.REFUSED)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "accept")
+def a_refused_record_is_there(writer: HistoryWriter) -> None:
+    writer.produce(10, outcome=Outcome.REFUSED)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "accept")
 
 
-def half_of_a_request(told: Told) -> None:
-    told.produce(10, 11, outcome=Outcome.UNKNOWN)
-    del told.history.log[TOPIC, 0][1]
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "accept")
+def half_of_a_request(writer: HistoryWriter) -> None:
+    writer.produce(10, 11, outcome=Outcome.UNKNOWN)
+    del writer.history.log[TOPIC, 0][1]
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "accept")
 
 
-def a_record_is_there_twice(told: Told) -> None:
-    accepted_at_once(told)
-    told.history.log[TOPIC, 0][3] = 12
-    told.fetch("a", 3, 3, 1)
-    told.acknowledge("a", 3, 3, 1, "accept")
+def a_record_is_there_twice(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.history.log[TOPIC, 0][3] = 12
+    writer.fetch("a", 3, 3, 1)
+    writer.acknowledge("a", 3, 3, 1, "accept")
 
 
-def the_log_has_a_hole(told: Told) -> None:
-    accepted_at_once(told)
-    told.history.log[TOPIC, 0][5] = told.history.log[TOPIC, 0].pop(2)
+def the_log_has_a_hole(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.history.log[TOPIC, 0][5] = writer.history.log[TOPIC, 0].pop(2)
 
 
-def another_value_is_delivered(told: Told) -> None:
-    accepted_at_once(told)
-    fetch = told.history.fetched[0]
+def another_value_is_delivered(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    fetch = writer.history.fetched[0]
     changed = fetch.ranges[0]._replace(values=((0, 10), (1, 12), (2, 11)))
-    told.history.fetched[0] = fetch._replace(ranges=(changed,))
+    writer.history.fetched[0] = fetch._replace(ranges=(changed,))
 
 
-def a_range_without_its_last_record(told: Told) -> None:
-    accepted_at_once(told)
-    fetch = told.history.fetched[0]
-    told.history.fetched[0] = fetch._replace(ranges=(fetch.ranges[0]._replace(values=((0, 10), (1, 11))),))
+def a_range_without_its_last_record(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    fetch = writer.history.fetched[0]
+    writer.history.fetched[0] = fetch._replace(ranges=(fetch.ranges[0]._replace(values=((0, 10), (1, 11))),))
 
 
-def the_same_delivery_twice(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 1)
-    told.acknowledge("b", 0, 0, 1, "accept")
+def the_same_delivery_twice(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 1)
+    writer.acknowledge("b", 0, 0, 1, "accept")
 
 
-def the_same_delivery_under_another_fetch_id(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1, fetch_id="f")
-    told.fetch("a", 0, 0, 1, fetch_id="g")
-    told.acknowledge("a", 0, 0, 1, "accept")
+def the_same_delivery_under_another_fetch_id(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1, fetch_id="f")
+    writer.fetch("a", 0, 0, 1, fetch_id="g")
+    writer.acknowledge("a", 0, 0, 1, "accept")
 
 
-def counts_fall(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 2)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 1)
-    told.acknowledge("b", 0, 0, 1, "accept")
+def counts_fall(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 2)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 1)
+    writer.acknowledge("b", 0, 0, 1, "accept")
 
 
-def above_the_limit(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, LIMIT + 1)
-    told.acknowledge("a", 0, 0, LIMIT + 1, "accept")
+def above_the_limit(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, LIMIT + 1)
+    writer.acknowledge("a", 0, 0, LIMIT + 1, "accept")
 
 
-def more_deliveries_than_the_limit(told: Told) -> None:
+def more_deliveries_than_the_limit(writer: HistoryWriter) -> None:
     """A delivery count may repeat around a window without Redis, but once for each window."""
-    told.produce(10)
+    writer.produce(10)
     for number in range(LIMIT + 2):
-        told.fetch(f"m{number}", 0, 0, 1 + number % LIMIT)
-        told.wait(LOCK_S)
-    told.history.without_redis.append(Span(0, told.now_s))
-    told.fetch("a", 0, 0, LIMIT)
-    told.acknowledge("a", 0, 0, LIMIT, "accept")
+        writer.fetch(f"m{number}", 0, 0, 1 + number % LIMIT)
+        writer.wait(LOCK_S)
+    writer.history.without_redis.append(Span(0, writer.now_s))
+    writer.fetch("a", 0, 0, LIMIT)
+    writer.acknowledge("a", 0, 0, LIMIT, "accept")
 
 
-def two_holders(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
+def two_holders(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def a_renewed_lock_is_broken(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.wait(LOCK_S - 0.5)
-    told.acknowledge("a", 0, 0, 1, "renew")
-    told.wait(1)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
+def a_renewed_lock_is_broken(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.wait(LOCK_S - 0.5)
+    writer.acknowledge("a", 0, 0, 1, "renew")
+    writer.wait(1)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def a_refused_release_is_no_release(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("b", 0, 0, 1, "release", status="failed")
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
+def a_refused_release_is_no_release(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("b", 0, 0, 1, "release", status="failed")
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def a_holder_is_refused(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
+def a_holder_is_refused(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "accept", status="failed")
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def a_holder_is_refused_after_a_repeated_fetch(told: Told) -> None:
-    told.produce(10)
-    told.fetch_without_an_answer("a", "f")
-    told.fetch("a", 0, 0, 1, fetch_id="f")
-    told.wait(LOCK_S / 2)
-    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
+def a_holder_is_refused_after_a_repeated_fetch(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch_without_an_answer("a", "f")
+    writer.fetch("a", 0, 0, 1, fetch_id="f")
+    writer.wait(LOCK_S / 2)
+    writer.acknowledge("a", 0, 0, 1, "accept", status="failed")
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def a_holder_is_told_that_it_is_finished(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "renew", status="ignored")
+def a_holder_is_told_that_it_is_finished(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "renew", status="ignored")
 
 
-def accepted_twice_by_two_holders(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("b", 0, 0, 2, "accept")
-    told.acknowledge("a", 0, 0, 1, "accept")
+def accepted_twice_by_two_holders(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
+    writer.acknowledge("a", 0, 0, 1, "accept")
 
 
-def accepted_and_rejected(told: Told) -> None:
-    accepted_at_once(told)
-    told.acknowledge("a", 0, 0, 1, "reject")
-    told.dead(0, 1)
+def accepted_and_rejected(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.acknowledge("a", 0, 0, 1, "reject")
+    writer.dead(0, 1)
 
 
-def delivered_after_it_was_accepted(told: Told) -> None:
-    accepted_at_once(told)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
+def delivered_after_it_was_accepted(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 2)
 
 
-def accepted_by_who_does_not_hold_it(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("b", 0, 0, 1, "accept")
+def accepted_by_who_does_not_hold_it(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("b", 0, 0, 1, "accept")
 
 
-def renewed_by_who_does_not_hold_it(told: Told) -> None:
-    told.produce(10)
-    told.acknowledge("a", 0, 0, 1, "renew")
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 1)
-    told.acknowledge("b", 0, 0, 1, "accept")
+def renewed_by_who_does_not_hold_it(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.acknowledge("a", 0, 0, 1, "renew")
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 1)
+    writer.acknowledge("b", 0, 0, 1, "accept")
 
 
-def a_zombie_releases(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.wait(LOCK_S)
-    told.fetch("b", 0, 0, 2)
-    told.acknowledge("a", 0, 0, 1, "release")
-    told.acknowledge("b", 0, 0, 2, "accept")
+def a_zombie_releases(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("a", 0, 0, 1, "release")
+    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def never_delivered(told: Told) -> None:
-    accepted_at_once(told)
-    told.produce(13)
+def never_delivered(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.produce(13)
 
 
-def a_group_lags(told: Told) -> None:
-    accepted_at_once(told)
-    told.history.lags[GROUP, TOPIC, 0] = 1
+def a_group_lags(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.history.lags[GROUP, TOPIC, 0] = 1
 
 
-def another_group_settled_it(told: Told) -> None:
-    accepted_at_once(told)
-    told.history.groups = (GROUP, "h")
+def another_group_settled_it(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.history.groups = (GROUP, "h")
 
 
-def its_accept_was_refused(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.wait(LOCK_S)
-    told.acknowledge("a", 0, 0, 1, "accept", status="failed")
+def its_accept_was_refused(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.wait(LOCK_S)
+    writer.acknowledge("a", 0, 0, 1, "accept", status="failed")
 
 
-def dead_before_its_time(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "release")
-    told.dead(0, 1)
+def dead_before_its_time(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "release")
+    writer.dead(0, 1)
 
 
-def dead_twice(told: Told) -> None:
-    dead_after_the_limit(told)
-    told.dead(1, 1)
+def dead_twice(writer: HistoryWriter) -> None:
+    dead_after_the_limit(writer)
+    writer.dead(1, 1)
 
 
-def dead_and_accepted(told: Told) -> None:
-    accepted_at_once(told)
-    told.dead(0, LIMIT)
+def dead_and_accepted(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.dead(0, LIMIT)
 
 
-def rejected_without_a_trace(told: Told) -> None:
-    told.produce(10)
-    told.fetch("a", 0, 0, 1)
-    told.acknowledge("a", 0, 0, 1, "reject")
-    told.acknowledge("a", 0, 0, 1, "accept", status="unknown")
+def rejected_without_a_trace(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "reject")
+    writer.acknowledge("a", 0, 0, 1, "accept", status="unknown")
 
 
-def delivered_below_the_reset(told: Told) -> None:
-    begun_anew(told)
-    told.fetch("b", 0, 0, 1)
+def delivered_below_the_reset(writer: HistoryWriter) -> None:
+    begun_again_after_a_reset(writer)
+    writer.fetch("b", 0, 0, 1)
 
 
-def not_delivered_after_the_reset(told: Told) -> None:
-    told.produce(10, 11)
-    told.fetch("a", 0, 1, 1)
-    told.acknowledge("a", 0, 1, 1, "accept")
-    told.reset(0)
-    told.fetch("a", 1, 1, 1)
-    told.acknowledge("a", 1, 1, 1, "accept")
+def not_delivered_after_the_reset(writer: HistoryWriter) -> None:
+    writer.produce(10, 11)
+    writer.fetch("a", 0, 1, 1)
+    writer.acknowledge("a", 0, 1, 1, "accept")
+    writer.reset(0)
+    writer.fetch("a", 1, 1, 1)
+    writer.acknowledge("a", 1, 1, 1, "accept")
 
 
 PLANTED: tuple[tuple[str, Story], ...] = (
@@ -322,18 +322,18 @@ PLANTED: tuple[tuple[str, Story], ...] = (
 
 @pytest.mark.parametrize(("rule", "story"), PLANTED, ids=[story.__name__ for _, story in PLANTED])
 def test_a_planted_violation_is_noticed(rule: str, story: Story) -> None:
-    told = Told()
-    story(told)
-    violations = check(told.end())
+    writer = HistoryWriter()
+    story(writer)
+    violations = check(writer.end())
     assert rule in {violation.rule for violation in violations}, violations
 
 
 def test_a_report_lists_every_event_of_its_record() -> None:
-    told = Told()
-    a_holder_is_refused_after_a_repeated_fetch(told)
-    (violation, *_) = check(told.end())
+    writer = HistoryWriter()
+    a_holder_is_refused_after_a_repeated_fetch(writer)
+    (violation, *_) = check(writer.end())
     assert isinstance(violation, Violation)
-    text = report(told.history, [violation])
+    text = report(writer.history, [violation])
     assert "asked for by a via gateway-0 fetch_id=f: unknown" in text
     assert "delivered to a via gateway-0" in text
     assert "accept by b via gateway-1" in text

@@ -117,15 +117,15 @@ class Membership:
     async def settled(self, gateways: Gateways) -> bool:
         """Whether everything was consumed, and each member knows its assignment."""
         described = (await gateways.until_answered("GET", f"/v1/share-groups/{GROUP}")).document
-        told = {
+        assigned = {
             member["member_id"]: {
                 entry["topic"]: entry["partitions"] for entry in member["assignment"]["topic_partitions"]
             }
             for member in described["members"]
         }
-        held = {partition for assignment in told.values() for partition in assignment.get(STEADY, ())}
+        held = {partition for assignment in assigned.values() for partition in assignment.get(STEADY, ())}
         known = {consumer.member_id: consumer.assignment for consumer in self.consumers.values()}
-        return len(self.seen) == self.sent and len(held) == PARTITIONS and told == known
+        return len(self.seen) == self.sent and len(held) == PARTITIONS and assigned == known
 
 
 @pytest.mark.soak

@@ -17,7 +17,7 @@ def leaders_of(cluster: GatewayCluster, group: str, topic_id: str) -> dict[int, 
     return {partition: (names[url], url) for partition, url in urls.items()}
 
 
-def told(answer: dict, topic: str) -> dict[int, tuple[str, str]]:
+def named_leaders(answer: dict, topic: str) -> dict[int, tuple[str, str]]:
     leaders = answer.get("leaders", [])
     assert {leader["topic"] for leader in leaders} <= {topic}
     by_partition = {leader["partition"]: (leader["node_id"], leader["url"]) for leader in leaders}
@@ -38,7 +38,7 @@ def test_a_fetch_names_other_leaders_of_its_records(
         answer = fetch(clients[0], name, topics=[name], max_records=3, max_wait_ms=5000)
         got = places(answer)
         elsewhere = {partition for partition, _ in got if leaders[partition][1] != asked}
-        assert told(answer, name) == {partition: leaders[partition] for partition in elsewhere}
+        assert named_leaders(answer, name) == {partition: leaders[partition] for partition in elsewhere}
         seen |= got
         acknowledge(clients[0], name, answer)
         if len(seen) == PARTITIONS * 2:
@@ -53,7 +53,7 @@ def test_a_fetch_at_the_leader_names_no_other(cluster: GatewayCluster, clients: 
     produce(clients[0], name, partition, 2)
     wanted = {"topic_partitions": [{"topic": name, "partitions": [partition]}], "max_records": 1, "max_wait_ms": 5000}
     passed_on = fetch(clients[0], name, **wanted)
-    assert told(passed_on, name) == {partition: leaders[partition]}
+    assert named_leaders(passed_on, name) == {partition: leaders[partition]}
     with httpx.Client(base_url=passed_on["leaders"][0]["url"], timeout=30) as leader:
         direct = fetch(leader, name, **wanted)
         assert places(direct) == {(partition, 1)}
@@ -76,7 +76,7 @@ def test_a_heartbeat_names_the_leaders_of_assigned_partitions(
         assert time.monotonic() < deadline, answer
         epoch = {"member_id": "m", "member_epoch": answer["member_epoch"]}
         answer = clients[1].post(path, json=epoch).raise_for_status().json()
-    assert told(answer, name) == leaders_of(cluster, name, topic_id)
+    assert named_leaders(answer, name) == leaders_of(cluster, name, topic_id)
     unchanged = clients[2].post(path, json={"member_id": "m", "member_epoch": answer["member_epoch"]}).json()
     assert "assignment" not in unchanged
     assert "leaders" not in unchanged

@@ -37,9 +37,9 @@ def test_a_disconnect_does_not_release_records_of_the_repeated_fetch(
     acknowledging = {**body, "acknowledgements": acknowledgements_of(first, "accept")}
     with httpx.Client(base_url=entry.url, timeout=1) as impatient, pytest.raises(httpx.ReadTimeout):
         impatient.post(f"/v1/share-groups/{name}/fetch", json=acknowledging)
-    told = fetch(clients[cluster.gateways.index(entry)], name, **body)
-    assert places(told) == {(0, offset) for offset in range(1, 6)}
-    assert {batch["delivery_count"] for batch in told["batches"]} == {1}
+    repeated = fetch(clients[cluster.gateways.index(entry)], name, **body)
+    assert places(repeated) == {(0, offset) for offset in range(1, 6)}
+    assert {batch["delivery_count"] for batch in repeated["batches"]} == {1}
     share_coordinator.process.send_signal(signal.SIGCONT)
     assert fetch(clients[0], name, topics=[name], member_id="n", max_wait_ms=2000)["batches"] == []
-    acknowledge(clients[0], name, told)
+    acknowledge(clients[0], name, repeated)

@@ -50,7 +50,7 @@ class Zombie:
     def paused(self) -> Iterator[None]:
         """As long as the block takes, which is to wait `until_replaced`; afterwards it knows all gateways.
 
-        It wakes up for a moment without anybody to tell it that it was replaced.
+        It wakes up for a moment in which nobody can tell it that it was replaced.
         """
         assert self.gateway.process is not None
         os.kill(self.gateway.process.pid, signal.SIGSTOP)

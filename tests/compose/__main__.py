@@ -115,8 +115,8 @@ def project(engine: Engine, home: Path) -> Iterator[Project]:
     try:
         yield stack
     except BaseException:
-        told = stack.compose("ps", "--all").stdout + stack.compose("logs", "--no-color", "--tail=60").stdout
-        print(told, file=sys.stderr, flush=True)
+        output = stack.compose("ps", "--all").stdout + stack.compose("logs", "--no-color", "--tail=60").stdout
+        print(output, file=sys.stderr, flush=True)
         stack.compose("down", "--volumes", "--remove-orphans")
         raise
     stack.do("down", "--volumes", "--remove-orphans")

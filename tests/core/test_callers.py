@@ -198,9 +198,9 @@ def test_without_an_origin_sec_fetch_site_decides(site: str, status: int | None)
 def test_pages_of_allowed_origins_may_call(origin: str, status: int | None) -> None:
     assert verdict(SHARED, "POST", host=LITERAL, origin=origin, sec_fetch_site="cross-site") == status
     assert verdict(OPEN, "POST", host=LITERAL, origin=origin, sec_fetch_site="cross-site") is None
-    told = dict(SHARED.answer_headers(origin.encode()))
-    assert told.get(b"access-control-allow-origin") == (None if status else origin.encode())
-    assert told.get(b"vary") == (None if status else b"Origin")
+    sent = dict(SHARED.answer_headers(origin.encode()))
+    assert sent.get(b"access-control-allow-origin") == (None if status else origin.encode())
+    assert sent.get(b"vary") == (None if status else b"Origin")
     assert dict(OPEN.answer_headers(origin.encode()))[b"access-control-allow-origin"] == b"*"
     assert GATEWAY.answer_headers(origin.encode()) == ()
     asked = {"access_control_request_method": "DELETE", "host": LITERAL, "origin": origin}
@@ -218,9 +218,9 @@ def test_allowed_origins_do_not_open_other_hosts() -> None:
 
 def test_a_preflight_needs_an_origin_and_a_requested_method() -> None:
     asked = {b"origin": b"https://app.example.org", b"access-control-request-method": b"PATCH"}
-    told = dict(SHARED.preflight("OPTIONS", {**asked, b"access-control-request-headers": b"content-type"}) or ())
-    assert told[b"access-control-allow-headers"] == b"content-type"
-    assert b"PATCH" in told[b"access-control-allow-methods"]
+    sent = dict(SHARED.preflight("OPTIONS", {**asked, b"access-control-request-headers": b"content-type"}) or ())
+    assert sent[b"access-control-allow-headers"] == b"content-type"
+    assert b"PATCH" in sent[b"access-control-allow-methods"]
     assert SHARED.preflight("OPTIONS", asked) is not None
     assert SHARED.preflight("POST", asked) is None
     for missing in asked:

@@ -66,7 +66,7 @@ def shown(value: object) -> str:
 @pytest.mark.parametrize("prefix", SETTINGS)
 def test_every_setting_is_documented_with_its_default(prefix: str) -> None:
     settings: type[Struct] = SETTINGS[prefix]
-    told = next(
+    documented = next(
         rows(section("configuration.md", heading))
         for heading in ("Gateway: ", "Group coordinator: ", "Share coordinator: ")
         if f"`{prefix}…`" in (DOCS / "configuration.md").read_text().split(f"\n## {heading}")[1].splitlines()[0]
@@ -74,7 +74,7 @@ def test_every_setting_is_documented_with_its_default(prefix: str) -> None:
     fields = {
         field.name: "" if field.default is NODEFAULT else shown(field.default) for field in structs.fields(settings)
     }
-    assert {name: cells[0] for name, cells in told.items()} == fields
+    assert {name: cells[0] for name, cells in documented.items()} == fields
 
 
 def bounds(config: Config, kafka_defaults: bool) -> str:
@@ -83,18 +83,18 @@ def bounds(config: Config, kafka_defaults: bool) -> str:
 
 
 def test_every_group_setting_is_documented_with_defaults_and_bounds() -> None:
-    told = rows(section("configuration.md", "Group settings"))
-    assert told.keys() == GROUP_CONFIGS.keys()
+    documented = rows(section("configuration.md", "Group settings"))
+    assert documented.keys() == GROUP_CONFIGS.keys()
     for name, config in GROUP_CONFIGS.items():
-        default, within, kafka_default, kafka_within, _ = told[name]
+        default, within, kafka_default, kafka_within, _ = documented[name]
         assert (default, kafka_default) == (config.default, config.default_for(True) or "empty"), name
         if config.kind == "int":
             assert (within, kafka_within) == (bounds(config, False), bounds(config, True)), name
 
 
 def test_every_topic_setting_is_documented_with_its_default() -> None:
-    told = rows(section("configuration.md", "Topic settings"))
-    assert {name: cells[0] for name, cells in told.items()} == {
+    documented = rows(section("configuration.md", "Topic settings"))
+    assert {name: cells[0] for name, cells in documented.items()} == {
         name: config.default for name, config in TOPIC_CONFIGS.items()
     }
 
@@ -112,15 +112,15 @@ def metrics_of(module: ModuleType) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
-    told = rows((DOCS / "metrics.md").read_text())
+    documented = rows((DOCS / "metrics.md").read_text())
     defined = {name: metric for module in METRIC_MODULES for name, metric in metrics_of(module).items()}
     for name, (kind, labels) in defined.items():
-        assert name in told, f"docs/metrics.md does not name {name}"
-        assert told[name][0] == kind, name
+        assert name in documented, f"docs/metrics.md does not name {name}"
+        assert documented[name][0] == kind, name
         if labels:
-            assert told[name][1] == ", ".join(labels), name
+            assert documented[name][1] == ", ".join(labels), name
     gauges = (led_metrics.IN_FLIGHT_RECORDS, led_metrics.IN_FLIGHT_BATCHES, led_metrics.IN_FLIGHT, led_metrics.UNSERVED)
-    assert told.keys() == {*defined, *gauges}
+    assert documented.keys() == {*defined, *gauges}
 
 
 @pytest.mark.parametrize("api", PUBLIC, ids=lambda api: api.operation_id)
@@ -140,14 +140,14 @@ def test_every_call_is_documented_with_its_particular_errors(api: Api) -> None:
 
 
 def test_every_documented_call_exists() -> None:
-    told = re.findall(r"^\| `([A-Z]+ /\S+)`", (DOCS / "api.md").read_text(), re.MULTILINE)
-    assert sorted(told) == sorted(f"{api.method} {api.path}" for api in PUBLIC)
+    documented = re.findall(r"^\| `([A-Z]+ /\S+)`", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(documented) == sorted(f"{api.method} {api.path}" for api in PUBLIC)
 
 
 def test_every_make_target_is_documented() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    told = re.findall(r"^\| `make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
-    assert {*told, "help", "install"} == {*targets}
+    documented = re.findall(r"^\| `make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert {*documented, "help", "install"} == {*targets}
 
 
 def paths() -> Iterator[str]:

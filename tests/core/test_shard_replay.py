@@ -103,7 +103,7 @@ def rebuilt(rows: list[Row], limit: int) -> KeyState | None:
 
 
 def comparable(state: KeyState | None) -> Any:
-    """All but the counter of updates, which pruned rows no longer tell."""
+    """All fields except the counter of updates, which cannot be rebuilt from pruned rows."""
     return None if state is None else structs.replace(state, updates=0)
 
 

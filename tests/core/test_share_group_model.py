@@ -34,7 +34,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.driver = Driver()
         self.epochs: dict[str, tuple[int, int]] = {}
         """Of each member: its epoch and the one before."""
-        self.told: dict[str, Mapping[str, frozenset[int]]] = {}
+        self.answered: dict[str, Mapping[str, frozenset[int]]] = {}
         self.last = Epochs()
         self.created = 0
 
@@ -66,7 +66,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
             return
         answer = self.driver.heartbeat(member_id, epoch, topics)
         if epoch == -1:
-            del self.epochs[member_id], self.told[member_id]
+            del self.epochs[member_id], self.answered[member_id]
             return
         before = self.epochs.get(member_id, (0, -1))
         assert answer.member_epoch >= before[0]
@@ -75,8 +75,8 @@ class ShareGroupMachine(RuleBasedStateMachine):
         full = epoch == 0 or topics is not None or epoch == before[1]
         assert not full or answer.assignment is not None
         if answer.assignment is not None:
-            assert full or answer.assignment != self.told[member_id]
-            self.told[member_id] = answer.assignment
+            assert full or answer.assignment != self.answered[member_id]
+            self.answered[member_id] = answer.assignment
 
     @rule(member_id=member_ids, topics=subscriptions, epoch=st.integers(-2, 12))
     def heartbeat_of_any_kind(self, member_id: str, topics: frozenset[str] | None, epoch: int) -> None:
@@ -118,7 +118,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
     def turn(self, ms: int) -> None:
         self.driver.turn(ms)
         for member_id in self.epochs.keys() - self.driver.group.members.keys():
-            del self.epochs[member_id], self.told[member_id]
+            del self.epochs[member_id], self.answered[member_id]
 
     @rule()
     def restart(self) -> None:
@@ -140,10 +140,10 @@ class ShareGroupMachine(RuleBasedStateMachine):
         group = driver.group
         epoch = group.epochs.group_epoch
         assert not self.epochs or group.epochs.assignment_epoch == epoch
-        assert all(told == (epoch, told[1]) for told in self.epochs.values())
+        assert all(epochs == (epoch, epochs[1]) for epochs in self.epochs.values())
         for name, topic in driver.topics.items():
             wanting = [m for m, member in group.members.items() if name in member.subscribed_topic_names]
-            got = [self.told[member_id].get(topic.topic_id, frozenset()) for member_id in wanting]
+            got = [self.answered[member_id].get(topic.topic_id, frozenset()) for member_id in wanting]
             if wanting:
                 assert frozenset().union(*got) == frozenset(range(topic.partitions))
         saved = len(driver.saved)
@@ -160,12 +160,12 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.last = epochs
 
     @invariant()
-    def members_have_what_they_were_told(self) -> None:
+    def members_have_the_assignment_of_their_last_answer(self) -> None:
         members = self.driver.group.members
         assert members.keys() == self.epochs.keys()
         for member_id, member in members.items():
             assert (member.member_epoch, member.previous_member_epoch) == self.epochs[member_id]
-            assert member.assignment == self.told[member_id]
+            assert member.assignment == self.answered[member_id]
             assert member.member_epoch <= self.driver.group.epochs.assignment_epoch
 
     @invariant()

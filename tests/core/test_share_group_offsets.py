@@ -53,7 +53,9 @@ def test_partitions_of_one_topic_may_be_altered_to_different_offsets() -> None:
     assert driver.asked[-1] == Asked(
         3, (Initialization("id-t1", some(0, 2), 5), Initialization("id-t1", some(1, 3), 6))
     )
-    assert driver.group.topics == {"id-t1": GroupTopic(some(2, 3), some(0, 1))}, "what is initialised stays so"
+    assert driver.group.topics == {"id-t1": GroupTopic(some(2, 3), some(0, 1))}, (
+        "initialised partitions stay initialised"
+    )
     driver.apply(driver.group.initialized(driver.asked[-1].initializations))
     assert driver.group.topics == {"id-t1": GroupTopic(initialized=some(0, 1, 2, 3))}
 

@@ -25,8 +25,8 @@ class Led:
         pytest.param([], [], id="none"),
         pytest.param([0, 0, 0], [0, 1, 2], id="new ones as they come"),
         pytest.param([3, 2, 1], [2, 1, 0], id="the longest ago first"),
-        pytest.param([7, 0, 5, 0], [1, 3, 2, 0], id="who never gave before who did"),
-        pytest.param([9, 8, 10], [1, 0, 2], id="who gave last is last"),
+        pytest.param([7, 0, 5, 0], [1, 3, 2, 0], id="never served before served"),
+        pytest.param([9, 8, 10], [1, 0, 2], id="the last served is last"),
     ],
 )
 def test_the_partition_served_longest_ago_is_first(served: list[int], order: list[int]) -> None:

@@ -209,6 +209,6 @@ def wait_until(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
     """Wait until `condition` is true. Returns: its answer. Fails when the time is over."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to be in time"
+        assert time.monotonic() < deadline, "the condition was not true in time"
         time.sleep(0.02)
     return found

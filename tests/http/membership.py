@@ -34,11 +34,11 @@ class Member:
         return answer
 
     def beat_until_assigned(self, **assigned: list[int]) -> None:
-        def told() -> bool:
+        def complete() -> bool:
             self.beat()
             return self.assigned == assigned
 
-        wait_until(told)
+        wait_until(complete)
 
     @property
     def count(self) -> int:

@@ -44,8 +44,8 @@ def test_a_page_reads_answers_and_problems(client: httpx.Client, name: str) -> N
         answer = client.post("/v1/topics", json=body, headers={"Origin": PAGE})
         assert answer.status_code == status
         assert answer.headers["access-control-allow-origin"] == PAGE
-        told = answer.headers["access-control-expose-headers"].lower().split(", ")
-        assert {"acknowledge-failed", "retry-after", "x-request-id"} <= set(told)
+        exposed = answer.headers["access-control-expose-headers"].lower().split(", ")
+        assert {"acknowledge-failed", "retry-after", "x-request-id"} <= set(exposed)
     for call, status in ("GET /nothing", 404), ("GET /v1/share-groups/g/fetch", 405), ("HEAD /v1/topics", 200):
         answer = client.request(*call.split(), headers={"Origin": PAGE})
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, PAGE)

@@ -97,7 +97,7 @@ def test_dq_003_rejected_and_exhausted_records_become_dead_letters(gateway: Gate
         if sum(len(batch["records"]) for batch in answer["batches"]) == 2:
             break
     found = letters(gateway, f"dlq.{name}", 4)
-    told = {
+    causes = {
         int(letter["headers"]["__dlq.errors.offset"]): (
             letter["headers"]["__dlq.errors.message"],
             letter["headers"]["__dlq.errors.delivery.count"],
@@ -106,7 +106,7 @@ def test_dq_003_rejected_and_exhausted_records_become_dead_letters(gateway: Gate
         for letter in found
     }
     used_up = (USED_UP, "2", "again")
-    assert told == {0: (REJECTED, "1", None), 3: (REJECTED, "1", None), 1: used_up, 4: used_up}
+    assert causes == {0: (REJECTED, "1", None), 3: (REJECTED, "1", None), 1: used_up, 4: used_up}
     wait_until(lambda: gateway.window(name, name) == (6, []))
 
 

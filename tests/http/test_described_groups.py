@@ -16,9 +16,9 @@ def test_describe_lists_members_with_client_and_host(gateway: Gateway, name: str
     good(gateway.http.post(path, json=body))
     member.epoch = 2
     wait_until(lambda: member.beat() and member.assigned)
-    told = describe(gateway, name)
-    (entry,) = told.pop("members")
-    assert told == {
+    group = describe(gateway, name)
+    (entry,) = group.pop("members")
+    assert group == {
         "group_id": name,
         "state": "Stable",
         "group_epoch": 3,
@@ -104,9 +104,9 @@ def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any
     Member(gateway, name, "m1", name).beat()
     assert sample(rebalances) > bumps
 
-    def told() -> bool:
+    def counted() -> bool:
         good(httpx.get(f"{url}/readyz", verify=False))
         listed = good(gateway.http.get("/v1/share-groups?state=Stable&page_size=10000"))["groups"]
         return sample(stable) == len(listed) > 0
 
-    wait_until(told)
+    wait_until(counted)

@@ -215,8 +215,8 @@ def test_unfinished_dead_letters_are_resumed_after_a_crash(
         assert states == [(0, "ARCHIVING"), (1, "ARCHIVING"), (2, "ACQUIRED")]
     wait_until(lambda: gateway.window(name, name)[0] == 2)
     letters = gateway.read(dead)["records"]
-    told = [(letter["value"], letter["headers"]["__dlq.errors.reason"]) for letter in letters]
-    assert sorted(told) == [("rejected", "bad"), ("used up", "not today")]
+    reasons = [(letter["value"], letter["headers"]["__dlq.errors.reason"]) for letter in letters]
+    assert sorted(reasons) == [("rejected", "bad"), ("used up", "not today")]
     assert gateway.settle(name, name, 2, 2, "accept", delivery_count=1) == "applied"
 
 

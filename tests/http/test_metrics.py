@@ -60,9 +60,9 @@ def test_every_metric_of_the_protocol_is_exported(gateway: Gateway, name: str) -
         "sharequeue_lock_timers_degraded": "gauge",
         "sharequeue_http_request_seconds": "histogram",
     }
-    told = {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE ")}
+    found = {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE ")}
     helped = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP ") and len(line.split()) > 3}
-    assert {metric: told.get(metric) for metric in kinds} == kinds
+    assert {metric: found.get(metric) for metric in kinds} == kinds
     assert kinds.keys() <= helped
 
 

@@ -74,8 +74,8 @@ def test_the_documents_are_valid(document: Json, older: Json) -> None:
 
 
 def test_the_document_has_every_public_call_and_no_internal_one(document: Json) -> None:
-    told = {(path, method, operation["operationId"]) for path, method, operation in operations(document)}
-    assert told == {(api.path, api.method.lower(), api.operation_id) for api in PUBLIC}
+    documented = {(path, method, operation["operationId"]) for path, method, operation in operations(document)}
+    assert documented == {(api.path, api.method.lower(), api.operation_id) for api in PUBLIC}
 
 
 def test_operations_have_the_fields_that_code_generators_need(document: Json) -> None:

@@ -148,9 +148,9 @@ def test_a_timestamp_far_in_the_future_is_refused_as_the_topic_says(gateway: Gat
     path = f"/v1/topics/{name}/records"
     hour = 3_600_000
     far = [{"value": 1, "partition": 0}, {"value": 2, "partition": 1, "timestamp_ms": now_ms + hour + 60_000}]
-    told = problem(gateway.http.post(path, json={"records": far}), 422, "INVALID_REQUEST", 42)
-    assert told["errors"][0]["pointer"] == "/records/1/timestamp_ms"
-    assert "message.timestamp.after.max.ms" in told["errors"][0]["detail"]
+    fault = problem(gateway.http.post(path, json={"records": far}), 422, "INVALID_REQUEST", 42)
+    assert fault["errors"][0]["pointer"] == "/records/1/timestamp_ms"
+    assert "message.timestamp.after.max.ms" in fault["errors"][0]["detail"]
     assert gateway.log_ends(name) == [0, 0]
     produce(gateway, name, {"value": 3, "timestamp_ms": now_ms + hour - 60_000}, {"value": 4, "timestamp_ms": 0})
     config = {"config": {"message.timestamp.after.max.ms": 2 * hour}}

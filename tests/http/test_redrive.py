@@ -151,7 +151,7 @@ def test_a_page_begins_where_the_last_one_ended(gateway: Gateway, name: str) -> 
             matched.append(answer["matched"])
         return matched
 
-    assert pages(dry_run=True) == [2] * 7 + [1], "what was not redriven is not matched again either"
+    assert pages(dry_run=True) == [2] * 7 + [1], "records that were not redriven are not matched again"
     assert pages() == [2] * 7 + [1]
     assert redrive(gateway, name) == {"matched": 0, "redriven": 0}
 

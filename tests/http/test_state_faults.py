@@ -66,9 +66,9 @@ def initialised(gateway: Gateway, name: str, partitions: int = 1) -> None:
 
 
 @pytest.fixture
-def all_told(stack: Stack, gateway: Gateway, name: str) -> Callable[[], None]:
-    """Waits until the gateway has heard of all that changed before: of a change of another group's settings that comes
-    after it, made at the group coordinator."""
+def caught_up(stack: Stack, gateway: Gateway, name: str) -> Callable[[], None]:
+    """Waits until the gateway knows all earlier changes: it makes a later one, of another group's settings, and waits
+    for that."""
     other = f"{name}-marker"
     gateway.create_topic(other)
     gateway.acquire(other, other)
@@ -86,7 +86,7 @@ def all_told(stack: Stack, gateway: Gateway, name: str) -> Callable[[], None]:
 
 
 def test_settings_changed_during_a_load_apply_after_it(
-    gateway: Gateway, database: str, background: ThreadPoolExecutor, all_told: Callable[[], None], name: str
+    gateway: Gateway, database: str, background: ThreadPoolExecutor, caught_up: Callable[[], None], name: str
 ) -> None:
     gateway.produce_batches(name, 3)
     initialised(gateway, name)
@@ -94,14 +94,14 @@ def test_settings_changed_during_a_load_apply_after_it(
         fetching = background.submit(gateway.acquire, name, name, max_wait_ms=20_000)
         wait_until(waits)
         gateway.configure(name, share_delivery_count_limit=1)
-        all_told()
+        caught_up()
     assert fetching.result(30) == ["0-2×1"]
     assert gateway.settle(name, name, 0, 2, "release") == "applied"
     assert gateway.acquire(name, name) == [], "the only delivery is over"
 
 
 def test_a_topic_deleted_during_a_load_is_not_led_after_it(
-    gateway: Gateway, database: str, background: ThreadPoolExecutor, all_told: Callable[[], None], name: str
+    gateway: Gateway, database: str, background: ThreadPoolExecutor, caught_up: Callable[[], None], name: str
 ) -> None:
     gateway.create_topic(name)
     gateway.reset(name, "offset", name, offset=0)
@@ -112,7 +112,7 @@ def test_a_topic_deleted_during_a_load_is_not_led_after_it(
         wait_until(waits)
         assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
         wait_until(lambda: sql(database, gone, topic_id))
-        all_told()
+        caught_up()
     problem(fetching.result(30), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
@@ -292,7 +292,7 @@ def damaged(gateway: Gateway, stack: Stack, database: str, name: str) -> str:
 def test_a_group_with_a_damaged_state_can_be_deleted(gateway: Gateway, damaged: str, path: str) -> None:
     assert gateway.http.delete(path.format(damaged, damaged)).status_code == 204
     gateway.configure(damaged, share_auto_offset_reset="earliest")
-    assert gateway.acquire(damaged, damaged) == ["0-9×1"], "it begins anew"
+    assert gateway.acquire(damaged, damaged) == ["0-9×1"], "a fresh state, so the first delivery"
 
 
 def test_a_topic_with_a_damaged_state_can_be_deleted(gateway: Gateway, damaged: str, database: str) -> None:

@@ -21,7 +21,7 @@ MUTANTS = [
             "        pass\n",
         ),
         (
-            "6.3 what compaction removed is archived",
+            "6.3 offsets removed by compaction are archived",
             "        window.discard(fetch_offset, base - 1)\n",
             "",
         ),
@@ -96,7 +96,7 @@ MUTANTS = [
             "            self._redeliver_throttled(acquirable, first, last, threshold)\n",
         ),
         (
-            "7 throttled redelivery ends the fetch, whatever could be read behind it",
+            "7 throttled redelivery ends the fetch, even with more records behind it",
             "        return self.left <= 0 or self._alone\n",
             "        return self.left <= 0\n",
         ),
@@ -116,7 +116,7 @@ MUTANTS = [
             "max(1, size >> 1)",
         ),
         (
-            "7 the size of the batch decides, not what is available of it",
+            "7 the size of the batch decides, not its available part",
             "                size = run.batch_last - run.batch_first + 1\n",
             "                size = run.size\n",
         ),
@@ -151,7 +151,7 @@ MUTANTS = [
             "",
         ),
         (
-            "15 what is held counts against the limit of locks",
+            "15 held records count against the limit of locks",
             "        window.held_count += run.size\n",
             "",
         ),

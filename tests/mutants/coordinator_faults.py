@@ -16,7 +16,7 @@ MUTANTS = [
             "heapq.heappush(covering, (-batch.delivery_count, batch.delivery_state, batch.last_offset))",
         ),
         (
-            "9.5 what lies below the start offset is dropped",
+            "9.5 batches below the start offset are dropped",
             "            if batch.last_offset >= start_offset\n",
             "",
         ),

@@ -158,7 +158,7 @@ MUTANTS = [
             "_replace()",
         ),
         (
-            "2.7 what is initialised stays so while it is altered",
+            "2.7 an initialised partition stays so while it is altered",
             "(altered - group.topics.get(topic_id, GroupTopic()).initialized)",
             "(altered)",
         ),

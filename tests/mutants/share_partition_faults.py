@@ -11,12 +11,12 @@ MUTANTS = [
             "                if batch.last_offset >= 0:\n",
         ),
         (
-            "8.3 what was never fetched is an invalid request",
+            "8.3 acknowledging unfetched offsets is an invalid request",
             "        if self.runs[index].last < batch.last_offset:\n",
             "        if False:\n",
         ),
         (
-            "8.3 what lies before the window is not held",
+            "8.3 offsets before the window are not held",
             "        if not known:\n",
             "        if index < 0:\n",
         ),
@@ -72,7 +72,7 @@ MUTANTS = [
             "                part.lock_expires_at_ms += 1\n",
         ),
         (
-            "8.6 a failing request undoes what it began",
+            "8.6 a failing request undoes its changes",
             "        except (InvalidRecordState, InvalidRequest):\n            self._roll_back(write, now_ms)\n",
             "        except (InvalidRecordState, InvalidRequest):\n",
         ),

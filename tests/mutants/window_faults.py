@@ -21,7 +21,7 @@ MUTANTS = [
             "return self.state in TERMINAL",
         ),
         (
-            "9 what lies below the start offset is not written",
+            "9 offsets below the start offset are not written",
             "return StateBatch(max(self.first, start_offset), self.last, int(self.state), self.delivery_count)",
             "return StateBatch(self.first, self.last, int(self.state), self.delivery_count)",
         ),
@@ -69,7 +69,7 @@ MUTANTS = [
             "if deadline_ms >= 0 or",
         ),
         (
-            "16 a last delivery whose lock ended while nobody led is settled, not repeated",
+            "16 a last delivery whose lock ended without a leader is settled, not repeated",
             " or run.delivery_count >= window.config.delivery_count_limit:",
             ":",
         ),
@@ -97,22 +97,22 @@ MUTANTS = [
             "            self._available.append(first)\n",
         ),
         (
-            "5 what was acquired is not acquirable any more",
+            "5 acquired records are no longer acquirable",
             "            del self._available[index]\n",
             "            pass\n",
         ),
         (
-            "5 what is left of a run that was cut stays acquirable",
+            "5 the rest of a cut run stays acquirable",
             "        if right.state is AVAILABLE and right.acquirable:\n",
             "        if False:\n",
         ),
         (
-            "5 what is being released is not acquirable yet",
+            "5 records with a release in progress are not acquirable yet",
             "        if right.state is AVAILABLE and right.acquirable:\n",
             "        if right.state is AVAILABLE:\n",
         ),
         (
-            "5 what a new leader restores is acquirable",
+            "5 records that a new leader restores are acquirable",
             "self._available = [run.first for run in self.runs if run.acquirable]",
             "self._available = [self.start_offset]",
         ),
@@ -172,12 +172,12 @@ MUTANTS = [
             "            self.start_offset = expected\n",
         ),
         (
-            "12 what was read after a load is passed",
+            "12 offsets read after a load are passed",
             "            self.move_gap(self.start_offset)\n",
             "",
         ),
         (
-            "12 holes behind what was loaded are natural",
+            "12 holes behind the loaded state are natural",
             "        if self.gap_active and run.last > self.gap_end:\n",
             "        if False:\n",
         ),
@@ -192,7 +192,7 @@ MUTANTS = [
             "sign * run.size",
         ),
         (
-            "12 a log start archives what is available below it",
+            "12 a log start archives available records below it",
             "                part.become(ARCHIVED)\n                self.count_terminal(part, 1)\n\n    def advance",
             "                self.count_terminal(part, 1)\n\n    def advance",
         ),

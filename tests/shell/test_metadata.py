@@ -147,7 +147,7 @@ def test_a_topic_that_changes_during_its_lookup_is_looked_up_again(
             (topic.topic_id, topic.partitions) for topic in now.topics
         ]
         assert metadata.known_topic("orders") is next(iter(known), None)
-        assert metadata.known_topic_id("id-2") is not None, "what did not change is taken from the first answer"
+        assert metadata.known_topic_id("id-2") is not None, "unchanged topics are taken from the first answer"
 
     run(work)
 

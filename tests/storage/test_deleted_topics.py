@@ -22,7 +22,7 @@ async def test_a_joining_member_keeps_the_topics_that_exist(database_url: str) -
         stays, goes = [await first.topics.create(name, 1, {}) for name in ("stays", "goes")]
         await second.metadata.catch_up()
         await first.topics.delete("goes")
-        assert second.metadata.known([], [goes.topic_id]), "it has not heard"
+        assert second.metadata.known([], [goes.topic_id]), "the deletion is not known here yet"
         names = frozenset({"stays", "goes"})
         answer = await second.members.heartbeat(group, Heartbeat("m", 0, None, names, "", ""))
         assert answer.member_epoch == 2

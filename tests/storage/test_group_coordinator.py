@@ -172,7 +172,7 @@ async def test_an_instance_knows_topics_created_at_another(database_url: str, mo
         await first.topics.update("u", 7, {}, [])
         assert await codes(6) == [15]
         await first.topics.delete("u")
-        assert second.metadata.known([], [topic.topic_id]), "it has not heard"
+        assert second.metadata.known([], [topic.topic_id]), "the change is not known here yet"
         assert await codes(0) == [3]
 
 
@@ -208,7 +208,7 @@ async def test_a_call_from_before_a_groups_deletion_does_not_recreate_it(
         async with second.metadata._catching_up:
             asking = asyncio.create_task(second.initializer.initialize(group, {topic.topic_id: [0]}))
             await second.group_admin.delete(group, force=True)
-            assert not second.metadata.known([], [topic.topic_id]), "it is being heard of"
+            assert not second.metadata.known([], [topic.topic_id]), "the lookup of the topic is in progress"
         (answer,) = await asking
         assert [partition.error_code for partition in answer.partitions] == [15]
         assert not (await second.groups.find(group)).machine.exists

@@ -13,7 +13,7 @@ from sharequeue.protocol.errors import CoordinatorNotAvailable, UnknownMemberId
 from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, StartOffset, TopicStartOffsets
 from tests.storage.group_coordinators import running, until
 
-SetAnew = Callable[[GroupCoordinator, str], Awaitable[None]]
+Change = Callable[[GroupCoordinator, str], Awaitable[None]]
 DEADLINE_S = 2.0
 """How long the share coordinator, which is not there, is waited for."""
 
@@ -35,9 +35,9 @@ def joining(member_id: str) -> Heartbeat:
     return Heartbeat(member_id, 0, None, frozenset({"t"}), "", "")
 
 
-@pytest.mark.parametrize("set_anew", [delete, forget, reset])
+@pytest.mark.parametrize("changing", [delete, forget, reset])
 async def test_nobody_joins_a_group_during_its_reset(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, set_anew: SetAnew
+    database_url: str, monkeypatch: pytest.MonkeyPatch, changing: Change
 ) -> None:
     """Evicted members rejoin at once: without a lock a forced reset would be refused, and a group deleted by half."""
     monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
@@ -51,7 +51,7 @@ async def test_nobody_joins_a_group_during_its_reset(
             group, lambda machine: machine.initialized([Initialization(topic.topic_id, frozenset({0}), -1)])
         )
         monkeypatch.setattr(share_states, "DEADLINE_S", DEADLINE_S)
-        setting = asyncio.create_task(set_anew(coordinator, topic.topic_id))
+        setting = asyncio.create_task(changing(coordinator, topic.topic_id))
         await until(lambda: not group.machine.members)
         with pytest.raises(CoordinatorNotAvailable):
             await coordinator.members.heartbeat("g", joining("m1"))

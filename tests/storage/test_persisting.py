@@ -15,14 +15,14 @@ from tests.core.share_partition_driver import fetched
 
 
 @pytest.mark.parametrize(
-    ("answered", "told"),
+    ("answered", "passed_on"),
     [(14, 15), (15, 15), (16, 15), (69, 69), (3, 3), (42, 42), (74, 6), (124, 6), (-1, -1), (99, -1)],
 )
-def test_pw_013_ld_035_the_leader_passes_on_the_share_coordinators_error(answered: int, told: int) -> None:
+def test_pw_013_ld_035_the_leader_passes_on_the_share_coordinators_error(answered: int, passed_on: int) -> None:
     error = persist_error(answered, "why")
-    assert error.error.kafka_code == told
+    assert error.error.kafka_code == passed_on
     assert "why" in error.detail
-    assert error.definite == (told not in (15, -1)), "a write that was answered 14, 15 or 16 may be durable"
+    assert error.definite == (passed_on not in (15, -1)), "a write that was answered 14, 15 or 16 may be durable"
 
 
 @asynccontextmanager

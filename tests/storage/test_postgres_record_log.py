@@ -218,7 +218,7 @@ async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
     database_url: str, wrong_clock: Callable[[int], None], hours: int, lasting: bool
 ) -> None:
     topic = new_topic()
-    before, meanwhile, after = (key_of(topic, key, b"1")._replace(lasting=lasting) for key in "abc")
+    before, during, after = (key_of(topic, key, b"1")._replace(lasting=lasting) for key in "abc")
     async with PostgresRecordLogs(database_url).open() as log:
         first = await log.append([batch_of(topic, "a")], before)
         wrong_clock(hours)
@@ -228,7 +228,7 @@ async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
                 await wrong.query(store.drop_key_partitions, table)
             for gateway in (log, wrong):
                 assert await gateway.append([batch_of(topic, "a")], before) == first
-                assert (await gateway.append([batch_of(topic, "b")], meanwhile)).base_offsets == [1]
+                assert (await gateway.append([batch_of(topic, "b")], during)).base_offsets == [1]
         wrong_clock(0)
         assert await log.append([batch_of(topic, "a")], before) == first
         assert (await log.append([batch_of(topic, "c")], after)).base_offsets == [2]

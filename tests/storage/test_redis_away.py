@@ -135,7 +135,7 @@ async def test_a_load_reads_redis_after_an_outage(own_redis: redis_server.Redis)
     assert next_leader.degraded
     own_redis.start()
     assert await locks_of(next_leader, key, leader_epoch=2) == restored(HELD)
-    assert next_leader.degraded, "only who has written all locks back uses it again"
+    assert next_leader.degraded, "Redis is used again only after all locks are written back"
     await redis.aclose()
 
 

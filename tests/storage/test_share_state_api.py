@@ -286,7 +286,7 @@ def test_sc_007_topics_are_not_unknown_when_the_group_coordinator_is_unreachable
     service.kill()
     try:
         assert calls.codes("initialize", unknown, {"state_epoch": 0, "start_offset": 0}) == [15]
-        assert calls.codes("write", topic_id, FULL) == [0], "what is known goes on"
+        assert calls.codes("write", topic_id, FULL) == [0], "known topics are still served"
     finally:
         service.start()
         wait_for(service.ready)
@@ -298,5 +298,5 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
     while True:
         if condition():
             return
-        assert time.monotonic() < deadline, "it did not come to be"
+        assert time.monotonic() < deadline, "the share-partition was not initialised"
         time.sleep(0.05)

@@ -103,10 +103,10 @@ async def test_an_unreadable_row_fails_only_its_share_partition(
         refused = await coordinator.read(damaged)
         assert refused.error_code == -1
         assert f"{share_key(damaged)} is damaged: row {row} cannot be read" in (refused.error_message or "")
-        assert await coordinator.init(damaged, epoch=9) == -1, "it does not start afresh either"
+        assert await coordinator.init(damaged, epoch=9) == -1, "it cannot be initialised again either"
         ours = [entry for entry in caplog.records if entry.name.startswith("sharequeue")]
-        told = [entry.__dict__["fields"]["cause"] for entry in ours if entry.levelno == logging.ERROR]
-        assert told == [refused.error_message] * 3
+        causes = [entry.__dict__["fields"]["cause"] for entry in ours if entry.levelno == logging.ERROR]
+        assert causes == [refused.error_message] * 3
         assert held(await coordinator.read(keys[2])) == (0, [(5, 6, 2, 1)])
         await admin.execute(replace, written, row)
         assert held(await coordinator.read(damaged)) == (0, [(5, 5, 2, 1)])

@@ -16,7 +16,7 @@ from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_
 DEADLINE_S = 2.0
 
 
-async def told_in_time(call: Awaitable[object], within_s: float = DEADLINE_S + 5) -> ApiError:
+async def failed_in_time(call: Awaitable[object], within_s: float = DEADLINE_S + 5) -> ApiError:
     """The error of an append that fails; it comes soon after the deadline."""
     with pytest.raises(ApiError) as raised:
         async with asyncio.timeout(within_s):
@@ -37,9 +37,9 @@ async def test_a_producer_is_answered_in_time_and_later_appends_succeed(module_d
         if not connected:
             proxy.cut()
         proxy.lose_answers = True
-        calls = [told_in_time(append(log, topic, [number])) for number in range(20)]
-        calls.append(told_in_time(log.append([batch_of(topic, ["b"], 0), batch_of(topic, ["c"], 1)])))
-        calls.append(told_in_time(log.append([batch_of(topic, ["d"], 0)], key_of(topic, "k", b"1"))))
+        calls = [failed_in_time(append(log, topic, [number])) for number in range(20)]
+        calls.append(failed_in_time(log.append([batch_of(topic, ["b"], 0), batch_of(topic, ["c"], 1)])))
+        calls.append(failed_in_time(log.append([batch_of(topic, ["d"], 0)], key_of(topic, "k", b"1"))))
         errors = await asyncio.gather(*calls)
         assert all(error.definite or isinstance(error, RequestTimedOut) for error in errors)
         proxy.lose_answers = False
@@ -63,10 +63,10 @@ async def test_appends_behind_a_silent_commit_are_answered_in_time(module_databa
             await append(log, topic_id, ["second"])
         async with admin.transaction():
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
-            first = asyncio.create_task(told_in_time(append(log, topic, ["third"])))
+            first = asyncio.create_task(failed_in_time(append(log, topic, ["third"])))
             await waiting_for_a_lock(admin, "sharequeue-gateway-append")
             proxy.lose_answers = True
-            behind = asyncio.create_task(told_in_time(append(log, other, ["third"])))
+            behind = asyncio.create_task(failed_in_time(append(log, other, ["third"])))
             await asyncio.gather(first, behind)
         proxy.lose_answers = False
         for topic_id in (topic, other):
@@ -89,7 +89,7 @@ async def test_an_append_that_would_be_late_is_refused_before_it_is_sent(
         await append(log, topic, ["second"])
         async with admin.transaction():
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
-            errors = await asyncio.gather(*(told_in_time(append(log, topic, [number]), 15) for number in range(200)))
+            errors = await asyncio.gather(*(failed_in_time(append(log, topic, [number]), 15) for number in range(200)))
         assert "the record log did not come to this append in time; send it again" in {error.detail for error in errors}
         await append(log, topic, ["later"])
         numbers = [value for value in await read_all(log, topic) if isinstance(value, int)]
@@ -117,7 +117,7 @@ async def test_a_hanging_connection_is_retried_on_another(module_database: str, 
             key = key_of(topic, "k", b"1") if keyed else None
             task = asyncio.create_task(log.append([batch_of(topic, "x", 1), batch_of(topic, ["third"])], key))
             await proxy.held.wait()
-            error = await told_in_time(task)
+            error = await failed_in_time(task)
             assert error.definite, "the transaction had not begun"
             proxy.hold_requests = False
             assert list(
@@ -142,9 +142,11 @@ async def test_an_append_that_cannot_be_looked_up_in_time_is_unknown(module_data
         await append(log, topic, ["second"])
         async with admin.transaction():
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
-            single = asyncio.create_task(told_in_time(append(log, topic, ["a"])))
+            single = asyncio.create_task(failed_in_time(append(log, topic, ["a"])))
             await waiting_for_a_lock(admin, "sharequeue-gateway-append")
-            several = asyncio.create_task(told_in_time(log.append([batch_of(topic, "b", 1), batch_of(topic, "c", 2)])))
+            several = asyncio.create_task(
+                failed_in_time(log.append([batch_of(topic, "b", 1), batch_of(topic, "c", 2)]))
+            )
             await waiting_for_a_lock(admin, "sharequeue-gateway-log")
             proxy.lose_answers = True
             for task in (single, several):

@@ -35,11 +35,11 @@ def test_a_share_partition_is_loaded_again_without_the_group_coordinator(own_sta
         def unloaded() -> bool:
             return "sharequeue_led_share_partitions 0.0" in client.get("/metrics").text
 
-        def told() -> bool:
+        def noticed() -> bool:
             return "does not answer" in client.get("/readyz").json()["dependencies"]["group coordinator"]
 
         wait_until(unloaded)
-        wait_until(told)
+        wait_until(noticed)
         answer = client.post("/v1/share-groups/g/fetch", json=fetch)
         assert answer.status_code == 200, answer.text
         assert [record["value"] for record in answer.json()["batches"][0]["records"]] == [2]

@@ -92,10 +92,10 @@ def check_kept(server: Postgres) -> None:
 
 
 def test_data_of_an_earlier_version_is_upgraded_and_kept(data_dir: Path) -> None:
-    told: list[str] = []
-    server = Postgres(data_dir, tell=told.append)
+    messages: list[str] = []
+    server = Postgres(data_dir, tell=messages.append)
     check_upgraded(server)
-    assert told == [
+    assert messages == [
         f"upgrading the data in {server.home} from PostgreSQL {EARLIER} to {Postgres.major}",
         f"upgraded; the data of PostgreSQL {EARLIER} is kept in {server.home}.{EARLIER}: remove it when the new one works",
     ]
@@ -106,8 +106,8 @@ def test_data_of_an_earlier_version_is_upgraded_and_kept(data_dir: Path) -> None
             kept.rename(server.home)
         postgres_upgrade.finish(server.home)
         check_kept(server)
-    check_upgraded(Postgres(data_dir, tell=told.append))
-    assert len(told) == 2, "once"
+    check_upgraded(Postgres(data_dir, tell=messages.append))
+    assert len(messages) == 2, "once"
 
 
 def test_a_killed_upgrade_begins_again(data_dir: Path) -> None:

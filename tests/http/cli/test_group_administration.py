@@ -160,9 +160,9 @@ def test_cl_009_resets_are_executed_exported_and_taken_back(
     for content in (b"one,two\n", b"", b"\xff\xfe\x00", b'"' + 200_000 * b"x"):
         file.write_bytes(content)
         assert str(file) in run("reset-offsets", name, "--from-file", str(file), "--execute", code=WRONG_USAGE)
-    told = run("reset-offsets", name, "--topic", f"{name}:0,9", "--to-latest", "--execute", code=REFUSED)
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in told
-    assert rows(told) == [[name, name, "0", "5"]]
+    output = run("reset-offsets", name, "--topic", f"{name}:0,9", "--to-latest", "--execute", code=REFUSED)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in output
+    assert rows(output) == [[name, name, "0", "5"]]
     assert "GROUP_ID_NOT_FOUND" in run("reset-offsets", f"{name}-no", "--all-topics", *LATEST, code=REFUSED)
     join(gateway, f"{name}-2", "m1", f"{name}-none")
     gateway.http.delete(f"/v1/share-groups/{name}-2/members/m1")
@@ -181,10 +181,10 @@ def test_cl_011_delete_offsets_forgets_a_topic(gateway: Gateway, run: Run, name:
     run("delete-offsets", name, code=WRONG_USAGE)
     run("delete-offsets", name, name, "--topic", topics[0], code=WRONG_USAGE)
     gateway.acquire(name, topics[0])
-    told, problem = run(
+    output, problem = run(
         "delete-offsets", name, "--topic", topics[0], "--topic", f"{name}-no", "--force", "--json", code=REFUSED
     ).splitlines()
-    assert json.loads(told) == {"deleted": [topics[0]]}
+    assert json.loads(output) == {"deleted": [topics[0]]}
     assert json.loads(problem)["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
     nowhere = run("delete-offsets", name, "--topic", topics[0], "--url", "http://127.0.0.1:1", code=UNREACHABLE)
     assert "Error: cannot reach http://127.0.0.1:1" in nowhere
@@ -193,15 +193,15 @@ def test_cl_011_delete_offsets_forgets_a_topic(gateway: Gateway, run: Run, name:
 def test_delete_removes_a_group(gateway: Gateway, run: Run, name: str) -> None:
     stand(gateway, name)
     gateway.acquire(name, name)
-    told = run("delete", name, f"{name}-no", code=REFUSED)
-    assert "NON_EMPTY_GROUP" in told
-    assert "GROUP_ID_NOT_FOUND" in told
+    output = run("delete", name, f"{name}-no", code=REFUSED)
+    assert "NON_EMPTY_GROUP" in output
+    assert "GROUP_ID_NOT_FOUND" in output
     assert f"Deletion of share group '{name}' was successful." in run("delete", name, "--force")
     assert name not in run("list").splitlines()
     run("delete", code=WRONG_USAGE)
     stand(gateway, f"{name}-2")
-    told, problem = run("delete", f"{name}-2", f"{name}-no", "--force", "--json", code=REFUSED).splitlines()
-    assert json.loads(told) == {"deleted": [f"{name}-2"]}
+    output, problem = run("delete", f"{name}-2", f"{name}-no", "--force", "--json", code=REFUSED).splitlines()
+    assert json.loads(output) == {"deleted": [f"{name}-2"]}
     assert json.loads(problem)["code"] == "GROUP_ID_NOT_FOUND"
 
 
@@ -209,7 +209,7 @@ def test_dead_letters_are_redriven(gateway: Gateway, run: Run, name: str) -> Non
     gateway.produce_batches(name, 4)
     gateway.acquire(name, name)
     gateway.settle(name, name, 0, 2, "reject", reason="bad")
-    dry = wait_until(lambda: (told := run("redrive", name, "--dry-run")).startswith("3 ") and told)
+    dry = wait_until(lambda: (output := run("redrive", name, "--dry-run")).startswith("3 ") and output)
     assert dry == f"3 dead letters of {name} would be redriven\n"
     assert json.loads(run("redrive", name, "--message", "other", "--dry-run", "--json")) == {"matched": 0}
     assert run("redrive", name, "--max-records", "1") == f"1 dead letters of {name} are redriven\n"
