@@ -1,17 +1,16 @@
-"""Limits of requests at the HTTP edge, exceeded 100 times: the refusal comes, and the gateway never held what was sent.
+"""Limits of requests at the HTTP edge, exceeded 100 times: the gateway refuses the request and never holds its bytes.
 
-A limit that is checked when the bytes are there already passes every test of statuses. So the peak of the process's
-memory is what counts here.
+A limit that is checked only after all bytes have arrived passes every test of statuses, so these tests measure the
+peak of the process's memory.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
 
 from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
-from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack
 from tests.hostile.raw import Raw, head
 from tests.http.calls import Gateway, wait_until
 
@@ -19,7 +18,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 TIMES = 100
 AROUND = 8 * MIB
-"""What a process may grow by for other reasons: a first use of code, a first refusal, a thread."""
+"""How much a process may grow for other reasons: a first use of code, a first refusal, a thread."""
 LINE, HEAD, HEADERS, BODY = 8 * KIB, 64 * KIB, 100, 256 * KIB
 CONNECTIONS = 16
 SETTINGS = {
@@ -27,40 +26,27 @@ SETTINGS = {
     "SHAREQUEUE_GATEWAY_MAX_HEAD_BYTES": str(HEAD),
     "SHAREQUEUE_GATEWAY_MAX_HEADERS": str(HEADERS),
     "SHAREQUEUE_GATEWAY_MAX_REQUEST_BYTES": str(BODY),
+    "SHAREQUEUE_GATEWAY_MAX_CONNECTIONS": str(CONNECTIONS),
 }
 CHUNKED = head("POST /v1/topics/t/records/raw", "Transfer-Encoding: chunked")
 PIECE = 16 * KIB
 
 
 @pytest.fixture(scope="module")
-def stack(
-    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
-) -> Iterator[Stack]:
-    data = tmp_path_factory.mktemp("stack")
-    with temporary_stack(data, postgres_url=new_database(), redis_url=new_redis(), settings=SETTINGS) as stack:
-        yield stack
+def stack_settings() -> dict[str, str]:
+    return SETTINGS
 
 
-@pytest.fixture(scope="module")
-def crowded(
-    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
-) -> Iterator[Stack]:
-    settings = {"SHAREQUEUE_GATEWAY_MAX_CONNECTIONS": str(CONNECTIONS)}
-    data = tmp_path_factory.mktemp("crowded")
-    with temporary_stack(data, postgres_url=new_database(), redis_url=new_redis(), settings=settings) as stack:
-        yield stack
-
-
-def port_of(stack: Stack) -> int:
+@pytest.fixture
+def port(stack: Stack) -> int:
     return int(stack.url.rpartition(":")[2])
 
 
-def connections_of(stack: Stack) -> int:
-    """How many the gateway has open with clients."""
+def connections_of(stack: Stack, port: int) -> int:
+    """The number of connections that the gateway has open with clients."""
     connections = psutil.Process(stack.service("gateway").pid).net_connections("tcp")
     return sum(
-        connection.laddr.port == port_of(stack) and connection.status == psutil.CONN_ESTABLISHED
-        for connection in connections
+        connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED for connection in connections
     )
 
 
@@ -97,27 +83,27 @@ SENT = {
 
 
 @pytest.mark.parametrize(("begin", "piece", "limit", "status"), SENT.values(), ids=SENT)
-def test_what_exceeds_a_limit_is_refused_and_not_held(
-    stack: Stack, begin: bytes, piece: bytes, limit: int, status: int
+def test_a_request_above_a_limit_is_refused_and_not_held(
+    stack: Stack, port: int, begin: bytes, piece: bytes, limit: int, status: int
 ) -> None:
     grown = Growth(stack)
-    with Raw(port_of(stack)) as raw:
+    with Raw(port) as raw:
         raw.send(begin)
         raw.send_until_refused(itertools.repeat(piece, TIMES * limit // len(piece)))
         assert raw.answer().status == status
     grown.check(limit)
 
 
-def test_more_headers_than_allowed_are_refused_and_not_held(stack: Stack) -> None:
+def test_more_headers_than_allowed_are_refused_and_not_held(stack: Stack, port: int) -> None:
     """So short that all of them are within `max_head_bytes`."""
     grown = Growth(stack)
-    with Raw(port_of(stack)) as raw:
+    with Raw(port) as raw:
         raw.send(head("GET /livez")[:-2] + b"a:b\r\n" * HEADERS * TIMES + b"\r\n")
         assert raw.answer().status == 431
     grown.check(HEAD)
 
 
-def test_requests_sent_ahead_are_not_held(stack: Stack, own_gateway: Gateway, name: str) -> None:
+def test_requests_sent_ahead_are_not_held(stack: Stack, port: int, own_gateway: Gateway, name: str) -> None:
     """A first one waits for its answer. Reading pauses behind it, and the others stay in the client's socket."""
     own_gateway.create_topic(name)
     body = b'{"topics":["%b"],"max_wait_ms":30000}' % name.encode()
@@ -126,21 +112,21 @@ def test_requests_sent_ahead_are_not_held(stack: Stack, own_gateway: Gateway, na
     )
     ahead = head("POST /v1/topics/t/records/raw", f"Content-Length: {PIECE}") + b"a" * PIECE
     grown = Growth(stack)
-    with Raw(port_of(stack), timeout_s=0.5) as raw:
+    with Raw(port, timeout_s=0.5) as raw:
         raw.send(fetch + body)
         taken = raw.send_until_refused(itertools.repeat(ahead, TIMES * 9 * 16))
         assert taken < TIMES * 9 * len(ahead)
     grown.check(9 * PIECE)
 
 
-def test_more_connections_than_allowed_are_refused_and_not_held(crowded: Stack) -> None:
+def test_more_connections_than_allowed_are_refused_and_not_held(stack: Stack, port: int) -> None:
     """Each is in the middle of a head, so none of them is idle."""
-    grown = Growth(crowded)
-    lines = [Raw(port_of(crowded)) for _ in range(TIMES * CONNECTIONS)]
+    grown = Growth(stack)
+    lines = [Raw(port) for _ in range(TIMES * CONNECTIONS)]
     try:
         for line in lines:
             line.send_until_refused([b"GET /"])
-        wait_until(lambda: connections_of(crowded) <= CONNECTIONS)
+        wait_until(lambda: connections_of(stack, port) <= CONNECTIONS)
     finally:
         for line in lines:
             line.__exit__()

@@ -1,13 +1,12 @@
-"""What a produce of the largest size costs in memory, as the first large request of its gateway's process."""
+"""The memory of a produce of the largest size, as the first large request of its gateway's process."""
 
 import base64
-from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
 from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
-from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, wait_until
 
 MIB = 1 << 20
@@ -24,15 +23,6 @@ BODIES = {
     "base64": b'{"value_base64":"%b"}' % base64.b64encode(b"\xff" * (SIZE // 4 * 3)),
     "10,000 records": b",".join([RECORD % (b"x" * 1024)] * 10_000),
 }
-
-
-@pytest.fixture(scope="module")
-def stack(
-    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
-) -> Iterator[Stack]:
-    data = tmp_path_factory.mktemp("stack")
-    with temporary_stack(data, postgres_url=new_database(), redis_url=new_redis()) as stack:
-        yield stack
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["first append", "known partition"])
