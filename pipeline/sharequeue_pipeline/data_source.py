@@ -14,12 +14,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
-from sharequeue_pipeline.log_reader import LogReader, LogStreamReader
+from sharequeue_pipeline.gateway_client import Gateway
 from sharequeue_pipeline.options import check_use, sink_options, source_options
-from sharequeue_pipeline.schema import check_columns, columns
-from sharequeue_pipeline.share_reader import ShareReader
-from sharequeue_pipeline.share_stream import ShareStreamReader
+from sharequeue_pipeline.source.group_batch import ShareReader
+from sharequeue_pipeline.source.group_stream import ShareStreamReader
+from sharequeue_pipeline.source.log_readers import LogReader, LogStreamReader
+from sharequeue_pipeline.source.schema import check_columns, columns
 
 
 class ShareQueueDataSource(DataSource):
@@ -64,12 +64,12 @@ class ShareQueueDataSource(DataSource):
             return _Refusal(fault)
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
-        from sharequeue_pipeline.sink import BatchWriter  # noqa: PLC0415 - reading does without
+        from sharequeue_pipeline.sink.writers import BatchWriter  # noqa: PLC0415 - reading does without
 
         return BatchWriter(sink_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from sharequeue_pipeline.sink import StreamWriter  # noqa: PLC0415
+        from sharequeue_pipeline.sink.writers import StreamWriter  # noqa: PLC0415
 
         return StreamWriter(sink_options(self.options), schema)
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from sharequeue_pipeline.data_source import ShareQueueDataSource
 from sharequeue_pipeline.java import find_java_home
-from sharequeue_pipeline.settling import Settling
+from sharequeue_pipeline.source.query_end import Settling
 
 _SESSION: Final = "org.apache.spark.sql.classic.SparkSession"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, structs
-from sharequeue_pipeline.jobs.share_state import Finding, findings, replay
+from sharequeue_pipeline.jobs.state_check import Finding, findings, replay
 from sharequeue_share_coordinator.http.export_api import KINDS
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import KeyState, Row

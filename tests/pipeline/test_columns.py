@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
 from sharequeue_gateway.http.arrow_answer import arrow_stream
-from sharequeue_pipeline.columns import Columns
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import source_options
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.schema import columns
+from sharequeue_pipeline.source.record_columns import Columns
+from sharequeue_pipeline.source.schema import columns
 
 UTC = datetime.UTC
 TEXT = spark.StringType()

@@ -10,13 +10,13 @@ from pyspark.sql import types as spark
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway as PipelineGateway
-from sharequeue_pipeline.log_reader import LogStreamReader
+from sharequeue_pipeline.gateway_client import Gateway as PipelineGateway
 from sharequeue_pipeline.options import SourceOptions, source_options
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.renewing import Renewal
-from sharequeue_pipeline.share_reader import ShareReader
-from sharequeue_pipeline.share_stream import ShareStreamReader
+from sharequeue_pipeline.source.group_batch import ShareReader
+from sharequeue_pipeline.source.group_stream import ShareStreamReader
+from sharequeue_pipeline.source.lock_renewal import Renewal
+from sharequeue_pipeline.source.log_readers import LogStreamReader
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until

@@ -14,8 +14,8 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import sink_options
-from sharequeue_pipeline.rows import Rows
-from sharequeue_pipeline.sink import chunks
+from sharequeue_pipeline.sink.rows import Rows
+from sharequeue_pipeline.sink.writers import chunks
 
 TEXT = spark.StringType()
 MAP = spark.MapType(TEXT, TEXT)

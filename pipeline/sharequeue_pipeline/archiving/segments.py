@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from sharequeue_pipeline.archiving.checksum import Checksum
 from sharequeue_pipeline.archiving.manifest import Archive, ArchivedFile, Segment
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.gateway_client import Gateway
 from sharequeue_pipeline.options import Connection
 from sharequeue_pipeline.ranges import Range
 

@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from sharequeue.protocol.messages import DescribeTopicResponse
 from sharequeue_pipeline.archiving.manifest import Archive, Gap, Manifest, PartitionArchive, Segment
 from sharequeue_pipeline.archiving.segments import Task, archive_segment, verify_segment
-from sharequeue_pipeline.jobs.administering import JobGateway
-from sharequeue_pipeline.jobs.running import (
+from sharequeue_pipeline.jobs.command_line import (
     connection,
     echo_json,
     gateway_options,
@@ -25,6 +24,7 @@ from sharequeue_pipeline.jobs.running import (
     say,
     start,
 )
+from sharequeue_pipeline.jobs.operator_client import JobGateway
 from sharequeue_pipeline.options import Connection
 from sharequeue_pipeline.ranges import Range
 

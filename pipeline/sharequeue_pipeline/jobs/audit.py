@@ -25,9 +25,8 @@ from sharequeue.protocol.audit_messages import (
 )
 from sharequeue.protocol.messages import DescribeTopicResponse, ListTopicsResponse
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
-from sharequeue_pipeline.jobs.log_check import batch_faults, record_faults
-from sharequeue_pipeline.jobs.running import (
+from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.jobs.command_line import (
     away,
     connection,
     echo_json,
@@ -38,7 +37,8 @@ from sharequeue_pipeline.jobs.running import (
     say,
     start,
 )
-from sharequeue_pipeline.jobs.share_state import Finding, findings, last_row
+from sharequeue_pipeline.jobs.log_check import batch_faults, record_faults
+from sharequeue_pipeline.jobs.state_check import Finding, findings, last_row
 from sharequeue_pipeline.options import Connection
 from sharequeue_pipeline.ranges import Range
 

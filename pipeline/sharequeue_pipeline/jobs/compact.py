@@ -23,8 +23,7 @@ from pyspark.sql import functions as f
 from sharequeue.protocol.compaction_messages import BatchReplacement, RemovedRange
 from sharequeue.protocol.messages import DescribeTopicResponse
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.jobs.administering import JobGateway
-from sharequeue_pipeline.jobs.running import (
+from sharequeue_pipeline.jobs.command_line import (
     connection,
     echo_json,
     gateway_options,
@@ -33,6 +32,7 @@ from sharequeue_pipeline.jobs.running import (
     master_option,
     start,
 )
+from sharequeue_pipeline.jobs.operator_client import JobGateway
 from sharequeue_pipeline.options import Connection
 
 REQUEST_BYTES: Final = 16 * 1024 * 1024

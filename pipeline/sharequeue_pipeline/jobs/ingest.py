@@ -20,8 +20,7 @@ from pyspark.sql import functions as f
 
 from sharequeue.cli.output import key_values
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.jobs.administering import JobGateway
-from sharequeue_pipeline.jobs.running import (
+from sharequeue_pipeline.jobs.command_line import (
     connection,
     echo_json,
     gateway_options,
@@ -30,6 +29,7 @@ from sharequeue_pipeline.jobs.running import (
     master_option,
     start,
 )
+from sharequeue_pipeline.jobs.operator_client import JobGateway
 from sharequeue_pipeline.options import MAX_WRITE_ID, VALUE_FORMATS
 
 FORMATS: Final = ("parquet", "csv", "ndjson")

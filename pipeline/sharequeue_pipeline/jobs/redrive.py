@@ -19,8 +19,8 @@ from sharequeue.cli.redrive_options import redrive_options, redrive_request
 from sharequeue.protocol import apis
 from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
-from sharequeue_pipeline.jobs.running import (
+from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.jobs.command_line import (
     connection,
     echo_json,
     gateway_options,

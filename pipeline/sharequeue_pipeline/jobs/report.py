@@ -17,10 +17,8 @@ from pyspark.sql import functions as f
 from sharequeue.cli.output import moment_ms
 from sharequeue.protocol import apis
 from sharequeue.protocol.report_messages import ListActivityQuery, ListActivityResponse
-from sharequeue_pipeline.gateway import Gateway
-from sharequeue_pipeline.jobs.report_pages import markdown, page, write_plots
-from sharequeue_pipeline.jobs.report_tables import COUNTS, Bucket, Sums, tables
-from sharequeue_pipeline.jobs.running import (
+from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.jobs.command_line import (
     connection,
     echo_json,
     gateway_options,
@@ -30,6 +28,8 @@ from sharequeue_pipeline.jobs.running import (
     say,
     start,
 )
+from sharequeue_pipeline.jobs.report_pages import markdown, page, write_plots
+from sharequeue_pipeline.jobs.report_tables import COUNTS, Bucket, Sums, tables
 from sharequeue_pipeline.options import Connection
 
 HOUR_MS: Final = 3_600_000

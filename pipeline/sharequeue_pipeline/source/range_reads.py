@@ -6,10 +6,10 @@ from typing import Any
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
-from sharequeue_pipeline.columns import Columns
-from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.gateway_client import Gateway
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.source.record_columns import Columns
 
 
 class Slices(InputPartition):

@@ -21,14 +21,14 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from sharequeue.protocol.messages import FetchRequest
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue_pipeline import ranges
-from sharequeue_pipeline.bounded import Bounded
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
-from sharequeue_pipeline.log_reader import bounds_of
+from sharequeue_pipeline.gateway_client import Gateway
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.reading import Slices, read_slices
-from sharequeue_pipeline.renewing import Renewal
+from sharequeue_pipeline.source.bounded_read import Bounded
+from sharequeue_pipeline.source.lock_renewal import Renewal
+from sharequeue_pipeline.source.log_readers import bounds_of
+from sharequeue_pipeline.source.range_reads import Slices, read_slices
 
 log = logging.getLogger(__name__)
 

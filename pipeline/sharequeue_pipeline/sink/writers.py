@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
 )
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.gateway_client import Gateway
 from sharequeue_pipeline.options import SinkOptions
-from sharequeue_pipeline.rows import Rows
+from sharequeue_pipeline.sink.rows import Rows
 
 _OPEN, _CLOSE = b'{"records":[', b"]}"
 

@@ -13,10 +13,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.gateway_client import Gateway
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, EARLIEST, Offsets, SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.reading import Slices, read_slices
+from sharequeue_pipeline.source.range_reads import Slices, read_slices
 
 LOOK_S: Final = 0.25
 LOOKS: Final = 4

@@ -15,13 +15,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sharequeue.protocol.messages import FetchRequest
 from sharequeue.protocol.types import AcquireMode
-from sharequeue_pipeline.bounded import Bounded
-from sharequeue_pipeline.columns import Columns
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
-from sharequeue_pipeline.log_reader import bounds_of
+from sharequeue_pipeline.gateway_client import Gateway
 from sharequeue_pipeline.options import SourceOptions
-from sharequeue_pipeline.renewing import Renewal
+from sharequeue_pipeline.source.bounded_read import Bounded
+from sharequeue_pipeline.source.lock_renewal import Renewal
+from sharequeue_pipeline.source.log_readers import bounds_of
+from sharequeue_pipeline.source.record_columns import Columns
 
 log = logging.getLogger(__name__)
 

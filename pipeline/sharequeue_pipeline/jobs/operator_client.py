@@ -22,7 +22,7 @@ from sharequeue.protocol.messages import (
     InFlightQuery,
 )
 from sharequeue_pipeline.errors import refused
-from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.gateway_client import Gateway
 
 LISTED_AT_ONCE = 10_000
 

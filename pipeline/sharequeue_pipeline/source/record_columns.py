@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.schema import json_type
+from sharequeue_pipeline.source.schema import json_type
 
 _string: Final = msgspec.json.Decoder(str).decode
 

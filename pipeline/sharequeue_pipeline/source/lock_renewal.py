@@ -8,7 +8,7 @@ from typing import Final
 
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.gateway_client import Gateway
 from sharequeue_pipeline.options import Connection
 from sharequeue_pipeline.ranges import Range
 

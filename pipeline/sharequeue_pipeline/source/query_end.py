@@ -26,7 +26,7 @@ from pyspark.sql.streaming.listener import (
 
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway import Gateway
+from sharequeue_pipeline.gateway_client import Gateway
 from sharequeue_pipeline.options import Connection
 
 log = logging.getLogger(__name__)

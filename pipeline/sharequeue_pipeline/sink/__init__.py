@@ -1,0 +1,1 @@
+"""Writing: the writers that Spark calls, and the requests they send."""

@@ -1,0 +1,1 @@
+"""Reading: the readers that Spark calls, and what tasks read."""
