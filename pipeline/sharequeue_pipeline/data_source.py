@@ -14,11 +14,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import check_use, sink_options, source_options
-from sharequeue_pipeline.source.group_batch import ShareReader
-from sharequeue_pipeline.source.group_stream import ShareStreamReader
-from sharequeue_pipeline.source.log_readers import LogReader, LogStreamReader
+from sharequeue_pipeline.source.group_batch import GroupBatchReader
+from sharequeue_pipeline.source.group_stream import GroupStreamReader
+from sharequeue_pipeline.source.log_readers import LogBatchReader, LogStreamReader
 from sharequeue_pipeline.source.schema import check_columns, columns
 
 
@@ -39,7 +39,7 @@ class ShareQueueDataSource(DataSource):
 
     def schema(self) -> str:
         options = source_options(self.options)
-        with Gateway(options.connection) as gateway:
+        with GatewayClient(options.gateway) as gateway:
             for topic in options.topics:
                 gateway.describe(topic, first_try=True)
         return columns(options)
@@ -48,7 +48,7 @@ class ShareQueueDataSource(DataSource):
         check_columns(schema)
         options = source_options(self.options)
         of_log = options.group is None and options.accept is None
-        reader = LogReader(options, schema) if of_log else ShareReader(options, schema)
+        reader = LogBatchReader(options, schema) if of_log else GroupBatchReader(options, schema)
         check_use(self.options, stream=False, group=not of_log)
         return reader
 
@@ -57,11 +57,11 @@ class ShareQueueDataSource(DataSource):
             check_columns(schema)
             options = source_options(self.options)
             of_log = options.mode == "log"
-            reader = LogStreamReader(options, schema) if of_log else ShareStreamReader(options, schema, self.report_to)
+            reader = LogStreamReader(options, schema) if of_log else GroupStreamReader(options, schema, self.report_to)
             check_use(self.options, stream=True, group=not of_log)
             return reader
         except PipelineError as fault:
-            return _Refusal(fault)
+            return _RefusedStream(fault)
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
         from sharequeue_pipeline.sink.writers import BatchWriter  # noqa: PLC0415 - reading does without
@@ -74,7 +74,7 @@ class ShareQueueDataSource(DataSource):
         return StreamWriter(sink_options(self.options), schema)
 
 
-class _Refusal(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Says what is wrong as soon as it is used: what is raised before a reader exists, Spark hides."""
 
     def __init__(self, fault: PipelineError) -> None:

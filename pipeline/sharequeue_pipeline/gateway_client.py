@@ -28,7 +28,7 @@ from sharequeue.protocol.messages import (
     ReadRecordsQuery,
 )
 from sharequeue_pipeline.errors import PipelineError, refused
-from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
 log = logging.getLogger(__name__)
@@ -47,13 +47,13 @@ FIRST_TRY_S: Final = 10.0
 """How long it may take to find out that there is no gateway at all."""
 
 
-class Gateway:
+class GatewayClient:
     """One connection's calls. Every method may raise PipelineError: refused, or out of reach for too long."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._client = Client(connection.url, deadline_s=connection.timeout_ms / 1000)
-        self._headers = {} if connection.token is None else {"Authorization": f"Bearer {connection.token}"}
+    def __init__(self, options: GatewayOptions) -> None:
+        self._options = options
+        self._client = Client(options.url, deadline_s=options.timeout_ms / 1000)
+        self._headers = {} if options.token is None else {"Authorization": f"Bearer {options.token}"}
         self._loop = asyncio.new_event_loop()
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Gateway:
                 request,
                 path=path,
                 headers={**self._headers, **(headers or {})},
-                deadline_s=self._connection.timeout_ms / 1000 + wait_s,
+                deadline_s=self._options.timeout_ms / 1000 + wait_s,
             )
         )
 
@@ -88,17 +88,17 @@ class Gateway:
         try:
             return self._call(api, request, **path)
         except ApiError as error:
-            raise refused(error, self._connection.url) from None
+            raise refused(error, self._options.url) from None
 
     def describe(self, topic: str, *, first_try: bool = False) -> DescribeTopicResponse:
         """A topic's partitions and offsets. `first_try`: tell soon if there is no gateway."""
-        wait_s = min(0.0, FIRST_TRY_S - self._connection.timeout_ms / 1000) if first_try else 0.0
+        wait_s = min(0.0, FIRST_TRY_S - self._options.timeout_ms / 1000) if first_try else 0.0
         try:
             described: DescribeTopicResponse = self._call(apis.DESCRIBE_TOPIC, wait_s=wait_s, topic=topic)
         except ApiError as error:
             if error.error.code == "UNKNOWN_TOPIC_OR_PARTITION":
-                raise PipelineError(f"there is no topic {topic!r} at {self._connection.url}") from None
-            raise refused(error, self._connection.url) from None
+                raise PipelineError(f"there is no topic {topic!r} at {self._options.url}") from None
+            raise refused(error, self._options.url) from None
         return described
 
     def group_config(self, group: str) -> dict[str, str]:
@@ -106,7 +106,7 @@ class Gateway:
         try:
             config: dict[str, str] = self._call(apis.GET_SHARE_GROUP_CONFIG, group=group)
         except ApiError as error:
-            raise refused(error, self._connection.url) from None
+            raise refused(error, self._options.url) from None
         return config
 
     def fetch(self, group: str, request: FetchRequest) -> tuple[list[Range], int]:
@@ -115,7 +115,7 @@ class Gateway:
             wait_s = (request.max_wait_ms or 0) / 1000
             response: FetchResponse = self._call(FETCH, request, wait_s, group=group)
         except ApiError as error:
-            raise refused(error, self._connection.url) from None
+            raise refused(error, self._options.url) from None
         for fault in response.errors:
             if not BY_CODE[fault.code].retriable:
                 raise PipelineError(f"{fault.topic}-{fault.partition}: {fault.code}: {fault.detail}")
@@ -134,7 +134,7 @@ class Gateway:
         """
         lost: list[Range] = []
         refused_once: set[Range] = set()
-        deadline = time.monotonic() + self._connection.timeout_ms / 1000
+        deadline = time.monotonic() + self._options.timeout_ms / 1000
         waiting = list(ranges)
         while waiting:
             sent = waiting[:MAX_ACKNOWLEDGEMENTS]
@@ -175,7 +175,7 @@ class Gateway:
             results: list[AcknowledgementResult] = self._call(ACKNOWLEDGE, request, group=group).results
         except ApiError as error:
             if "results" not in error.extra:
-                raise refused(error, self._connection.url) from None
+                raise refused(error, self._options.url) from None
             results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
         return results
 
@@ -195,7 +195,7 @@ class Gateway:
             except ApiError as error:
                 start = self._log_start(entry) if error.error.code == "OFFSET_OUT_OF_RANGE" else -1
                 if start <= offset:
-                    raise refused(error, self._connection.url) from None
+                    raise refused(error, self._options.url) from None
                 log.warning("%s-%d: offsets %d to %d are deleted", entry.topic, entry.partition, offset, start - 1)
                 offset = start
                 continue
@@ -214,7 +214,7 @@ class Gateway:
         try:
             self._exchange(PRODUCE, body, headers, topic=topic)
         except ApiError as error:
-            raise refused(error, self._connection.url) from None
+            raise refused(error, self._options.url) from None
 
 
 def next_offset(arrow: bytes) -> int:

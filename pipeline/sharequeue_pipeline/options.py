@@ -22,7 +22,7 @@ Offsets = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connection:
+class GatewayOptions:
     """Where the gateway is. `timeout_ms` is for all tries of one call together."""
 
     url: str = DEFAULT_URL
@@ -34,7 +34,7 @@ class Connection:
 class SourceOptions:
     """What to read and how; see docs/pipeline.md. `starting`, `ending`: for `mode=log`, a word or offsets."""
 
-    connection: Connection
+    gateway: GatewayOptions
     topics: tuple[str, ...]
     mode: str | None = None
     group: str | None = None
@@ -56,7 +56,7 @@ class SourceOptions:
 class SinkOptions:
     """How to write; see docs/pipeline.md. `value_format` None: by the column's type."""
 
-    connection: Connection
+    gateway: GatewayOptions
     topic: str | None = None
     value_format: str | None = None
     write_id: str | None = None
@@ -140,7 +140,7 @@ def _offsets(word: str) -> Callable[[str], str | Offsets]:
 
 
 Reader = Callable[[str], Any]
-CONNECTION: Final[Mapping[str, tuple[str, Reader]]] = {
+GATEWAY: Final[Mapping[str, tuple[str, Reader]]] = {
     "url": ("url", _url),
     "token": ("token", _text),
     "timeoutMs": ("timeout_ms", _number(1, 24 * 3_600_000)),
@@ -176,7 +176,7 @@ _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"}
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a source. Raises: PipelineError: one is unknown, missing or wrong."""
-    values, connection = _read(options, SOURCE)
+    values, gateway = _read(options, SOURCE)
     if "topics" not in values:
         raise PipelineError("the option topics is missing: name the topics to read, with commas between them")
     values.setdefault("parallelism", os.cpu_count() or 1)
@@ -190,7 +190,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         raise PipelineError("mode=group needs the option group")
     if "group" in values and ("starting" in values or "ending" in values):
         raise PipelineError("startingOffsets and endingOffsets go with mode=log; a group goes on where it is")
-    return SourceOptions(connection=connection, **values)
+    return SourceOptions(gateway=gateway, **values)
 
 
 def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
@@ -207,14 +207,14 @@ def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of a sink. Raises: PipelineError: one is unknown or wrong."""
-    values, connection = _read(options, SINK)
+    values, gateway = _read(options, SINK)
     if len(values.get("write_id", "")) > MAX_WRITE_ID:
         raise PipelineError(f"writeId has {MAX_WRITE_ID} characters at most")
-    return SinkOptions(connection=connection, **values)
+    return SinkOptions(gateway=gateway, **values)
 
 
-def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -> tuple[dict[str, Any], Connection]:
-    by_name = {name.lower(): (name, *row) for name, row in {**CONNECTION, **known}.items()}
+def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -> tuple[dict[str, Any], GatewayOptions]:
+    by_name = {name.lower(): (name, *row) for name, row in {**GATEWAY, **known}.items()}
     values: dict[str, Any] = {}
     for name, text in options.items():
         if name.lower() in _SPARKS_OWN:
@@ -228,6 +228,6 @@ def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -
             values[attribute] = reader(text)
         except ValueError as fault:
             raise PipelineError(f"the option {shown} {fault}") from None
-    connecting = {attribute for attribute, _ in CONNECTION.values()}
-    connection = Connection(**{name: value for name, value in values.items() if name in connecting})
-    return {name: value for name, value in values.items() if name not in connecting}, connection
+    connecting = {attribute for attribute, _ in GATEWAY.values()}
+    gateway = GatewayOptions(**{name: value for name, value in values.items() if name in connecting})
+    return {name: value for name, value in values.items() if name not in connecting}, gateway

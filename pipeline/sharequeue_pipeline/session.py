@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from sharequeue_pipeline.data_source import ShareQueueDataSource
 from sharequeue_pipeline.java import find_java_home
-from sharequeue_pipeline.source.query_end import Settling
+from sharequeue_pipeline.source.query_end import QueryEndListener
 
 _SESSION: Final = "org.apache.spark.sql.classic.SparkSession"
 
@@ -44,7 +44,7 @@ def register(spark: SparkSession) -> SparkSession:
     they are called on; a thread that did not make a session has none. Call it once in every thread that writes; again
     is no harm.
     """
-    settling = Settling.of(spark)
+    settling = QueryEndListener.of(spark)
     assert spark._jvm is not None
     getattr(spark._jvm, _SESSION).setActiveSession(spark._jsparkSession)
     spark.dataSource.register(ShareQueueDataSource.reporting_to(settling.directory))

@@ -13,7 +13,7 @@ from sharequeue_gateway.http.arrow_answer import arrow_stream
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import source_options
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.record_columns import Columns
+from sharequeue_pipeline.source.record_columns import RecordColumns
 from sharequeue_pipeline.source.schema import columns
 
 UTC = datetime.UTC
@@ -49,7 +49,7 @@ def table(
             spark.StructField("delivery_count", spark.IntegerType()),
         ]
     )
-    made = Columns(source_options({"topics": "t", **options}), schema)
+    made = RecordColumns(source_options({"topics": "t", **options}), schema)
     batches = list(made.batches(Range("t", 3, 10, 99, 2), stream))
     return pa.Table.from_batches(batches).to_pydict()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import (
-    CONNECTION,
+    GATEWAY,
     SINK,
     SOURCE,
     SinkOptions,
@@ -25,7 +25,7 @@ def test_a_source() -> None:
     options = source(
         url="https://queue.example:8443/", token="s3cret", topics=" a, b,,a ", group="g", lockRenew="False"
     )
-    assert options.connection.url == "https://queue.example:8443"
+    assert options.gateway.url == "https://queue.example:8443"
     assert (options.topics, options.group, options.lock_renew) == (("a", "b"), "g", False)
     assert options.parallelism >= 1
     assert "s3cret" not in repr(options)
@@ -100,7 +100,7 @@ def test_a_source_needs_topics() -> None:
 def test_a_sink() -> None:
     options = sink_options({"topic": "out", "valueformat": "JSON", "checkpointLocation": "/tmp/x", "writeId": "w"})
     assert (options.topic, options.value_format, options.write_id) == ("out", "json", "w")
-    assert sink_options({}) == SinkOptions(connection=options.connection)
+    assert sink_options({}) == SinkOptions(gateway=options.gateway)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_every_option_is_in_the_documents() -> None:
     for heading, options in (("## Reading", SOURCE), ("## Writing", SINK)):
         rows = re.findall(r"^\| (`.*?`) \|", text.split(heading)[1].split("\n## ")[0], re.MULTILINE)
         told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-        assert told == {*CONNECTION, *options}, heading
+        assert told == {*GATEWAY, *options}, heading

@@ -10,12 +10,12 @@ from pyspark.sql import types as spark
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway as PipelineGateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions, source_options
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.group_batch import ShareReader
-from sharequeue_pipeline.source.group_stream import ShareStreamReader
-from sharequeue_pipeline.source.lock_renewal import Renewal
+from sharequeue_pipeline.source.group_batch import GroupBatchReader
+from sharequeue_pipeline.source.group_stream import GroupStreamReader
+from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.log_readers import LogStreamReader
 
 from sharequeue.stack.stack import Stack
@@ -49,8 +49,8 @@ def renewals() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "sharequeue renewal"]
 
 
-def stream_reader(stack: Stack, name: str, **options: Any) -> ShareStreamReader:
-    return ShareStreamReader(options_of(stack, name, **options), SCHEMA, None)
+def stream_reader(stack: Stack, name: str, **options: Any) -> GroupStreamReader:
+    return GroupStreamReader(options_of(stack, name, **options), SCHEMA, None)
 
 
 # Bounded reads
@@ -62,7 +62,7 @@ def test_records_that_come_during_a_batch_read_are_not_worn_out(stack: Stack, ga
     gateway.create_topic(name, 2)
     gateway.produce(name, 0, partition=0)
     gateway.produce(name, *range(1000), partition=1)
-    reader = ShareReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+    reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
     (partition,) = reader.partitions()
     gateway.produce(name, "later", partition=0)
     read = [row for batch in reader.read(partition) for row in batch.to_pylist()]
@@ -171,7 +171,7 @@ def test_a_refusal_is_asked_for_twice(stack: Stack, gateway: Gateway, name: str)
             return Instead(409, {"Content-Type": "application/problem+json"}, json.dumps(told).encode())
         return None
 
-    with Proxy(stack.url).running() as proxy, PipelineGateway(options_of(stack, name, url=proxy.url).connection) as to:
+    with Proxy(stack.url).running() as proxy, GatewayClient(options_of(stack, name, url=proxy.url).gateway) as to:
         proxy.rule = rule
         gateway.fetch(name, name, member="m", max_records=3)
         assert to.acknowledge(name, "m", [Range(name, 0, 0, 2, 1)], "accept") == []
@@ -187,7 +187,7 @@ def test_a_refusal_is_asked_for_twice(stack: Stack, gateway: Gateway, name: str)
 def test_a_batch_read_leaves_no_thread_behind(stack: Stack, gateway: Gateway, name: str, whole: bool) -> None:
     """Spark's worker processes live on, and would renew for ever."""
     produce(gateway, name, 10)
-    reader = ShareReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+    reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
     reading = reader.read(reader.partitions()[0])
     next(reading)
     assert renewals()
@@ -212,7 +212,7 @@ def test_a_batch_that_grows_is_renewed_all_the_same(stack: Stack, gateway: Gatew
     gateway.configure(name, share_record_lock_duration_ms=2500)
     produce(gateway, name, 1)
     gateway.fetch(name, name, member="m")
-    renewal = Renewal(options_of(stack, name).connection, name, "m")
+    renewal = LockRenewal(options_of(stack, name).gateway, name, "m")
     until = time.monotonic() + 4
     while time.monotonic() < until:
         renewal.hold(1, [Range(name, 0, 0, 0, 1)], 2500)
@@ -227,7 +227,7 @@ def test_what_was_lost_is_not_renewed_again(stack: Stack, gateway: Gateway, name
     gateway.fetch(name, name, member="m")
     gateway.settle(name, name, 0, 1, "release", member="m")
     with Proxy(stack.url).running() as proxy:
-        renewal = Renewal(options_of(stack, name, url=proxy.url).connection, name, "m")
+        renewal = LockRenewal(options_of(stack, name, url=proxy.url).gateway, name, "m")
         renewal.hold(1, [Range(name, 0, 0, 1, 1), Range(name, 1, 0, 1, 1)], 4000)
         wait_until(lambda: renewal._held == [Range(name, 1, 0, 1, 1)])
         renewal.close()

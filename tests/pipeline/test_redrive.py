@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from msgspec import UNSET
 from pyspark.sql import SparkSession
 from sharequeue_pipeline.jobs import redrive as redrive_module
-from sharequeue_pipeline.jobs.redrive import Done, Pace, redrive
+from sharequeue_pipeline.jobs.redrive import Pace, RedriveCounts, redrive
 
 from sharequeue.cli import main
 from sharequeue.protocol.group_messages import RedriveDeadLettersResponse
@@ -125,6 +125,6 @@ def test_the_rate_is_kept() -> None:
         return RedriveDeadLettersResponse(matched=taken, redriven=taken, next_page_token=following)
 
     *_, done = redrive(call, None, Pace(10, now=lambda: now[0], sleep=sleep))
-    assert done == Done(95, 0)
+    assert done == RedriveCounts(95, 0)
     assert max(asked) == 10
     assert now[0] - 100 == pytest.approx(9.0)  # the last five are not waited for

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from sharequeue_pipeline.archiving.checksum import Checksum
 from sharequeue_pipeline.archiving.manifest import Archive, ArchivedFile, Segment
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
-from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
 SCHEMA: Final = pa.schema(
@@ -29,10 +29,10 @@ SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True)
-class Task:
+class SegmentTask:
     """What one task needs to know. `staging`: where it writes, when it does."""
 
-    connection: Connection
+    gateway: GatewayOptions
     root: str
     entry: Range
     staging: str = ""
@@ -42,7 +42,7 @@ class Task:
         return Archive(self.root, self.entry.topic)
 
 
-def log_batches(gateway: Gateway, entry: Range) -> Iterator[Any]:
+def log_batches(gateway: GatewayClient, entry: Range) -> Iterator[Any]:
     """The records of a range in the log, as record batches of the archive's schema."""
     for answer in gateway.read(entry, "read_committed"):
         with pa.ipc.open_stream(answer) as reader:
@@ -101,12 +101,12 @@ def checksum_of(archive: Archive, path: str) -> Checksum:
     return checksum
 
 
-def archive_segment(task: Task) -> tuple[str, Segment]:
+def archive_segment(task: SegmentTask) -> tuple[str, Segment]:
     """Write the records of a segment where nobody reads them yet. Returns: where, and the segment with its files."""
     entry, archive = task.entry, task.archive
     staging = f"{task.staging}/{uuid.uuid4().hex}"  # each attempt has its own
     files: dict[str, _File] = {}
-    with Gateway(task.connection) as gateway:
+    with GatewayClient(task.gateway) as gateway:
         try:
             for batch in log_batches(gateway, entry):
                 for date, part in by_date(batch):
@@ -142,7 +142,7 @@ def by_date(batch: Any) -> Iterator[tuple[str, Any]]:
         yield str(date.as_py()), batch if len(different) == 1 else batch.filter(pc.equal(dates, date))
 
 
-def verify_segment(task: Task, segment: Segment, against_log: bool) -> int:
+def verify_segment(task: SegmentTask, segment: Segment, against_log: bool) -> int:
     """Compare a segment's files with the manifest, and with the log if that still holds it. Returns: records compared.
 
     Raises: PipelineError: they differ, and where.
@@ -158,7 +158,7 @@ def verify_segment(task: Task, segment: Segment, against_log: bool) -> int:
     if not against_log:
         return segment.records
     checksums: dict[str, Checksum] = {}
-    with Gateway(task.connection) as gateway:
+    with GatewayClient(task.gateway) as gateway:
         for batch in log_batches(gateway, entry):
             for date, part in by_date(batch):
                 checksums.setdefault(path_of(entry, date), Checksum()).add(part)

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from sharequeue.protocol.messages import DescribeTopicResponse
 from sharequeue_pipeline.archiving.manifest import Archive, Gap, Manifest, PartitionArchive, Segment
-from sharequeue_pipeline.archiving.segments import Task, archive_segment, verify_segment
+from sharequeue_pipeline.archiving.segments import SegmentTask, archive_segment, verify_segment
 from sharequeue_pipeline.jobs.command_line import (
-    connection,
     echo_json,
+    gateway_at,
     gateway_options,
     job,
     json_option,
@@ -24,8 +24,8 @@ from sharequeue_pipeline.jobs.command_line import (
     say,
     start,
 )
-from sharequeue_pipeline.jobs.operator_client import JobGateway
-from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.jobs.operator_client import OperatorClient
+from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
 WAVE: Final = 2
@@ -36,7 +36,7 @@ class Archiver:
     """One run over one topic."""
 
     def __init__(
-        self, spark: SparkSession, target: Connection, archive: Archive, root: str, topic: DescribeTopicResponse
+        self, spark: SparkSession, target: GatewayOptions, archive: Archive, root: str, topic: DescribeTopicResponse
     ) -> None:
         self._spark = spark
         self._target = target
@@ -62,7 +62,7 @@ class Archiver:
         """Archive what is stable now."""
         segments = list(self._plan(segment_records))
         for wave in _cut(segments, self._wave):
-            tasks = [Task(self._target, self._root, entry, self._archive.staging()) for entry in wave]
+            tasks = [SegmentTask(self._target, self._root, entry, self._archive.staging()) for entry in wave]
             found = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(archive_segment).collect()
             for task, (staged, segment) in zip(tasks, found, strict=True):
                 self._archive.publish(staged, segment)
@@ -96,21 +96,21 @@ class Archiver:
         """Compare the archive with the manifest and with the log. `before`: only what ends below, and is still there."""
         starts = {entry.partition: entry.log_start_offset for entry in self._topic.partitions}
         compacted = self._topic.config["cleanup.policy"] == "compact"
-        work: list[tuple[Task, Segment, bool]] = []
+        work: list[tuple[SegmentTask, Segment, bool]] = []
         for partition, known in sorted(self._manifest.partitions.items()):
             for segment in known.segments:
                 if before is not None and not starts[partition] <= segment.last_offset < before.get(partition, 0):
                     continue
                 whole = segment.first_offset >= starts[partition] and not compacted and segment.deleted_before is None
                 entry = Range(self._topic.name, partition, segment.first_offset, segment.last_offset)
-                work.append((Task(self._target, self._root, entry), segment, whole))
+                work.append((SegmentTask(self._target, self._root, entry), segment, whole))
         for wave in _cut(work, 8 * self._wave):
             tasks = self._spark.sparkContext.parallelize(wave, len(wave))
             self._verified += sum(tasks.map(lambda each: verify_segment(*each)).collect())
 
     # Deleting
 
-    def delete(self, gateway: JobGateway) -> dict[int, int]:
+    def delete(self, gateway: OperatorClient) -> dict[int, int]:
         """Delete from the log what is archived, verified, and behind every group. Returns: log starts by partition."""
         groups = gateway.start_offsets(self._topic.name, self._topic.topic_id)
         before = {}
@@ -191,8 +191,8 @@ def command(
 
     A run that was killed is run again with the same words. Counts and checksums are compared as files are written.
     """
-    target = connection(url, token, timeout_s)
-    with JobGateway(target) as gateway:
+    target = gateway_at(url, token, timeout_s)
+    with OperatorClient(target) as gateway:
         described = gateway.describe(topic, first_try=True)
         archive = Archive(root, topic)
         with archive.locked():

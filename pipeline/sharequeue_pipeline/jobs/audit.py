@@ -25,11 +25,11 @@ from sharequeue.protocol.audit_messages import (
 )
 from sharequeue.protocol.messages import DescribeTopicResponse, ListTopicsResponse
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.jobs.command_line import (
     away,
-    connection,
     echo_json,
+    gateway_at,
     gateway_options,
     job,
     json_option,
@@ -39,7 +39,7 @@ from sharequeue_pipeline.jobs.command_line import (
 )
 from sharequeue_pipeline.jobs.log_check import batch_faults, record_faults
 from sharequeue_pipeline.jobs.state_check import Finding, findings, last_row
-from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
 DIFFERENT: Final = 4
@@ -50,7 +50,7 @@ STRETCH: Final = 100_000
 """Offsets of the log for one task."""
 
 
-class Checked(NamedTuple):
+class AuditCounts(NamedTuple):
     """What a task has gone over. `restless`: share-partitions and stretches that changed at each look."""
 
     share_partitions: int = 0
@@ -71,15 +71,15 @@ class Stretch(NamedTuple):
     end: int
 
 
-Outcome = tuple[Checked, list[Finding]]
+Outcome = tuple[AuditCounts, list[Finding]]
 
 
 # Share-partition state
 
 
-def check_states(services: Connection, part: int, parts: int) -> Iterator[Outcome]:
+def check_states(services: GatewayOptions, part: int, parts: int) -> Iterator[Outcome]:
     """One part of all share-partitions, a page at a time. `services`: with the cluster token."""
-    with Gateway(services) as gateway:
+    with GatewayClient(services) as gateway:
         after = 0
         while True:
             query = ExportStateQuery(after=after, part=part, parts=parts)
@@ -91,13 +91,13 @@ def check_states(services: Connection, part: int, parts: int) -> Iterator[Outcom
                 found += standing or []
                 restless += standing is None
             rows = sum(len(audited.rows) for audited in page.share_partitions)
-            yield Checked(share_partitions=len(page.share_partitions), state_rows=rows, restless=restless), found
+            yield AuditCounts(share_partitions=len(page.share_partitions), state_rows=rows, restless=restless), found
             if page.next_after is msgspec.UNSET:
                 return
             after = page.next_after
 
 
-def _standing(gateway: Gateway, audited: AuditedState) -> list[Finding] | None:
+def _standing(gateway: GatewayClient, audited: AuditedState) -> list[Finding] | None:
     """What differs at two looks in a row between which nothing was written; None if it never stood still.
 
     State of a topic that is gone is on its way out: it has some time.
@@ -124,7 +124,7 @@ def _standing(gateway: Gateway, audited: AuditedState) -> list[Finding] | None:
 # The log
 
 
-def stretches(gateway: Gateway) -> Iterator[Stretch]:
+def stretches(gateway: GatewayClient) -> Iterator[Stretch]:
     """All that the log holds now, in parts."""
     query = apis.ListTopicsQuery()
     while True:
@@ -143,14 +143,14 @@ def stretches(gateway: Gateway) -> Iterator[Stretch]:
         query = apis.ListTopicsQuery(page_token=page.next_page_token)
 
 
-def check_stretch(services: Connection, reading: Connection, stretch: Stretch, *, records: bool) -> Outcome:
+def check_stretch(services: GatewayOptions, reading: GatewayOptions, stretch: Stretch, *, records: bool) -> Outcome:
     """One part of the log. `reading`: as a client; `records`: read them and count them."""
-    with Gateway(services) as gateway, Gateway(reading) as reader:
+    with GatewayClient(services) as gateway, GatewayClient(reading) as reader:
         faults: set[str] | None = None
         for look in range(LOOKS):
             log = _log_of(gateway, stretch)
             if log.deleted:
-                return Checked(stretches=1), []
+                return AuditCounts(stretches=1), []
             read = 0
             again = set(batch_faults(log.batches, stretch.begin, stretch.end, log.log_start_offset))
             if records and stretch.end > log.log_start_offset:
@@ -167,14 +167,14 @@ def check_stretch(services: Connection, reading: Connection, stretch: Stretch, *
             if not again or again == faults:
                 where = f"{stretch.topic}-{stretch.partition}"
                 found = [Finding("log", where, fault) for fault in sorted(again)]
-                return Checked(stretches=1, batches=len(log.batches), records=read), found
+                return AuditCounts(stretches=1, batches=len(log.batches), records=read), found
             faults = again
             if look < LOOKS - 1:
                 time.sleep(PAUSE_S)
-        return Checked(stretches=1, restless=1), []
+        return AuditCounts(stretches=1, restless=1), []
 
 
-def _log_of(gateway: Gateway, stretch: Stretch) -> AuditLogResponse:
+def _log_of(gateway: GatewayClient, stretch: Stretch) -> AuditLogResponse:
     """The log with the batches that begin within the stretch, and the one that holds its begin."""
     batches: list[LogBatch] = []
     offset = stretch.begin
@@ -193,7 +193,7 @@ def _log_of(gateway: Gateway, stretch: Stretch) -> AuditLogResponse:
         offset = new[-1].base_offset
 
 
-def _counted(reader: Gateway, stretch: Stretch, log: AuditLogResponse) -> dict[int, int]:
+def _counted(reader: GatewayClient, stretch: Stretch, log: AuditLogResponse) -> dict[int, int]:
     """Records by their batch's base offset, read to the end of the stretch's last batch; -1: of no batch."""
     begin = max(stretch.begin, log.log_start_offset)
     last = max((batch.last_offset for batch in log.batches), default=-1)
@@ -239,8 +239,8 @@ def command(
 
     Exit code 4 if anything differs: each difference is named.
     """
-    services, reading = connection(url, cluster_token, timeout_s), connection(url, token, timeout_s)
-    with Gateway(services) as gateway:
+    services, reading = gateway_at(url, cluster_token, timeout_s), gateway_at(url, token, timeout_s)
+    with GatewayClient(services) as gateway:
         gateway.ask(apis.AUDIT_SHARE_STATE, ExportStateQuery(page_size=1))  # say soon what is wrong
     spark = start("audit", master)
     context = spark.sparkContext
@@ -248,7 +248,7 @@ def command(
     states = (
         context.parallelize(range(parts), parts).flatMap(lambda part: check_states(services, part, parts)).collect()
     )
-    with Gateway(reading) as gateway:
+    with GatewayClient(reading) as gateway:
         wanted = list(stretches(gateway))
     logs: list[Outcome] = []
     if wanted:
@@ -260,7 +260,7 @@ def command(
         )
     outcomes = [*states, *logs]
     found = sorted({finding for _, some in outcomes for finding in some})
-    checked = Checked(*(sum(counts) for counts in zip(*(checked for checked, _ in outcomes), strict=True)))
+    checked = AuditCounts(*(sum(counts) for counts in zip(*(checked for checked, _ in outcomes), strict=True)))
     if as_json:
         echo_json({"checked": checked._asdict(), "differences": [finding._asdict() for finding in found]})
     else:

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.options import DEFAULT_URL, Connection
+from sharequeue_pipeline.options import DEFAULT_URL, GatewayOptions
 from sharequeue_pipeline.session import session
 
 FAILED: Final = 1
@@ -37,7 +37,7 @@ Command = Callable[..., Any]
 
 
 def gateway_options(command: Command) -> Command:
-    """--url, --token, --timeout: `url`, `token`, `timeout_s`; see `connection`."""
+    """--url, --token, --timeout: `url`, `token`, `timeout_s`; see `gateway_at`."""
     for option in (
         click.option(
             "--timeout",
@@ -56,8 +56,8 @@ def gateway_options(command: Command) -> Command:
     return command
 
 
-def connection(url: str, token: str | None, timeout_s: int) -> Connection:
-    return Connection(url=url.rstrip("/"), token=token, timeout_ms=timeout_s * 1000)
+def gateway_at(url: str, token: str | None, timeout_s: int) -> GatewayOptions:
+    return GatewayOptions(url=url.rstrip("/"), token=token, timeout_ms=timeout_s * 1000)
 
 
 def master_option(command: Command) -> Command:

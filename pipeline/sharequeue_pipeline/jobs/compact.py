@@ -24,16 +24,16 @@ from sharequeue.protocol.compaction_messages import BatchReplacement, RemovedRan
 from sharequeue.protocol.messages import DescribeTopicResponse
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.command_line import (
-    connection,
     echo_json,
+    gateway_at,
     gateway_options,
     job,
     json_option,
     master_option,
     start,
 )
-from sharequeue_pipeline.jobs.operator_client import JobGateway
-from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.jobs.operator_client import OperatorClient
+from sharequeue_pipeline.options import GatewayOptions
 
 REQUEST_BYTES: Final = 16 * 1024 * 1024
 """Stored bytes of the batches that one request replaces."""
@@ -53,7 +53,7 @@ class Listing(NamedTuple):
     records: int
 
 
-def list_batches(gateway: JobGateway, topic: DescribeTopicResponse, now_ms: int) -> dict[int, Listing]:
+def list_batches(gateway: OperatorClient, topic: DescribeTopicResponse, now_ms: int) -> dict[int, Listing]:
     """What may be compacted, by partition: nothing from the first batch on that is too young, nor the newest one."""
     lag_ms = int(topic.config["min.compaction.lag.ms"])
     listings = {}
@@ -75,7 +75,7 @@ def list_batches(gateway: JobGateway, topic: DescribeTopicResponse, now_ms: int)
     return listings
 
 
-def oldest_starts(gateway: JobGateway, topic: DescribeTopicResponse) -> dict[int, int]:
+def oldest_starts(gateway: OperatorClient, topic: DescribeTopicResponse) -> dict[int, int]:
     """By partition, below which offset every group is done."""
     starts = gateway.start_offsets(topic.name, topic.topic_id)
     return {partition: min(groups.values()) for partition, groups in starts.items()}
@@ -129,12 +129,12 @@ def with_bases(bases: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
     return add
 
 
-def replacing(target: Connection, topic: str, listings: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def replacing(target: GatewayOptions, topic: str, listings: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """Sends what a task has, (partition, base_offset, offset) in order, in requests of a bounded size."""
 
     def send(batches: Iterable[Any]) -> Iterator[Any]:
         counts: dict[int, list[int]] = {}
-        with JobGateway(target) as gateway:
+        with OperatorClient(target) as gateway:
             for partition, request in _requests(_rows(batches), listings.value):
                 gateway.replace(topic, partition, request)
                 count = counts.setdefault(partition, [0, 0])
@@ -186,7 +186,7 @@ class Compactor:
     """One run over one topic."""
 
     def __init__(
-        self, spark: SparkSession, gateway: JobGateway, target: Connection, topic: DescribeTopicResponse
+        self, spark: SparkSession, gateway: OperatorClient, target: GatewayOptions, topic: DescribeTopicResponse
     ) -> None:
         if topic.config["cleanup.policy"] != "compact":
             raise PipelineError(f"topic {topic.name!r} is not to be compacted: its cleanup.policy is not compact")
@@ -292,8 +292,8 @@ def command(
 
     A tombstone goes once it is older than delete.retention.ms and every group is past it.
     """
-    target = connection(url, token, timeout_s)
-    with JobGateway(target) as gateway:
+    target = gateway_at(url, token, timeout_s)
+    with OperatorClient(target) as gateway:
         described = gateway.describe(topic, first_try=True)
         if described.config["cleanup.policy"] != "compact":
             raise PipelineError(f"topic {topic!r} is not to be compacted: its cleanup.policy is not compact")

@@ -21,15 +21,15 @@ from pyspark.sql import functions as f
 from sharequeue.cli.output import key_values
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.command_line import (
-    connection,
     echo_json,
+    gateway_at,
     gateway_options,
     job,
     json_option,
     master_option,
     start,
 )
-from sharequeue_pipeline.jobs.operator_client import JobGateway
+from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.options import MAX_WRITE_ID, VALUE_FORMATS
 
 FORMATS: Final = ("parquet", "csv", "ndjson")
@@ -49,7 +49,7 @@ _RECORD: Final = pa.schema(
 _DDL: Final = "key string, value string, partition int, timestamp timestamp, headers map<string,string>"
 
 
-class Columns(msgspec.Struct, frozen=True):
+class ColumnNames(msgspec.Struct, frozen=True):
     """Which columns (fields, of NDJSON) become what of a record. `headers`: column by header name."""
 
     key: str | None
@@ -75,7 +75,7 @@ def format_of(files: Sequence[str]) -> str:
     return found.pop()
 
 
-def table_records(frame: DataFrame, columns: Columns) -> DataFrame:
+def table_records(frame: DataFrame, columns: ColumnNames) -> DataFrame:
     """Rows of a table as the sink takes them; without a value column all of them together are the value."""
     missing = [name for name in columns.named if name not in frame.columns]
     if missing:
@@ -103,7 +103,7 @@ def table_records(frame: DataFrame, columns: Columns) -> DataFrame:
     return frame.select(*(each.alias(name) for name, each in wanted.items()))
 
 
-def line_records(columns: Columns) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def line_records(columns: ColumnNames) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """Makes records of lines of JSON; a value stays as it is written, byte for byte."""
 
     def records(batches: Iterable[Any]) -> Iterator[Any]:
@@ -114,7 +114,7 @@ def line_records(columns: Columns) -> Callable[[Iterable[Any]], Iterator[Any]]:
     return records
 
 
-def _record(line: str, columns: Columns) -> dict[str, Any]:
+def _record(line: str, columns: ColumnNames) -> dict[str, Any]:
     try:
         fields = _fields.decode(line)
     except (msgspec.DecodeError, RecursionError) as fault:
@@ -159,7 +159,7 @@ def _short(line: str) -> str:
     return repr(line if len(line) <= 80 else line[:79] + "…")
 
 
-def read(spark: SparkSession, files: Sequence[str], kind: str, columns: Columns, csv: dict[str, Any]) -> DataFrame:
+def read(spark: SparkSession, files: Sequence[str], kind: str, columns: ColumnNames, csv: dict[str, Any]) -> DataFrame:
     """The records of the files, ready for the sink, and where the files are."""
     if kind == "ndjson":
         wanted = {"value"} | {
@@ -239,9 +239,9 @@ def command(
     A run that failed, or was killed, is run again with the same words within 24 hours: what it wrote is not written twice.
     """
     kind = kind or format_of(files)
-    columns = Columns(key, value, partition, timestamp, key_values(headers, "--header"))
-    target = connection(url, token, timeout_s)
-    with JobGateway(target) as gateway:
+    columns = ColumnNames(key, value, partition, timestamp, key_values(headers, "--header"))
+    target = gateway_at(url, token, timeout_s)
+    with OperatorClient(target) as gateway:
         if create is not None:
             gateway.create_topic(topic, create)
         described = gateway.describe(topic, first_try=True)

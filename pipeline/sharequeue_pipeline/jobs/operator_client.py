@@ -22,20 +22,13 @@ from sharequeue.protocol.messages import (
     InFlightQuery,
 )
 from sharequeue_pipeline.errors import refused
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 
 LISTED_AT_ONCE = 10_000
 
 
-class JobGateway(Gateway):
+class OperatorClient(GatewayClient):
     """A gateway with the calls of operators. Every method may raise PipelineError."""
-
-    def ask(self, api: apis.Api, request: Any = None, **path: Any) -> Any:
-        """Any call. Raises: PipelineError."""
-        try:
-            return self._call(api, request, **path)
-        except ApiError as error:
-            raise refused(error, self._connection.url) from None
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Make a topic unless it is there."""
@@ -43,7 +36,7 @@ class JobGateway(Gateway):
             self._call(apis.CREATE_TOPIC, CreateTopicRequest(name=topic, partitions=partitions))
         except ApiError as error:
             if error.error.code != "TOPIC_ALREADY_EXISTS":
-                raise refused(error, self._connection.url) from None
+                raise refused(error, self._options.url) from None
 
     def groups(self) -> Iterator[str]:
         """The ids of all groups."""
@@ -99,7 +92,7 @@ class JobGateway(Gateway):
         except ApiError as error:
             if error.error.code == "GROUP_ID_NOT_FOUND":
                 return None
-            raise refused(error, self._connection.url) from None
+            raise refused(error, self._options.url) from None
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records below an offset of each partition."""

@@ -19,10 +19,10 @@ from sharequeue.cli.redrive_options import redrive_options, redrive_request
 from sharequeue.protocol import apis
 from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.jobs.command_line import (
-    connection,
     echo_json,
+    gateway_at,
     gateway_options,
     job,
     json_option,
@@ -30,7 +30,7 @@ from sharequeue_pipeline.jobs.command_line import (
     say,
     start,
 )
-from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.options import GatewayOptions
 
 AT_ONCE: Final = 10_000
 """Records of one call."""
@@ -38,7 +38,7 @@ DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
 HEADER: Final = "__dlq.errors."
 
 
-class Done(NamedTuple):
+class RedriveCounts(NamedTuple):
     """`skipped`: dead letters of which no record is left, or whose topic is gone."""
 
     redriven: int
@@ -64,10 +64,10 @@ class Pace:
         self._sleep(max(0.0, self._until - self._now()))
 
 
-Call = Callable[[int, str | None], RedriveDeadLettersResponse]
+RedriveCall = Callable[[int, str | None], RedriveDeadLettersResponse]
 
 
-def redrive(call: Call, most: int | None, pace: Pace) -> Iterator[Done]:
+def redrive(call: RedriveCall, most: int | None, pace: Pace) -> Iterator[RedriveCounts]:
     """Call until nothing is left. Yields: what is done so far, after each call.
 
     Args:
@@ -81,7 +81,7 @@ def redrive(call: Call, most: int | None, pace: Pace) -> Iterator[Done]:
         answer = call(at_once if most is None else min(at_once, most - redriven - skipped), page_token)
         redriven += answer.redriven
         skipped += answer.skipped_count
-        yield Done(redriven, skipped)
+        yield RedriveCounts(redriven, skipped)
         if answer.next_page_token is UNSET:
             return
         page_token = answer.next_page_token
@@ -89,7 +89,7 @@ def redrive(call: Call, most: int | None, pace: Pace) -> Iterator[Done]:
 
 
 def overview(
-    spark: SparkSession, to: Connection, group: str, topic: str, wanted: RedriveDeadLettersRequest
+    spark: SparkSession, to: GatewayOptions, group: str, topic: str, wanted: RedriveDeadLettersRequest
 ) -> DataFrame:
     """The dead letters that a request means, whether redriven before or not: by source topic, cause and count."""
     options = {"url": to.url, "topics": topic, "mode": "log", **({"token": to.token} if to.token else {})}
@@ -146,7 +146,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Send the dead letters of GROUP back to their topics, each once, however often this is run."""
-    to = connection(url, token, timeout_s)
+    to = gateway_at(url, token, timeout_s)
     request = redrive_request(
         topic=topic, message=message, min_delivery_count=min_delivery_count, before=before, target=target
     )
@@ -154,8 +154,8 @@ def command(
     if dry_run:
         request.dry_run = True
         return _show(to, group, request, master, as_json)
-    done = Done(0, 0)
-    with Gateway(to) as gateway:
+    done = RedriveCounts(0, 0)
+    with GatewayClient(to) as gateway:
 
         def call(most: int, page_token: str | None) -> RedriveDeadLettersResponse:
             request.max_records, request.page_token = most, page_token
@@ -175,8 +175,8 @@ def command(
     return 0
 
 
-def _show(to: Connection, group: str, request: RedriveDeadLettersRequest, master: str | None, as_json: bool) -> int:
-    with Gateway(to) as gateway:
+def _show(to: GatewayOptions, group: str, request: RedriveDeadLettersRequest, master: str | None, as_json: bool) -> int:
+    with GatewayClient(to) as gateway:
         answer: RedriveDeadLettersResponse = gateway.ask(apis.REDRIVE_DEAD_LETTERS, request, group=group)
         dead_letter_topic = gateway.group_config(group)[DLQ_NAME]
         there = dead_letter_topic and answer.matched and _exists(gateway, dead_letter_topic)
@@ -199,7 +199,7 @@ def _show(to: Connection, group: str, request: RedriveDeadLettersRequest, master
     return 0
 
 
-def _exists(gateway: Gateway, topic: str) -> bool:
+def _exists(gateway: GatewayClient, topic: str) -> bool:
     try:
         gateway.describe(topic)
     except PipelineError:

@@ -17,10 +17,10 @@ from pyspark.sql import functions as f
 from sharequeue.cli.output import moment_ms
 from sharequeue.protocol import apis
 from sharequeue.protocol.report_messages import ListActivityQuery, ListActivityResponse
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.jobs.command_line import (
-    connection,
     echo_json,
+    gateway_at,
     gateway_options,
     job,
     json_option,
@@ -30,7 +30,7 @@ from sharequeue_pipeline.jobs.command_line import (
 )
 from sharequeue_pipeline.jobs.report_pages import markdown, page, write_plots
 from sharequeue_pipeline.jobs.report_tables import COUNTS, Bucket, Sums, tables
-from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.options import GatewayOptions
 
 HOUR_MS: Final = 3_600_000
 HOURS_PER_TASK: Final = 24
@@ -50,14 +50,19 @@ SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
 
 def activity(
-    spark: SparkSession, to: Connection, from_ms: int, to_ms: int, group: str | None = None, topic: str | None = None
+    spark: SparkSession,
+    to: GatewayOptions,
+    from_ms: int,
+    to_ms: int,
+    group: str | None = None,
+    topic: str | None = None,
 ) -> DataFrame:
     """The counters of the hours from `from_ms` to `to_ms`, exclusive: one row per hour, group and partition."""
     first, end = from_ms // HOUR_MS, -(-to_ms // HOUR_MS)
     slices = [(hour, min(hour + HOURS_PER_TASK, end)) for hour in range(first, end, HOURS_PER_TASK)]
 
     def read(hours: tuple[int, int]) -> Iterator[tuple[Any, ...]]:
-        with Gateway(to) as gateway:
+        with GatewayClient(to) as gateway:
             yield from _rows(gateway, hours[0] * HOUR_MS, hours[1] * HOUR_MS, group, topic)
 
     rows = spark.sparkContext.parallelize(slices, max(1, len(slices))).flatMap(read)
@@ -65,7 +70,7 @@ def activity(
 
 
 def _rows(
-    gateway: Gateway, from_ms: int, to_ms: int, group: str | None, topic: str | None
+    gateway: GatewayClient, from_ms: int, to_ms: int, group: str | None, topic: str | None
 ) -> Iterator[tuple[Any, ...]]:
     token: str | None = None
     while True:
@@ -155,8 +160,8 @@ def command(
     from_ms = to_ms - 24 * HOUR_MS if begin is None else moment_ms(begin, "--from")
     if from_ms >= to_ms:
         raise click.UsageError("--from must be before --to")
-    to = connection(url, token, timeout_s)
-    with Gateway(to) as gateway:
+    to = gateway_at(url, token, timeout_s)
+    with GatewayClient(to) as gateway:
         gateway.ask(apis.LIST_ACTIVITY, ListActivityQuery(from_ms=to_ms, page_size=1))  # say soon what is wrong
     spark = start("report", master, small=True)
     parquet = str(out.absolute() / "activity")

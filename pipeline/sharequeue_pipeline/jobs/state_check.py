@@ -16,7 +16,7 @@ TERMINAL: Final = (DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED)
 PERSISTED: Final = (DeliveryState.AVAILABLE, DeliveryState.ARCHIVING, *TERMINAL)
 
 
-class State(NamedTuple):
+class ReplayedState(NamedTuple):
     """What the rows come to. `state_batches`: (first, last, delivery state, delivery count), ascending."""
 
     snapshot_epoch: int
@@ -35,9 +35,9 @@ class Finding(NamedTuple):
     detail: str
 
 
-def replay(rows: Iterable[StateRow], faults: list[str]) -> State | None:
+def replay(rows: Iterable[StateRow], faults: list[str]) -> ReplayedState | None:
     """The state after all rows; None if there is none. What is wrong with the rows goes to `faults`."""
-    state: State | None = None
+    state: ReplayedState | None = None
     begun = False
     for row in rows:
         where = f"row {row.seq}"
@@ -52,7 +52,7 @@ def replay(rows: Iterable[StateRow], faults: list[str]) -> State | None:
             batches = tuple(
                 (b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in row.state_batches
             )
-            state = State(
+            state = ReplayedState(
                 row.snapshot_epoch,
                 row.state_epoch,
                 row.leader_epoch,
@@ -75,7 +75,7 @@ def replay(rows: Iterable[StateRow], faults: list[str]) -> State | None:
     return state
 
 
-def _steps_back(where: str, state: State, row: StateRow) -> Iterator[str]:
+def _steps_back(where: str, state: ReplayedState, row: StateRow) -> Iterator[str]:
     if row.snapshot_epoch <= state.snapshot_epoch:
         yield f"{where} is snapshot {row.snapshot_epoch}, but follows snapshot {state.snapshot_epoch}"
     if row.state_epoch < state.state_epoch:
@@ -85,13 +85,13 @@ def _steps_back(where: str, state: State, row: StateRow) -> Iterator[str]:
         yield f"{where} moves the start offset back from {state.start_offset} to {row.start_offset}"
 
 
-def _updated(where: str, state: State, row: StateRow, faults: list[str]) -> State:
+def _updated(where: str, state: ReplayedState, row: StateRow, faults: list[str]) -> ReplayedState:
     start_offset = state.start_offset if row.start_offset == -1 else row.start_offset
     if start_offset < state.start_offset:
         faults.append(f"{where} moves the start offset back from {state.start_offset} to {start_offset}")
     leader_epoch = state.leader_epoch if row.leader_epoch == -1 else row.leader_epoch
     batches = laid_over(state.state_batches, row.state_batches, start_offset)
-    return State(
+    return ReplayedState(
         state.snapshot_epoch,
         state.state_epoch,
         leader_epoch,
@@ -141,7 +141,7 @@ def findings(audited: AuditedState) -> list[Finding]:
     return found
 
 
-def _against_answer(state: State | None, audited: AuditedState) -> Iterator[str]:
+def _against_answer(state: ReplayedState | None, audited: AuditedState) -> Iterator[str]:
     answer = audited.answer
     if answer.error_code:
         if audited.topic is not msgspec.UNSET:
@@ -155,7 +155,7 @@ def _against_answer(state: State | None, audited: AuditedState) -> Iterator[str]
             yield f"{name}: the rows come to {is_stored}, the share coordinator answers {is_answered}"
 
 
-def _batch_faults(state: State) -> Iterator[str]:
+def _batch_faults(state: ReplayedState) -> Iterator[str]:
     if state.start_offset < 0:
         if state.state_batches:
             yield "there are state batches, but no start offset"
@@ -178,7 +178,7 @@ def _batch_faults(state: State) -> Iterator[str]:
         yield f"{terminal} records of the state batches are finished, but delivery_complete_count is {state.delivery_complete_count}"
 
 
-def _against_log(state: State, audited: AuditedState) -> Iterator[str]:
+def _against_log(state: ReplayedState, audited: AuditedState) -> Iterator[str]:
     if state.start_offset < 0 or audited.log_end_offset is msgspec.UNSET:
         return
     end = audited.log_end_offset

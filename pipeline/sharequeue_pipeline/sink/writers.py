@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
 from sharequeue_pipeline.sink.rows import Rows
 
@@ -42,7 +42,7 @@ class _Writing:
         self._options = options
         self._schema = schema
         if options.topic is not None:
-            with Gateway(options.connection) as gateway:
+            with GatewayClient(options.gateway) as gateway:
                 gateway.describe(options.topic, first_try=True)
 
     def _send(self, batches: Iterator[Any], write_id: str) -> Written:
@@ -51,7 +51,7 @@ class _Writing:
         assert context is not None
         prefix = f"{write_id}:{context.partitionId()}"
         sent = records = 0
-        with Gateway(self._options.connection) as gateway:
+        with GatewayClient(self._options.gateway) as gateway:
             pairs = (pair for batch in batches for pair in rows.records(batch))
             for topic, chunk in chunks(pairs, self._options):
                 body = _OPEN + b",".join(chunk) + _CLOSE

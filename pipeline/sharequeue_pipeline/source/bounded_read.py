@@ -6,7 +6,7 @@ from sharequeue.protocol.messages import TopicPartitions
 from sharequeue_pipeline.ranges import Range
 
 
-class Bounded:
+class BoundedRead:
     """The partitions that are still asked for records.
 
     A partition gives its records in the order of offsets: once one has come that is the last of those there at the

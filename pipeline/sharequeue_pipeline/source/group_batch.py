@@ -16,19 +16,19 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from sharequeue.protocol.messages import FetchRequest
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
-from sharequeue_pipeline.source.bounded_read import Bounded
-from sharequeue_pipeline.source.lock_renewal import Renewal
+from sharequeue_pipeline.source.bounded_read import BoundedRead
+from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.log_readers import bounds_of
-from sharequeue_pipeline.source.record_columns import Columns
+from sharequeue_pipeline.source.record_columns import RecordColumns
 
 log = logging.getLogger(__name__)
 
 FETCH_RECORDS: Final = 5000
 
 
-class ShareReader(DataSourceReader):
+class GroupBatchReader(DataSourceReader):
     """The reader of `read` with a group. Takes what the group may have of the records that are there at the start."""
 
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
@@ -44,7 +44,7 @@ class ShareReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        with Gateway(self._options.connection) as gateway:
+        with GatewayClient(self._options.gateway) as gateway:
             bounds = bounds_of(gateway, self._options)
         return [InputPartition(bounds) for _ in range(self._options.parallelism)]
 
@@ -53,17 +53,22 @@ class ShareReader(DataSourceReader):
         context = TaskContext.get()
         if context is not None and context.attemptNumber() > 0:
             log.warning("task %d runs again: what its earlier try accepted is not read again", context.partitionId())
-        columns = Columns(options, self._schema)
-        renewal = Renewal(options.connection, self._group, member_id) if options.lock_renew else None
+        columns = RecordColumns(options, self._schema)
+        renewal = LockRenewal(options.gateway, self._group, member_id) if options.lock_renew else None
         try:
-            with Gateway(options.connection) as gateway:
-                yield from self._read(gateway, Bounded(partition.value), columns, member_id, renewal)
+            with GatewayClient(options.gateway) as gateway:
+                yield from self._read(gateway, BoundedRead(partition.value), columns, member_id, renewal)
         finally:
             if renewal is not None:
                 renewal.close()
 
     def _read(
-        self, gateway: Gateway, bounded: Bounded, columns: Columns, member_id: str, renewal: Renewal | None
+        self,
+        gateway: GatewayClient,
+        bounded: BoundedRead,
+        columns: RecordColumns,
+        member_id: str,
+        renewal: LockRenewal | None,
     ) -> Iterator[Any]:
         options = self._options
         number = 0

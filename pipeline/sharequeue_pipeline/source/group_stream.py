@@ -22,13 +22,13 @@ from sharequeue.protocol.messages import FetchRequest
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.bounded_read import Bounded
-from sharequeue_pipeline.source.lock_renewal import Renewal
+from sharequeue_pipeline.source.bounded_read import BoundedRead
+from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.log_readers import bounds_of
-from sharequeue_pipeline.source.range_reads import Slices, read_slices
+from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ GATHER_S: Final = 5.0
 """How long it goes on fetching for one batch: records near their delivery limit come one by one."""
 
 
-class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of `readStream` with a group. Lives in the driver's planning process; tasks get a copy to read with."""
 
     def __init__(self, options: SourceOptions, schema: spark.StructType, report_to: str | None) -> None:
@@ -53,7 +53,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._report_to = report_to
         self._member: _Member | None = None
-        self._bounded: Bounded | None = None
+        self._bounded: BoundedRead | None = None
         self._initial: dict[str, Any] | None = None
 
     # In the driver
@@ -67,8 +67,8 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with Gateway(self._options.connection) as gateway:
-            self._bounded = Bounded(bounds_of(gateway, self._options))
+        with GatewayClient(self._options.gateway) as gateway:
+            self._bounded = BoundedRead(bounds_of(gateway, self._options))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Accept what `start` holds, for Spark has finished it; acquire more. Returns: `start` if there is nothing."""
@@ -89,7 +89,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         held = self._member_of(end).held(end)
-        return [Slices(share) for share in ranges.split(held, self._options.parallelism)]
+        return [TaskRanges(share) for share in ranges.split(held, self._options.parallelism)]
 
     def commit(self, end: dict[str, Any]) -> None:
         self._member_of(end).settle(end)
@@ -109,7 +109,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In the tasks
 
     def read(self, partition: InputPartition) -> Any:
-        return read_slices(self._options, self._schema, partition)
+        return read_ranges(self._options, self._schema, partition)
 
 
 class _Member:
@@ -119,7 +119,7 @@ class _Member:
         self.member_id = member_id
         self._options = options
         self._group = group
-        self._gateway = Gateway(options.connection)
+        self._gateway = GatewayClient(options.gateway)
         self._acquired_batch = -1
         """The last batch whose ranges this process acquired, or made sure to hold."""
         self._renewed: tuple[int, list[Range]] = (-1, [])
@@ -128,7 +128,7 @@ class _Member:
         self._lost = 0
         config = self._gateway.group_config(group)
         may_renew = config["share.renew.acknowledge.enable"] == "true"
-        self._renewal = Renewal(options.connection, group, member_id) if options.lock_renew and may_renew else None
+        self._renewal = LockRenewal(options.gateway, group, member_id) if options.lock_renew and may_renew else None
         if options.lock_renew and not may_renew:
             log.warning("group %s lets nobody renew locks: a batch that takes longer is delivered again", group)
         if report_to is not None:
@@ -151,7 +151,7 @@ class _Member:
                 partitions,
             )
 
-    def acquire(self, batch: int, max_records: int, bounded: Bounded | None) -> list[Range]:
+    def acquire(self, batch: int, max_records: int, bounded: BoundedRead | None) -> list[Range]:
         """Acquire the ranges of a batch, or get again what an earlier process acquired for it and lost sight of."""
         acquired: list[Range] = []
         room = max_records
@@ -233,11 +233,11 @@ class _Member:
 
 def _report(directory: str, member_id: str, options: SourceOptions) -> None:
     """Tell the driver program how to settle for this member once the query has ended; see `settling`."""
-    connection = options.connection
+    gateway = options.gateway
     report = {
-        "url": connection.url,
-        "token": connection.token,
-        "timeout_ms": connection.timeout_ms,
+        "url": gateway.url,
+        "token": gateway.token,
+        "timeout_ms": gateway.timeout_ms,
         "group": options.group,
         "on_error": options.on_error,
     }

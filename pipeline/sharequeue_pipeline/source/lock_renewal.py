@@ -8,8 +8,8 @@ from typing import Final
 
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
-from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
 log = logging.getLogger(__name__)
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 SHORTEST_RENEWAL_S: Final = 0.2
 
 
-class Renewal:
+class LockRenewal:
     """Renews the locks of what is held, from a thread of its own, each time a third of their time is over.
 
     `close` ends the thread: workers of Spark live on after a task.
     """
 
-    def __init__(self, connection: Connection, group: str, member_id: str) -> None:
-        self._connection = connection
+    def __init__(self, gateway: GatewayOptions, group: str, member_id: str) -> None:
+        self._gateway = gateway
         self._group = group
         self._member_id = member_id
         self._changed = threading.Condition()
@@ -63,7 +63,7 @@ class Renewal:
             self._changed.notify()
 
     def _run(self) -> None:
-        with Gateway(self._connection) as gateway:
+        with GatewayClient(self._gateway) as gateway:
             while True:
                 with self._changed:
                     if self._closed:

@@ -13,10 +13,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, EARLIEST, Offsets, SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.range_reads import Slices, read_slices
+from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 
 LOOK_S: Final = 0.25
 LOOKS: Final = 4
@@ -31,7 +31,7 @@ class Log(NamedTuple):
     bounds: Bounds
 
 
-def log_of(gateway: Gateway, options: SourceOptions) -> Log:
+def log_of(gateway: GatewayClient, options: SourceOptions) -> Log:
     described = {topic: gateway.describe(topic) for topic in options.topics}
     return Log(
         {topic: found.topic_id for topic, found in described.items()},
@@ -43,7 +43,7 @@ def log_of(gateway: Gateway, options: SourceOptions) -> Log:
     )
 
 
-def bounds_of(gateway: Gateway, options: SourceOptions) -> Bounds:
+def bounds_of(gateway: GatewayClient, options: SourceOptions) -> Bounds:
     """Log start and log end of every partition of the topics."""
     return log_of(gateway, options).bounds
 
@@ -65,7 +65,7 @@ def resolve(given: str | Offsets, bounds: Bounds, option: str) -> dict[tuple[str
     return resolved
 
 
-class LogReader(DataSourceReader):
+class LogBatchReader(DataSourceReader):
     """The reader of `read` with `mode=log`."""
 
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
@@ -73,15 +73,15 @@ class LogReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        with Gateway(self._options.connection) as gateway:
+        with GatewayClient(self._options.gateway) as gateway:
             bounds = bounds_of(gateway, self._options)
         starts = resolve(self._options.starting, bounds, "startingOffsets")
         ends = resolve(self._options.ending, bounds, "endingOffsets")
         wanted = [Range(*place, start, ends[place] - 1) for place, start in sorted(starts.items())]
-        return [Slices(share) for share in ranges.split(wanted, self._options.parallelism)]
+        return [TaskRanges(share) for share in ranges.split(wanted, self._options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_slices(self._options, self._schema, partition)
+        return read_ranges(self._options, self._schema, partition)
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -90,7 +90,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
         self._options = options
         self._schema = schema
-        self._gateway: Gateway | None = None
+        self._gateway: GatewayClient | None = None
         self._targets: dict[tuple[str, int], int] | None = None
         self._initial: dict[str, Any] | None = None
 
@@ -130,10 +130,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check_topics(end, self._log().topic_ids)
         begun = _places(start)
         wanted = [Range(*place, begun.get(place, 0), reached - 1) for place, reached in sorted(_places(end).items())]
-        return [Slices(share) for share in ranges.split(wanted, self._options.parallelism)]
+        return [TaskRanges(share) for share in ranges.split(wanted, self._options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_slices(self._options, self._schema, partition)
+        return read_ranges(self._options, self._schema, partition)
 
     def stop(self) -> None:
         if self._gateway is not None:
@@ -141,7 +141,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _log(self) -> Log:
         if self._gateway is None:
-            self._gateway = Gateway(self._options.connection)
+            self._gateway = GatewayClient(self._options.gateway)
         return log_of(self._gateway, self._options)
 
 

@@ -26,8 +26,8 @@ from pyspark.sql.streaming.listener import (
 
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import Gateway
-from sharequeue_pipeline.options import Connection
+from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.options import GatewayOptions
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +43,10 @@ class _Run:
     finished: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-class Settling(StreamingQueryListener):
+class QueryEndListener(StreamingQueryListener):
     """One for each session; listens to all of its queries."""
 
-    _of: ClassVar[dict[str, "Settling"]] = {}
+    _of: ClassVar[dict[str, "QueryEndListener"]] = {}
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -56,7 +56,7 @@ class Settling(StreamingQueryListener):
         atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
 
     @classmethod
-    def of(cls, spark: SparkSession) -> "Settling":
+    def of(cls, spark: SparkSession) -> "QueryEndListener":
         """The session's own; it begins to listen when it is first asked for."""
         key = f"{spark.sparkContext.applicationId}/{id(spark._jsparkSession)}"
         found = cls._of.get(key)
@@ -100,11 +100,11 @@ class Settling(StreamingQueryListener):
         for member_id in members:
             try:
                 report = json.loads((Path(self.directory) / member_id).read_text())
-                connection = Connection(
+                to = GatewayOptions(
                     url=report["url"], token=report["token"], timeout_ms=min(report["timeout_ms"], TIMEOUT_MS)
                 )
                 done, under_way = finished.get(member_id), failed.get(member_id)
-                with Gateway(connection) as gateway:
+                with GatewayClient(to) as gateway:
                     if done is not None:
                         gateway.acknowledge(report["group"], member_id, ranges.decode(done["ranges"]), "accept")
                     if under_way is not None and (done is None or under_way["batch"] > done["batch"]):

@@ -6,13 +6,13 @@ from typing import Any
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
-from sharequeue_pipeline.gateway_client import Gateway
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.record_columns import Columns
+from sharequeue_pipeline.source.record_columns import RecordColumns
 
 
-class Slices(InputPartition):
+class TaskRanges(InputPartition):
     """What one task reads."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
@@ -23,12 +23,12 @@ class Slices(InputPartition):
         return [Range(*entry) for entry in self.value]
 
 
-def read_slices(options: SourceOptions, schema: spark.StructType, partition: InputPartition) -> Iterator[Any]:
+def read_ranges(options: SourceOptions, schema: spark.StructType, partition: InputPartition) -> Iterator[Any]:
     """The record batches of a task's ranges."""
-    if not isinstance(partition, Slices):
+    if not isinstance(partition, TaskRanges):
         return  # Spark's own partition, for want of any
-    columns = Columns(options, schema)
-    with Gateway(options.connection) as gateway:
+    columns = RecordColumns(options, schema)
+    with GatewayClient(options.gateway) as gateway:
         for entry in partition.ranges:
             for arrow in gateway.read(entry, options.isolation):
                 yield from columns.batches(entry, arrow)

@@ -16,7 +16,7 @@ from sharequeue_pipeline.source.schema import json_type
 _string: Final = msgspec.json.Decoder(str).decode
 
 
-class Columns:
+class RecordColumns:
     """Makes record batches of the source's schema."""
 
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
