@@ -1,9 +1,18 @@
-"""The data pipeline on Spark: the source and sink `sharequeue`, and the jobs made of them.
+"""The data pipeline on Spark: the format `sharequeue` for reading and writing topics, and jobs over topics.
 
-from sharequeue_pipeline import session
+    from sharequeue_pipeline import session
 
-spark = session(master="local[4]")
-orders = spark.readStream.format("sharequeue").option("group", "billing").option("topics", "orders").load()
+    spark = session(master="local[4]")
+    orders = spark.readStream.format("sharequeue").option("group", "billing").option("topics", "orders").load()
+
+Programs import `session`, `register` and `PipelineError` from here. Inside, each part knows those below it:
+
+    jobs                      the commands of `sharequeue pipeline`
+    archiving   session       an archive in Parquet; a SparkSession that knows the format
+    data_source               the format: which reader or writer serves which call of Spark
+    source      sink          reading; writing
+    gateway_client            the HTTP API without asyncio
+    options     ranges        options as text; ranges of offsets
 """
 
 from sharequeue_pipeline.errors import PipelineError

@@ -1,4 +1,4 @@
-"""The format `sharequeue` for Spark: its schema, its readers and writers."""
+"""The format `sharequeue` for Spark: its schema, and which reader or writer serves which call."""
 
 from typing import Any, ClassVar
 
@@ -23,14 +23,14 @@ from sharequeue_pipeline.source.schema import check_columns, columns
 
 
 class ShareQueueDataSource(DataSource):
-    """`spark.read`, `readStream`, `write` and `writeStream` with `format("sharequeue")`; options in docs/pipeline.md."""
+    """What Spark makes for `format("sharequeue")`. docs/pipeline.md has the options."""
 
     report_to: ClassVar[str | None] = None
-    """The driver's directory for what is to be settled when a query has ended."""
+    """A directory of the driver, where members of groups leave what `query_end` needs."""
 
     @classmethod
     def reporting_to(cls, directory: str) -> "type[ShareQueueDataSource]":
-        """The data source of one session."""
+        """A data source class for one session."""
         return type(cls.__name__, (cls,), {"report_to": directory})
 
     @classmethod
@@ -64,7 +64,7 @@ class ShareQueueDataSource(DataSource):
             return _RefusedStream(fault)
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
-        from sharequeue_pipeline.sink.writers import BatchWriter  # noqa: PLC0415 - reading does without
+        from sharequeue_pipeline.sink.writers import BatchWriter  # noqa: PLC0415 - not needed for reading
 
         return BatchWriter(sink_options(self.options), schema, overwrite)
 
@@ -75,22 +75,22 @@ class ShareQueueDataSource(DataSource):
 
 
 class _RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says what is wrong as soon as it is used: what is raised before a reader exists, Spark hides."""
+    """Raises the fault at its first use. If `streamReader` itself raised it, Spark would hide the text."""
 
     def __init__(self, fault: PipelineError) -> None:
-        self._told = str(fault)
+        self._text = str(fault)
 
     def initialOffset(self) -> dict[str, Any]:
-        raise PipelineError(self._told)
+        raise PipelineError(self._text)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        raise PipelineError(self._told)
+        raise PipelineError(self._text)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        raise PipelineError(self._told)
+        raise PipelineError(self._text)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        raise PipelineError(self._told)
+        raise PipelineError(self._text)
 
     def read(self, partition: InputPartition) -> Any:
-        raise PipelineError(self._told)
+        raise PipelineError(self._text)

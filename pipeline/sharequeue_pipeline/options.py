@@ -1,4 +1,4 @@
-"""The options of the format `sharequeue`: read from text, checked, and told apart for source and sink."""
+"""The options of the format `sharequeue`: parsed from text, checked, and separate for source and sink."""
 
 import json
 import os
@@ -23,7 +23,7 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayOptions:
-    """Where the gateway is. `timeout_ms` is for all tries of one call together."""
+    """How to reach the gateway. `timeout_ms`: the time for all tries of one call together."""
 
     url: str = DEFAULT_URL
     token: str | None = field(default=None, repr=False)
@@ -32,7 +32,7 @@ class GatewayOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What to read and how; see docs/pipeline.md. `starting`, `ending`: for `mode=log`, a word or offsets."""
+    """What to read, and how; see docs/pipeline.md. `starting`, `ending`: a word or offsets, with `mode=log`."""
 
     gateway: GatewayOptions
     topics: tuple[str, ...]
@@ -54,7 +54,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """How to write; see docs/pipeline.md. `value_format` None: by the column's type."""
+    """How to write; see docs/pipeline.md. `value_format`: None chooses by the type of the column."""
 
     gateway: GatewayOptions
     topic: str | None = None
@@ -115,7 +115,7 @@ def _flag(text: str) -> bool:
 
 
 def _whole(value: str | int) -> int:
-    """A whole number of JSON, or the name of a field that is one. Raises: ValueError."""
+    """An integer from JSON: a number, or a field name that is one. Raises: ValueError."""
     if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,18}", str(value)):
         raise ValueError(value)
     return int(value)
@@ -189,12 +189,12 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     if values.get("mode") == "group" and "group" not in values:
         raise PipelineError("mode=group needs the option group")
     if "group" in values and ("starting" in values or "ending" in values):
-        raise PipelineError("startingOffsets and endingOffsets go with mode=log; a group goes on where it is")
+        raise PipelineError("startingOffsets and endingOffsets go with mode=log: a group has its own position")
     return SourceOptions(gateway=gateway, **values)
 
 
 def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
-    """Raises: PipelineError: an option was given that would have no effect on such a read."""
+    """Raises: PipelineError: an option would have no effect on this kind of read."""
     idle = {"accept", "endingOffsets"} if stream else {"maxRecordsPerTrigger", "onError"}
     if not group:
         idle |= {"acquireMode", "lockRenew", "onError"}
@@ -202,14 +202,14 @@ def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
     for name in sorted(idle):
         if name.lower() in given:
             kind = f"{'readStream' if stream else 'spark.read'} {'with a group' if group else 'of the log'}"
-            raise PipelineError(f"the option {name} has no meaning for {kind}")
+            raise PipelineError(f"the option {name} has no effect on {kind}: leave it out")
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of a sink. Raises: PipelineError: one is unknown or wrong."""
     values, gateway = _read(options, SINK)
     if len(values.get("write_id", "")) > MAX_WRITE_ID:
-        raise PipelineError(f"writeId has {MAX_WRITE_ID} characters at most")
+        raise PipelineError(f"writeId must have at most {MAX_WRITE_ID} characters")
     return SinkOptions(gateway=gateway, **values)
 
 
@@ -228,6 +228,6 @@ def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -
             values[attribute] = reader(text)
         except ValueError as fault:
             raise PipelineError(f"the option {shown} {fault}") from None
-    connecting = {attribute for attribute, _ in GATEWAY.values()}
-    gateway = GatewayOptions(**{name: value for name, value in values.items() if name in connecting})
-    return {name: value for name, value in values.items() if name not in connecting}, gateway
+    of_gateway = {attribute for attribute, _ in GATEWAY.values()}
+    gateway = GatewayOptions(**{name: value for name, value in values.items() if name in of_gateway})
+    return {name: value for name, value in values.items() if name not in of_gateway}, gateway

@@ -1,4 +1,4 @@
-"""Ranges of offsets: what a driver acquired, as it stands in the offset of a micro-batch, and as tasks share it. Pure."""
+"""Ranges of offsets: joined, written into the offset of a micro-batch, and shared among tasks. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ class Range(NamedTuple):
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
-    """The same offsets in order, neighbours of one delivery count in one range."""
+    """The same offsets in order. Neighbours with the same delivery count become one range."""
     result: list[Range] = []
     for entry in sorted(ranges):
         last = result[-1] if result else None
@@ -36,7 +36,7 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def encode(ranges: Sequence[Range]) -> dict[str, dict[str, str]]:
-    """Ranges as they stand in an offset: `{"orders":{"0":"17-2016:1,3000-3001:2"}}`, first, last and delivery count."""
+    """Ranges as JSON: `{"orders":{"0":"17-2016:1,3000-3001:2"}}`, first offset, last offset, delivery count."""
     texts: dict[str, dict[str, list[str]]] = {}
     for topic, partition, first, last, count in ranges:
         texts.setdefault(topic, {}).setdefault(str(partition), []).append(f"{first}-{last}:{count}")
@@ -44,7 +44,7 @@ def encode(ranges: Sequence[Range]) -> dict[str, dict[str, str]]:
 
 
 def decode(encoded: dict[str, Any]) -> list[Range]:
-    """What `encode` made."""
+    """The inverse of `encode`."""
     ranges = []
     for topic, partitions in encoded.items():
         for partition, text in partitions.items():
@@ -56,7 +56,7 @@ def decode(encoded: dict[str, Any]) -> list[Range]:
 
 
 def split(ranges: Sequence[Range], parts: int) -> list[list[Range]]:
-    """Share the offsets among at most `parts` tasks, evenly to one offset; the order stays."""
+    """Share the offsets among at most `parts` tasks, in order. Sizes differ by at most one offset."""
     total = sum(entry.size for entry in ranges)
     parts = min(parts, total)
     shares: list[list[Range]] = []

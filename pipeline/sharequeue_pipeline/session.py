@@ -17,14 +17,14 @@ _SESSION: Final = "org.apache.spark.sql.classic.SparkSession"
 def session(
     name: str = "sharequeue", master: str | None = None, config: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """The running SparkSession or a new one, with the format `sharequeue` registered; active in this thread.
+    """The running SparkSession or a new one. It knows the format `sharequeue` and is active in this thread.
 
     Args:
-        master: e.g. `local[4]`; else what spark-submit says, else `local[*]`.
+        master: e.g. `local[4]`. Default: the one of spark-submit, otherwise `local[*]`.
         config: further settings of Spark.
-    Raises: PipelineError: there is no Java that Spark can run on.
+    Raises: PipelineError: there is no Java for Spark.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes the PATH's python3 for its workers
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default is python3 from the PATH
     if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         java_home = find_java_home(os.environ)
         if java_home is not None:
@@ -38,11 +38,11 @@ def session(
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Teach a session the format `sharequeue`, and make it the active one of this thread.
+    """Register the format `sharequeue` with a session, and make the session active in this thread.
 
-    Spark's writers, and its check whether a format is known already, go by the thread's active session, not by the one
-    they are called on; a thread that did not make a session has none. Call it once in every thread that writes; again
-    is no harm.
+    Spark's writers look up a format in the thread's active session, not in the session they are called on. A thread
+    that has not made a session has no active one. So call this once in every thread that writes; repeating it does no
+    harm.
     """
     settling = QueryEndListener.of(spark)
     assert spark._jvm is not None

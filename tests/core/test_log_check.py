@@ -1,4 +1,4 @@
-"""An audit of a stretch of the log reports nothing of a whole one, and each fault by its offsets."""
+"""An audit of a stretch of the log: no fault in a whole one, and each planted fault by its offsets."""
 
 import pytest
 from sharequeue_pipeline.jobs.log_check import batch_faults, record_faults
@@ -33,8 +33,8 @@ def test_a_stretch_may_begin_within_a_batch() -> None:
         (WHOLE[:-1], "the log has no batch with the offsets 30 to 39"),
         ([], "the log has no batch with the offsets 0 to 39"),
         ([batch(0, 12), *WHOLE[1:]], "the batch 10-10 overlaps the batch 0-12"),
-        ([*WHOLE[:-1], batch(30, 39, 11)], "the batch 30-39 says that it has 11 records"),
-        ([*WHOLE[:-1], batch(30, 39, -1)], "the batch 30-39 says that it has -1 records"),
+        ([*WHOLE[:-1], batch(30, 39, 11)], "the batch 30-39 has the record count 11, with 10 offsets"),
+        ([*WHOLE[:-1], batch(30, 39, -1)], "the batch 30-39 has the record count -1, with 10 offsets"),
         ([*WHOLE, batch(40, 38)], "the batch 40-38 ends before it begins"),
     ],
 )
@@ -50,6 +50,6 @@ def test_batches_below_the_log_start_may_be_missing() -> None:
 def test_the_record_count_of_each_batch_is_checked() -> None:
     assert list(record_faults(WHOLE, {0: 10, 10: 1, 11: 5}, 0)) == []
     assert list(record_faults(WHOLE, {0: 9, 10: 1, 11: 5}, 0)) == [
-        "the batch 0-9 says that it has 10 records, but 9 can be read"
+        "the batch 0-9 has the record count 10, but 9 records can be read"
     ]
     assert list(record_faults(WHOLE, {0: 10, 10: 1, 11: 5, -1: 2}, 0)) == ["2 records lie in no batch"]

@@ -136,13 +136,13 @@ CASES = {
     "answer epoch": (audited(snapshot(), answer={"state_epoch": 2}), "state answer", "state_epoch"),
     "answer count": (audited(snapshot(), answer={"delivery_complete_count": 2}), "state answer", "come to 0, .* 2"),
     "answer error": (audited(snapshot(), answer={"error_code": 3}), "state answer", "error 3"),
-    "no snapshot": (audited(update(1)), "state rows", "an update of no snapshot"),
+    "no snapshot": (audited(update(1)), "state rows", "an update without a snapshot"),
     "deleted": (
         audited(snapshot(), StateRow(seq=2, kind="tombstone"), update(3)),
         "state rows",
         "an update of a deleted snapshot",
     ),
-    "other snapshot": (audited(snapshot(), update(2, snapshot_epoch=7)), "state rows", "row 2 is of snapshot 7"),
+    "other snapshot": (audited(snapshot(), update(2, snapshot_epoch=7)), "state rows", "row 2 updates snapshot 7"),
     "older snapshot": (audited(snapshot(), snapshot(2)), "state rows", "row 2 is snapshot 0, but follows snapshot 0"),
     "older epoch": (
         audited(snapshot(), snapshot(2, snapshot_epoch=1, state_epoch=0), answer={"state_epoch": 0}),

@@ -1,4 +1,4 @@
-"""The archive of a topic as its readers see it, beside the log as JSON answers tell it."""
+"""The archive of a topic as Parquet readers see it, and the log as JSON answers have it, in one form."""
 
 import base64
 from pathlib import Path
@@ -12,7 +12,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def archived(root: Path, topic: str, partition: int) -> Rows:
-    """(offset, timestamp in ms, key, value, whether JSON, headers) of every Parquet file there is, by offset."""
+    """(offset, timestamp in ms, key, value, whether JSON, headers) of all Parquet files, by offset."""
     rows: Rows = []
     for file in sorted((root / f"topic={topic}" / f"partition={partition}").rglob("*.parquet")):
         table = pq.ParquetFile(file).read()
@@ -28,7 +28,7 @@ def archived(root: Path, topic: str, partition: int) -> Rows:
 
 
 def logged(http: httpx.Client, topic: str, partition: int, offset: int = 0) -> Rows:
-    """The same of the log."""
+    """The same columns of the log."""
     rows: Rows = []
     while True:
         query = {"offset": offset, "max_records": 20_000}

@@ -1,4 +1,4 @@
-"""One SparkSession and one stack for all modules here; topics, groups and checkpoints are each test's own."""
+"""One SparkSession and one stack for all modules here. Each test has topics, groups and checkpoints of its own."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +21,10 @@ from tests.pipeline.jobs import Jobs
 
 @pytest.fixture(scope="package")
 def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Spark's own home with settings for short runs, in `conf`, and without its archive of PySpark: workers import the
-    installed package, which is compiled."""
+    """A home for Spark: settings for short runs in `conf`, and no archive of PySpark.
+
+    Without the archive, workers import the installed package, which is already compiled.
+    """
     home = tmp_path_factory.mktemp("spark")
     for part in ("bin", "jars"):
         (home / part).symlink_to(Path(pyspark.__path__[0]) / part)
@@ -60,7 +62,7 @@ def gateway(stack: Stack) -> Iterator[Gateway]:
 
 
 class Pipeline:
-    """Short ways to sources, sinks and queries of the stack."""
+    """Shortcuts to sources, sinks and queries of the stack."""
 
     def __init__(self, spark: SparkSession, url: str, directory: Path) -> None:
         self.spark = spark
@@ -88,7 +90,7 @@ class Pipeline:
         return query
 
     def drain(self, frame: DataFrame, checkpoint: str = "checkpoint") -> None:
-        """Run a query until it has read what there is."""
+        """Run a query until it has read all available records."""
         query = self.start(frame, checkpoint, availableNow=True)
         assert query.awaitTermination(120)
 
@@ -105,7 +107,7 @@ def pipeline(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[Pipe
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> Any:
-    """What the condition answers once that is true."""
+    """Wait until the condition is true. Returns: its value."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"

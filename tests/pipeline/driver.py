@@ -1,7 +1,7 @@
-"""A driver program to be killed: reads a group into a Parquet directory for each batch, which a repeat overwrites.
+"""A driver program for tests to kill. It reads a group into one Parquet directory per batch; a repeat overwrites it.
 
-Usage: driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER STUCK_AT. Says `java HOME`, then `batch N` as each batch
-begins; stays in batch STUCK_AT for ever (-1: in none), and ends when there is nothing more to read.
+Usage: driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER STUCK_AT. It prints `java HOME`, then `batch N` when a
+batch begins. It never leaves batch STUCK_AT (-1: none), and ends when all records are read.
 """
 
 import sys
@@ -12,18 +12,18 @@ from pyspark.sql import DataFrame, SparkSession
 from sharequeue_pipeline import session
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-"""A Java that compiles little and trusts its classes: on that a short run spends most of its CPU."""
+"""Options for short runs, which spend most of their CPU on compiling and verifying classes."""
 QUICK_SPARK = {
     "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.sql.codegen.wholeStage": "false",  # plans of a few rows are run sooner than compiled
+    "spark.sql.codegen.wholeStage": "false",  # compiling a plan takes longer than a few rows
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # without Hadoop's native library each file costs a chmod and a readlink, which are processes
+    # without Hadoop's native library, each file starts a process for chmod and one for readlink
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
     "FileSystemBasedCheckpointFileManager",
@@ -33,7 +33,7 @@ QUICK_SPARK = {
 def start(
     spark: SparkSession, url: str, topic: str, group: str, directory: str, records: int, stuck_at: int = -1
 ) -> Any:
-    """The query, in any program."""
+    """Start the query, here or in another program."""
 
     def write(frame: DataFrame, batch: int) -> None:
         print(f"batch {batch}", flush=True)

@@ -1,4 +1,4 @@
-"""Running jobs as the command line does, in this process's Spark session, and what they print."""
+"""Runs jobs through the command line, in this process's Spark session."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ class Jobs:
     """`sharequeue pipeline JOB …` against one gateway."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
-        self.spark = spark  # jobs find it running
+        self.spark = spark  # jobs use the running session
         self.url = url
 
     def run(self, job: str, *arguments: object) -> Result:

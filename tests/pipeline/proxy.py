@@ -1,4 +1,4 @@
-"""A proxy before the gateway that asks for a token, or answers for the gateway, as those of companies do."""
+"""A proxy in front of the gateway, which can ask for a token or answer in the gateway's place."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,20 +10,20 @@ import httpx
 
 
 class Instead(NamedTuple):
-    """What the proxy answers by itself. `after`: only once the gateway has done what was asked."""
+    """An answer of the proxy itself. `after`: the gateway handles the request first, and its answer is lost."""
 
     status: int
     headers: dict[str, str]
-    body: bytes = b"said the proxy"
+    body: bytes = b"from the proxy"
     after: bool = False
 
 
 Rule = Callable[[str, str, dict[str, str]], Instead | None]
-"""Given method, path and headers in lower case: what to answer instead of the gateway, or None."""
+"""From method, path and headers (lower case): an answer in the gateway's place, or None."""
 
 
 class Proxy:
-    """`rule` may be changed at any time; `requests` are (method, path, headers) of what came."""
+    """Tests may change `rule` at any time. `requests`: (method, path, headers) of all requests so far."""
 
     def __init__(self, url: str) -> None:
         self.rule: Rule = lambda method, path, headers: None

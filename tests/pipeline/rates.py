@@ -1,6 +1,7 @@
-"""A driver program that measures: `rates.py URL TOPIC GROUP DIRECTORY RECORDS`, prints JSON.
+"""A driver program that measures: `rates.py URL TOPIC GROUP DIRECTORY RECORDS` prints JSON.
 
-`by_parallelism`: seconds of a job that waits 1 ms for each record of one partition, by tasks. The others are records/s.
+`by_parallelism`: seconds of a job that waits 1 ms per record of one partition, by number of tasks. The other numbers
+are records per second.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A topic to Parquet: what is in it, run after run, after a crash, and what may leave the log then."""
+"""The job `archive`: the archive equals the log, also after a crash, and the log loses only verified segments."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def produce(gateway: Gateway, topic: str, records: list[dict[str, Any]]) -> None
 
 
 def many(gateway: Gateway, topic: str, count: int, partitions: int, seed: int) -> None:
-    """Records of three dates, of all kinds, in batches of many sizes."""
+    """Produce records of three dates and all kinds, in batches of many sizes."""
     gateway.create_topic(topic, partitions)
     chance = random.Random(seed)
     number = 0
@@ -55,7 +55,7 @@ def manifest(root: Path, topic: str) -> dict[str, Any]:
     return dict(json.loads((root / "_manifests" / f"{topic}.json").read_text()))
 
 
-def test_the_archive_is_the_log_run_after_run(
+def test_the_archive_equals_the_log_after_every_run(
     jobs: Jobs, pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path, seed: int
 ) -> None:
     many(gateway, name, 3000, 2, seed)
@@ -69,13 +69,13 @@ def test_the_archive_is_the_log_run_after_run(
     again = jobs.done("archive", name, "--to", tmp_path, "--verify")
     assert (again["records"], again["verified_records"]) == (50, 3050)
     assert archived(tmp_path, name, 1) == logged(gateway.http, name, 1)
-    assert all(file.stat().st_mtime_ns == at for file, at in before.items()), "what is archived is not touched"
+    assert all(file.stat().st_mtime_ns == at for file, at in before.items()), "archived files stay as they are"
     frame = pipeline.spark.read.parquet(str(tmp_path))
     assert frame.count() == 3050
     assert {"topic", "partition", "date"} < set(frame.columns)
 
 
-def test_what_an_unfinished_run_left_is_removed(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_leftovers_of_an_unfinished_run_are_removed(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     produce(gateway, name, [{"value": number, "timestamp_ms": 0} for number in range(10)])
     directory = tmp_path / f"topic={name}" / "partition=0" / "date=1970-01-01"
     for left in (directory / f"{3:020d}-{9:020d}.parquet", tmp_path / "_staging" / name / "x" / "part"):
@@ -89,7 +89,7 @@ def test_what_an_unfinished_run_left_is_removed(jobs: Jobs, gateway: Gateway, na
     assert archived(tmp_path, name, 0) == logged(gateway.http, name, 0)
 
 
-def test_deletes_no_more_than_every_group_is_past(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_delete_records_stops_at_the_slowest_group(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     produce(gateway, name, [{"value": number} for number in range(1000)])
     gateway.acquire(f"{name}-a", name, max_records=650)
     gateway.settle(f"{name}-a", name, 0, 649, "accept")
@@ -97,7 +97,7 @@ def test_deletes_no_more_than_every_group_is_past(jobs: Jobs, gateway: Gateway, 
     gateway.settle(f"{name}-b", name, 0, 349, "accept")
     words = ("archive", name, "--to", tmp_path, "--segment-records", 100, "--delete-records")
     report = jobs.done(*words)
-    assert report["partitions"][0]["deleted_before"] == 300, "whole segments, below the group that is last"
+    assert report["partitions"][0]["deleted_before"] == 300, "whole segments, below the slowest group"
     assert report["verified_records"] == 300
     assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 300
     assert "deleted_before" not in jobs.done(*words)["partitions"][0]
@@ -110,7 +110,9 @@ def test_deletes_no_more_than_every_group_is_past(jobs: Jobs, gateway: Gateway, 
     assert jobs.done(*words)["partitions"][0]["deleted_before"] == 1000
 
 
-def test_without_groups_all_that_is_archived_may_go(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_delete_records_without_groups_deletes_all_archived_records(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
+) -> None:
     produce(gateway, name, [{"value": number} for number in range(10)])
     report = jobs.done("archive", name, "--to", tmp_path, "--delete-records")
     assert report["partitions"][0]["deleted_before"] == 10
@@ -120,9 +122,7 @@ def test_without_groups_all_that_is_archived_may_go(jobs: Jobs, gateway: Gateway
 
 
 @pytest.mark.parametrize("plant", ["changed", "gone", "short"])
-def test_a_file_that_is_not_what_was_archived_keeps_the_log(
-    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path, plant: str
-) -> None:
+def test_a_damaged_file_keeps_the_log(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path, plant: str) -> None:
     produce(gateway, name, [{"value": number} for number in range(10)])
     jobs.done("archive", name, "--to", tmp_path)
     (file,) = tmp_path.rglob("*.parquet")
@@ -141,8 +141,10 @@ def test_a_file_that_is_not_what_was_archived_keeps_the_log(
     assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 0
 
 
-def test_a_manifest_that_is_not_what_is_in_the_log(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    """Somebody archived another log, or rewrote this one: files and manifest agree, the log does not."""
+def test_a_manifest_that_differs_from_the_log_keeps_the_log(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
+) -> None:
+    """The files agree with the manifest, but not with the log: they are of another log."""
     produce(gateway, name, [{"value": number, "timestamp_ms": 1} for number in range(5)])
     produce(gateway, f"{name}-2", [{"value": number, "timestamp_ms": 1} for number in (0, 1, 2, 4, 3)])
     for topic in (name, f"{name}-2"):
@@ -157,9 +159,7 @@ def test_a_manifest_that_is_not_what_is_in_the_log(jobs: Jobs, gateway: Gateway,
     assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 0
 
 
-def test_what_left_the_log_before_it_was_archived_is_told(
-    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
-) -> None:
+def test_offsets_trimmed_before_archiving_are_a_gap(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     produce(gateway, name, [{"value": number} for number in range(10)])
     jobs.done("archive", name, "--to", tmp_path)
     produce(gateway, name, [{"value": number} for number in range(10, 20)])
@@ -170,7 +170,7 @@ def test_what_left_the_log_before_it_was_archived_is_told(
     assert [row[0] for row in archived(tmp_path, name, 0)] == [*range(10), *range(13, 20)]
 
 
-def test_faults_in_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     assert jobs.refused("archive", name, "--to", tmp_path) == (
         1,
         f"sharequeue: there is no topic {name!r} at {jobs.url}",
@@ -183,13 +183,13 @@ def test_faults_in_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: P
     gateway.http.delete(f"/v1/topics/{name}")
     produce(gateway, name, [{"value": 1}])
     code, line = jobs.refused("archive", name, "--to", tmp_path)
-    assert (code, "is of an earlier topic" in line) == (1, True)
+    assert (code, "belongs to an earlier topic" in line) == (1, True)
     (tmp_path / "_manifests" / f"{name}.json").write_text("{")
     code, line = jobs.refused("archive", name, "--to", tmp_path)
     assert (code, "cannot be read" in line) == (1, True)
 
 
-def test_two_runs_at_once_are_refused(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_a_second_run_at_once_is_refused(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     from sharequeue_pipeline.archiving.manifest import Archive  # noqa: PLC0415
 
     produce(gateway, name, [{"value": 1}])
@@ -208,7 +208,7 @@ def command(url: str, topic: str, root: Path, segment_records: int) -> list[str]
 
 
 def killed_half_way(url: str, topic: str, root: Path, segment_records: int, count: int) -> int:
-    """Run the job as a program of its own and kill it, all at once, when half is archived. Returns: how much was."""
+    """Run the job as a process group, and kill it when half is archived. Returns: the number of archived records."""
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     words = command(url, topic, root, segment_records)
     process = subprocess.Popen(words, start_new_session=True, env=environment, stderr=subprocess.PIPE, text=True)
@@ -231,11 +231,11 @@ def killed_half_way(url: str, topic: str, root: Path, segment_records: int, coun
         process.wait()
         assert process.stderr is not None
         process.stderr.close()
-    return done()  # a wave may have ended since
+    return done()  # a wave may have ended before the kill
 
 
 def produce_many(gateway: Gateway, topic: str, count: int) -> None:
-    """Numbers, 5,000 to a request, over two partitions."""
+    """Produce numbers to two partitions, 5,000 per request."""
     gateway.create_topic(topic, 2)
 
     def send(first: int) -> None:
@@ -248,7 +248,7 @@ def produce_many(gateway: Gateway, topic: str, count: int) -> None:
 
 @pytest.fixture
 def crash(gateway: Gateway, jobs: Jobs, name: str, tmp_path: Path) -> Callable[[int, int], None]:
-    """Produce, archive, kill it half-way, archive again, compare with the log."""
+    """Produce records, kill a run half-way, run again, compare with the log."""
 
     def run(count: int, segment_records: int) -> None:
         started = time.monotonic()
@@ -274,12 +274,12 @@ def crash(gateway: Gateway, jobs: Jobs, name: str, tmp_path: Path) -> Callable[[
     return run
 
 
-def test_killed_half_way_and_run_again(crash: Callable[[int, int], None]) -> None:
+def test_a_killed_run_is_completed_by_the_next(crash: Callable[[int, int], None]) -> None:
     crash(15_000, 500)
 
 
 @pytest.mark.soak
-def test_a_million_records_killed_half_way_and_run_again(crash: Callable[[int, int], None]) -> None:
+def test_a_killed_run_over_a_million_records_is_completed_by_the_next(crash: Callable[[int, int], None]) -> None:
     crash(1_000_000, 20_000)
 
 
@@ -312,7 +312,7 @@ def of(rows: list[dict[str, Any]], *cuts: int) -> str:
 
 
 @given(_rows, st.data())
-def test_a_checksum_does_not_depend_on_cuts_but_on_contents(rows: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_a_checksum_depends_on_contents_and_not_on_cuts(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     whole = of(rows)
     assert of(rows, *data.draw(st.lists(st.integers(0, len(rows)), max_size=3))) == whole
     changed = [dict(row) for row in rows]

@@ -1,4 +1,4 @@
-"""The job `audit` on a stack of its own, whose database a test changes behind its back: each difference is named."""
+"""The job `audit` on its own stack: it names each difference that a test plants in the database, and no other."""
 
 import json
 import threading
@@ -39,11 +39,11 @@ class Audited(NamedTuple):
         return result
 
     def differences(self, code: int) -> list[tuple[str, str]]:
-        """(kind, difference) of all that is found."""
-        told = json.loads(self.run("--json", code=code).stdout)
-        assert told["checked"]["share_partitions"] >= 2
-        assert told["checked"]["restless"] == 0
-        return [(entry["kind"], entry["detail"]) for entry in told["differences"]]
+        """(kind, detail) of all differences."""
+        report = json.loads(self.run("--json", code=code).stdout)
+        assert report["checked"]["share_partitions"] >= 2
+        assert report["checked"]["restless"] == 0
+        return [(entry["kind"], entry["detail"]) for entry in report["differences"]]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def audited(
 
 
 def traffic(gateway: Gateway) -> None:
-    """A topic of two partitions and two groups in the middle of it, one with a trimmed log."""
+    """Two groups in the middle of a topic of two partitions; partition 0 is trimmed."""
     gateway.create_topic("orders", 2)
     for size in (10, 20, 30):
         gateway.produce_batches("orders", size)
@@ -80,18 +80,18 @@ def traffic(gateway: Gateway) -> None:
     gateway.delete_records("orders", 3)
 
 
-def test_nothing_differs_of_what_the_services_did_themselves(audited: Audited) -> None:
+def test_the_services_own_writes_make_no_difference(audited: Audited) -> None:
     assert audited.differences(0) == []
-    said = audited.run("--no-records", code=0).stderr
-    assert "0 differences; looked at 3 share-partitions" in said
-    assert "(0 records read)" in said
-    told = json.loads(audited.run("--json", code=0).stdout)["checked"]
-    assert told["records"] == 62
-    assert told["batches"] == 4
+    summary = audited.run("--no-records", code=0).stderr
+    assert "0 differences in 3 share-partitions" in summary
+    assert "(0 records read)" in summary
+    report = json.loads(audited.run("--json", code=0).stdout)["checked"]
+    assert report["records"] == 62
+    assert report["batches"] == 4
 
 
 def changed_row(audited: Audited, group: str, **fields: Any) -> tuple[int, bytes]:
-    """Change the newest row of a group's state of partition 0. Returns: its number and what it was."""
+    """Change the newest row of a group's state of partition 0. Returns: its number and its earlier content."""
     ((seq, record),) = audited.sql(
         """SELECT seq, record FROM share_state.share_records JOIN share_state.share_partitions USING (key_id)
            WHERE group_id = $1 AND partition = 0 ORDER BY seq DESC LIMIT 1""",
@@ -139,7 +139,9 @@ def test_a_planted_difference_in_the_log_is_named(audited: Audited) -> None:
     where = "base_offset = 10 AND last_offset = 29"
     audited.sql(f"UPDATE log.record_batches SET record_count = 19 WHERE {where}")
     try:
-        assert audited.differences(4) == [("log", "the batch 10-29 says that it has 19 records, but 20 can be read")]
+        assert audited.differences(4) == [
+            ("log", "the batch 10-29 has the record count 19, but 20 records can be read")
+        ]
     finally:
         audited.sql(f"UPDATE log.record_batches SET record_count = 20 WHERE {where}")
     audited.sql(f"CREATE TABLE log.taken AS SELECT * FROM log.record_batches WHERE {where}")
@@ -152,8 +154,8 @@ def test_a_planted_difference_in_the_log_is_named(audited: Audited) -> None:
     assert audited.differences(0) == []
 
 
-def test_traffic_that_goes_on_is_no_difference(audited: Audited) -> None:
-    """The same four share-partitions are written to all the while."""
+def test_live_traffic_makes_no_difference(audited: Audited) -> None:
+    """Two groups write to four share-partitions during the whole audit."""
     over = threading.Event()
 
     def work(group: str) -> int:
@@ -174,16 +176,16 @@ def test_traffic_that_goes_on_is_no_difference(audited: Audited) -> None:
         working = [executor.submit(work, group) for group in ("busy-a", "busy-b")]
         try:
             wait_until(lambda: audited.gateway.log_ends("busy")[0] > 100)
-            told = json.loads(audited.run("--json", code=0).stdout)
+            report = json.loads(audited.run("--json", code=0).stdout)
         finally:
             over.set()
         assert min(future.result() for future in working) > 5
-    assert told["differences"] == []
-    assert told["checked"]["records"] > 100
+    assert report["differences"] == []
+    assert report["checked"]["records"] > 100
 
 
-def test_compaction_and_redriving_leave_no_difference(audited: Audited) -> None:
-    """Offsets without a record, archived in memory or acknowledged, and batches that are for one group."""
+def test_compaction_and_redriving_make_no_difference(audited: Audited) -> None:
+    """There are offsets without records, acknowledged or archived in memory, and batches for one group only."""
     gateway = audited.gateway
     gateway.create_topic("compacted", cleanup_policy="compact")
     gateway.produce_batches("compacted", 10, 10, 10)
@@ -207,7 +209,7 @@ def test_compaction_and_redriving_leave_no_difference(audited: Audited) -> None:
     assert audited.differences(0) == []
 
 
-def test_what_is_wrong_is_said_in_one_line(audited: Audited) -> None:
+def test_faults_are_one_line(audited: Audited) -> None:
     refused = audited._replace(token="wrong").run(code=1).stderr
     assert refused.startswith(f"sharequeue: the gateway at {audited.url} refuses the token")
     assert refused.count("\n") == 1

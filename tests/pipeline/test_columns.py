@@ -1,4 +1,4 @@
-"""From what readRecords answers to typed columns, without Spark and without a gateway."""
+"""From Arrow answers to typed columns, without Spark and without a gateway."""
 
 import base64
 import datetime
@@ -22,7 +22,7 @@ BINARY = spark.BinaryType()
 
 
 def column(values: list[str], value_type: spark.DataType = BINARY, **options: str) -> list[Any]:
-    """The column `value` of records with these values, as JSON fields: `"value":…` or `"value_base64":…`."""
+    """The column `value` of records. `values`: JSON fields, `"value":…` or `"value_base64":…`."""
     return table(values, value_type, **options)["value"]
 
 
@@ -58,7 +58,7 @@ def raw(data: bytes) -> str:
     return f'"value_base64":"{base64.b64encode(data).decode()}"'
 
 
-def test_every_column() -> None:
+def test_every_column_is_converted() -> None:
     found = table(['"value":1'], spark.BinaryType(), TEXT, keyFormat="string")
     assert found == {
         "topic": ["t"],
@@ -75,12 +75,12 @@ def test_every_column() -> None:
 VALUES = ['"value":{"a": 1}', '"value":"Ü \\"x\\""', '"value":null', raw(b"plain"), raw(b'"quoted"')]
 
 
-def test_binary_is_what_was_produced() -> None:
+def test_binary_values_are_the_produced_bytes() -> None:
     expected = [b'{"a": 1}', '"Ü \\"x\\""'.encode(), None, b"plain", b'"quoted"']
     assert column(VALUES) == expected
 
 
-def test_string_is_the_text_of_a_json_string_and_else_the_json() -> None:
+def test_string_values_are_texts_or_json() -> None:
     assert column(VALUES, TEXT, valueFormat="string") == ['{"a": 1}', 'Ü "x"', None, "plain", '"quoted"']
     assert column(VALUES[:1], TEXT, valueFormat="string") == ['{"a": 1}']
 
@@ -132,13 +132,13 @@ def test_json_becomes_typed_columns() -> None:
         '"value":{"id":"1"}',
         '"value":[1]',
         '"value":null',
-        raw(b"no json"),
+        raw(b"not json"),
         raw(b"\xff"),
         raw(b'{"id":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     ],
-    ids=["too large", "a string", "an array", "null", "no JSON", "not UTF-8", "too deep"],
+    ids=["too large", "a string", "an array", "null", "not JSON", "not UTF-8", "too deep"],
 )
-def test_a_value_that_does_not_fit_is_null_and_others_are_read(value: str) -> None:
+def test_a_value_that_does_not_fit_is_null(value: str) -> None:
     found = as_json(['"value":{"id":1}', value, raw(b'{"id":2}')], NESTED)
     assert [row and row["id"] for row in found] == [1, None, 2]
 
@@ -147,7 +147,7 @@ def test_a_decimal_with_too_many_digits_is_null() -> None:
     assert as_json(['"value":1.5', '"value":123456.5'], spark.DecimalType(5, 2)) == [Decimal("1.50"), None]
 
 
-def test_a_type_json_cannot_hold_is_one_line() -> None:
+def test_a_type_that_json_cannot_hold_is_refused() -> None:
     with pytest.raises(PipelineError, match="JSON cannot hold the type interval"):
         as_json(['"value":1'], spark.DayTimeIntervalType())
 
@@ -162,6 +162,6 @@ def test_a_type_json_cannot_hold_is_one_line() -> None:
         ("bigint", "bigint"),
     ],
 )
-def test_a_schema_is_of_columns_or_one_type(given: str, ddl: str) -> None:
+def test_a_value_schema_is_columns_or_one_type(given: str, ddl: str) -> None:
     options = source_options({"topics": "t", "valueFormat": "json", "valueSchema": given})
     assert f" value {ddl}, headers" in columns(options)

@@ -1,4 +1,4 @@
-"""The last record of each key stays; tombstones go in time; offsets stay; groups get what is left."""
+"""The job `compact`: the last record of each key stays, and groups read on. Tombstones expire."""
 
 import random
 import time
@@ -15,7 +15,7 @@ HOUR_MS = 3_600_000
 
 
 def produce(gateway: Gateway, topic: str, *records: tuple[str | None, Any] | tuple[str | None, Any, int]) -> None:
-    """One batch of (key, value) or (key, value, age in ms)."""
+    """Produce one batch of (key, value) or (key, value, age in ms)."""
     body = [
         {
             **({} if key is None else {"key": key}),
@@ -29,7 +29,7 @@ def produce(gateway: Gateway, topic: str, *records: tuple[str | None, Any] | tup
 
 
 def left(gateway: Gateway, topic: str, partition: int = 0) -> list[tuple[int, str | None, Any]]:
-    """(offset, key, value) of what is in the log."""
+    """(offset, key, value) of the records in the log."""
     records = gateway.read(topic, partition, max_records=100_000)["records"]
     return [(record["offset"], record.get("key"), record.get("value")) for record in records]
 
@@ -44,7 +44,7 @@ def test_the_last_record_of_each_key_stays(jobs: Jobs, gateway: Gateway, name: s
     produce(gateway, name, ("a", 1), ("b", 1), (None, "no key"), ("a", 2))
     produce(gateway, name, ("a", 3), ("b", 2))
     produce(gateway, name, ("c", 1), ("b", None))
-    produce(gateway, name, ("c", "the newest batch counts for nothing yet"))
+    produce(gateway, name, ("c", "the newest batch is not compacted"))
     would = jobs.done("compact", name, "--dry-run")["partitions"][0]
     assert (would["records"], would["superseded"], would["compacted_before"]) == (8, 4, 8)
     assert len(left(gateway, name)) == 9
@@ -55,18 +55,20 @@ def test_the_last_record_of_each_key_stays(jobs: Jobs, gateway: Gateway, name: s
         (4, "a", 3),
         (6, "c", 1),
         (7, "b", None),
-        (8, "c", "the newest batch counts for nothing yet"),
+        (8, "c", "the newest batch is not compacted"),
     ]
     assert generations(gateway, name) == [(1, 1), (1, 1), (0, 2), (0, 1)]
     assert jobs.done("compact", name)["partitions"][0]["superseded"] == 0
-    assert generations(gateway, name) == [(1, 1), (1, 1), (0, 2), (0, 1)], "what loses nothing is not replaced"
+    assert generations(gateway, name) == [(1, 1), (1, 1), (0, 2), (0, 1)], (
+        "a batch that loses no record is not replaced"
+    )
     produce(gateway, name, ("d", 1))
     assert jobs.done("compact", name)["partitions"][0]["superseded"] == 1
     assert [offset for offset, key, _ in left(gateway, name) if key == "c"] == [8]
 
 
-def test_many_keys_as_a_dict_would_have_them(jobs: Jobs, gateway: Gateway, name: str, seed: int) -> None:
-    """Over partitions, runs of compaction and appends in between; against a dict of what was produced."""
+def test_many_keys_agree_with_a_dict(jobs: Jobs, gateway: Gateway, name: str, seed: int) -> None:
+    """Two partitions, three compactions with appends in between, against a dict of the last values."""
     gateway.create_topic(name, 2, cleanup_policy="compact")
     chance = random.Random(seed)
     expected: dict[tuple[int, str], tuple[int, Any]] = {}
@@ -80,7 +82,7 @@ def test_many_keys_as_a_dict_would_have_them(jobs: Jobs, gateway: Gateway, name:
             places = good(gateway.http.post(f"/v1/topics/{name}/records", json={"records": records}))["records"]
             for record, place in zip(records, places, strict=True):
                 expected[place["partition"], str(record["key"])] = (place["offset"], record["value"])
-        for partition in (0, 1):  # a newest batch, which stays as it is
+        for partition in (0, 1):  # the newest batch is not compacted
             gateway.produce(name, "end", key="end", partition=partition)
         jobs.done("compact", name)
         for partition in (0, 1):
@@ -89,7 +91,7 @@ def test_many_keys_as_a_dict_would_have_them(jobs: Jobs, gateway: Gateway, name:
             assert found == wanted
 
 
-def test_tombstones_go_in_time(jobs: Jobs, gateway: Gateway, name: str) -> None:
+def test_expired_tombstones_are_removed(jobs: Jobs, gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, cleanup_policy="compact", delete_retention_ms=HOUR_MS)
     produce(gateway, name, ("old", 1, 9 * HOUR_MS), ("young", 1, 9 * HOUR_MS), ("kept", 1, 9 * HOUR_MS))
     produce(gateway, name, ("old", None, 2 * HOUR_MS), ("young", None, HOUR_MS // 2), ("alone", None, 5 * HOUR_MS))
@@ -115,8 +117,8 @@ def test_a_tombstone_waits_for_every_group(jobs: Jobs, gateway: Gateway, name: s
     assert left(gateway, name) == [(4, "end", 1)]
 
 
-def test_a_run_killed_before_tombstones_go_brings_nothing_back(jobs: Jobs, gateway: Gateway, name: str) -> None:
-    """Its first request gets through, the second does not: what is deleted stays deleted whatever was sent first."""
+def test_a_run_killed_before_the_tombstones_revives_no_key(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    """The proxy lets only the first request pass. The deleted key must stay deleted."""
     gateway.create_topic(name, cleanup_policy="compact", delete_retention_ms=0)
     produce(gateway, name, ("k", 1, HOUR_MS))
     produce(gateway, name, ("k", None, HOUR_MS))
@@ -137,7 +139,7 @@ def test_a_run_killed_before_tombstones_go_brings_nothing_back(jobs: Jobs, gatew
     assert left(gateway, name) == [(2, "end", 1)]
 
 
-def test_young_records_are_left_alone(jobs: Jobs, gateway: Gateway, name: str) -> None:
+def test_young_records_stay(jobs: Jobs, gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, cleanup_policy="compact", min_compaction_lag_ms=HOUR_MS)
     produce(gateway, name, ("a", 1, 3 * HOUR_MS), ("b", 1, 3 * HOUR_MS))
     produce(gateway, name, ("a", 2, 2 * HOUR_MS))
@@ -145,11 +147,13 @@ def test_young_records_are_left_alone(jobs: Jobs, gateway: Gateway, name: str) -
     produce(gateway, name, ("a", 3, 2 * HOUR_MS))
     produce(gateway, name, ("end", 1, 2 * HOUR_MS))
     assert jobs.done("compact", name)["partitions"][0]["compacted_before"] == 3
-    assert [offset for offset, _, _ in left(gateway, name)] == [1, 2, 3, 4, 5], "none behind the young one counts"
+    assert [offset for offset, _, _ in left(gateway, name)] == [1, 2, 3, 4, 5], (
+        "no batch behind the young one is compacted"
+    )
 
 
-def test_a_group_in_the_middle_goes_on(jobs: Jobs, gateway: Gateway, name: str) -> None:
-    """It gets the last value of every key it has not seen the last value of, each once."""
+def test_a_group_in_the_middle_continues(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    """It gets the last value of every key, each once, unless it has accepted it before."""
     gateway.create_topic(name, cleanup_policy="compact")
     for number in range(20):
         produce(gateway, name, *((f"k{key}", number * 10 + key) for key in range(10)))
@@ -158,7 +162,7 @@ def test_a_group_in_the_middle_goes_on(jobs: Jobs, gateway: Gateway, name: str) 
     gateway.settle(group, name, 0, 59, "accept")
     gateway.settle(group, name, 60, 79, "release")
     jobs.done("compact", name)
-    assert gateway.settle(group, name, 80, 94, "accept") == "applied", "held while they were compacted"
+    assert gateway.settle(group, name, 80, 94, "accept") == "applied", "records held during the compaction"
     got: list[int] = []
     while found := offsets(gateway.fetch(group, name, max_records=7)):
         got += found
@@ -168,8 +172,8 @@ def test_a_group_in_the_middle_goes_on(jobs: Jobs, gateway: Gateway, name: str) 
     assert gateway.offsets(group)[name, 0][1] == 0
 
 
-def test_the_work_of_another_is_left_alone(jobs: Jobs, gateway: Gateway, name: str) -> None:
-    """Somebody compacts the first batch after this run has listed it."""
+def test_a_batch_replaced_by_another_run_is_refused(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    """The proxy replaces the first batch after the run has listed it."""
     gateway.create_topic(name, cleanup_policy="compact")
     produce(gateway, name, ("a", 1), ("b", 1), ("c", 1))
     produce(gateway, name, ("a", 2), ("b", 2))
@@ -193,7 +197,7 @@ def test_the_work_of_another_is_left_alone(jobs: Jobs, gateway: Gateway, name: s
 
 
 @pytest.mark.parametrize("records", [0, 1])
-def test_there_may_be_nothing_to_do(jobs: Jobs, gateway: Gateway, name: str, records: int) -> None:
+def test_a_log_without_removable_records_stays(jobs: Jobs, gateway: Gateway, name: str, records: int) -> None:
     gateway.create_topic(name, cleanup_policy="compact")
     for _ in range(records):
         produce(gateway, name, ("a", 1))
@@ -201,7 +205,7 @@ def test_there_may_be_nothing_to_do(jobs: Jobs, gateway: Gateway, name: str, rec
     assert (report["records"], report["superseded"]) == (0, 0)
 
 
-def test_faults_in_one_line(jobs: Jobs, gateway: Gateway, name: str) -> None:
+def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str) -> None:
     assert jobs.refused("compact", name) == (1, f"sharequeue: there is no topic {name!r} at {jobs.url}")
     gateway.create_topic(name)
     assert jobs.refused("compact", name) == (

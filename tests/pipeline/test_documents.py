@@ -1,4 +1,4 @@
-"""The example of docs/pipeline.md, as it stands there but for the addresses."""
+"""The examples of docs/pipeline.md run as written; only names, paths and the address of the gateway change."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def test_the_example_runs(pipeline: Pipeline, gateway: Gateway, name: str, tmp_p
 
 
 def environment(url: str, spark_home: Path) -> dict[str, str]:
-    """With this Python's programs in front, a Java for spark-submit, and Spark where it is installed, run quickly."""
+    """This Python's programs first in the PATH, a Java for spark-submit, and Spark's settings for short runs."""
     java_home = find_java_home(os.environ)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {
@@ -58,7 +58,7 @@ def environment(url: str, spark_home: Path) -> dict[str, str]:
 
 @pytest.mark.soak
 def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, spark_home: Path, name: str, tmp_path: Path) -> None:
-    """Each line a program of its own; the file and the archive go to a directory of the test's own."""
+    """The shell runs every line. Its file and its archive are in a directory of the test."""
     (tour,) = re.findall(r"```sh\n(printf .*?)```", DOCUMENT.read_text(), re.DOTALL)
     tour = tour.replace("/tmp/", f"{tmp_path}/").replace(" totals", f" {name}")
     done = subprocess.run(
@@ -77,7 +77,7 @@ def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, spark_home: Path, name: s
     assert '{"id":"a","total":3}' in done.stdout
 
 
-def test_a_job_under_spark_submit(
+def test_a_job_runs_under_spark_submit(
     pipeline: Pipeline, gateway: Gateway, spark_home: Path, name: str, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.ndjson").write_text('{"id":1}\n{"id":2}\n')

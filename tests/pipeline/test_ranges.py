@@ -1,4 +1,4 @@
-"""Ranges of offsets: joined, written into an offset and read back, shared among tasks; none lost, none twice."""
+"""Ranges are joined, written into an offset and read back, and shared among tasks: no offset lost, none twice."""
 
 import itertools
 import json
@@ -10,7 +10,7 @@ from sharequeue_pipeline.ranges import Range, decode, encode, joined, split
 
 @st.composite
 def disjoint(draw: st.DrawFn) -> list[Range]:
-    """Ranges of a few partitions that do not overlap, in any order."""
+    """Ranges of a few partitions, disjoint and in any order."""
     found = []
     for topic, partition in draw(st.sets(st.tuples(st.sampled_from(["a", "b.c"]), st.integers(0, 2)))):
         offset = 0
@@ -40,12 +40,12 @@ def test_joining_keeps_every_offset_and_its_count(ranges: list[Range]) -> None:
 
 
 @given(disjoint())
-def test_an_offset_holds_them(ranges: list[Range]) -> None:
+def test_an_offset_holds_ranges(ranges: list[Range]) -> None:
     assert sorted(decode(json.loads(json.dumps(encode(ranges))))) == sorted(ranges)
 
 
 @given(disjoint(), st.integers(1, 12))
-def test_tasks_share_them_evenly(ranges: list[Range], parts: int) -> None:
+def test_tasks_share_ranges_evenly(ranges: list[Range], parts: int) -> None:
     shares = split(ranges, parts)
     assert offsets([piece for share in shares for piece in share]) == offsets(ranges)
     sizes = [sum(piece.size for piece in share) for share in shares]
@@ -53,6 +53,6 @@ def test_tasks_share_them_evenly(ranges: list[Range], parts: int) -> None:
     assert not sizes or max(sizes) - min(sizes) <= 1
 
 
-def test_the_form_in_an_offset() -> None:
+def test_ranges_in_an_offset_are_compact_text() -> None:
     ranges = [Range("orders", 0, 17, 2016, 1), Range("orders", 0, 3000, 3001, 2), Range("orders", 4, 5, 5, 1)]
     assert encode(ranges) == {"orders": {"0": "17-2016:1,3000-3001:2", "4": "5-5:1"}}

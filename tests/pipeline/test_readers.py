@@ -1,4 +1,4 @@
-"""The readers by themselves, called as Spark calls them: what they ask for, leave alone, and leave behind."""
+"""The readers without Spark: a test calls them as Spark does, and watches the gateway."""
 
 import json
 import threading
@@ -56,8 +56,8 @@ def stream_reader(stack: Stack, name: str, **options: Any) -> GroupStreamReader:
 # Bounded reads
 
 
-def test_records_that_come_during_a_batch_read_are_not_worn_out(stack: Stack, gateway: Gateway, name: str) -> None:
-    """Each fetch brings them again if they are given back; after five deliveries they would be dead letters, unread."""
+def test_records_produced_during_a_batch_read_use_up_one_delivery(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Giving them back would count a delivery at each fetch, and make them dead letters that no task has read."""
     gateway.configure(name, share_partition_max_record_locks=100)
     gateway.create_topic(name, 2)
     gateway.produce(name, 0, partition=0)
@@ -90,15 +90,15 @@ def test_available_now_reads_every_partition_although_one_keeps_growing(
         offset = following
         taken += [entry for entry in ranges.decode(offset["ranges"]) if entry.partition == 1]
     else:
-        pytest.fail("it does not end")
+        pytest.fail("the read does not end")
     reader.stop()
     assert sum(entry.size for entry in taken) == 40
     (in_flight,) = [entry for entry in gateway.in_flight(name, topic=name) if entry["partition"] == 0]
     assert all(batch["delivery_count"] <= 1 for batch in in_flight["batches"])
 
 
-def test_a_stream_of_the_log_asks_for_news_now_and_then(stack: Stack, gateway: Gateway, name: str) -> None:
-    """Spark asks the source every 10 ms; the gateway is not to hear of it."""
+def test_an_idle_stream_of_the_log_asks_the_gateway_rarely(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Spark calls `latestOffset` every 10 ms; the source must not call the gateway that often."""
     produce(gateway, name, 3)
     with Proxy(stack.url).running() as proxy:
         options = options_of(stack, name, mode="log", url=proxy.url)
@@ -112,11 +112,11 @@ def test_a_stream_of_the_log_asks_for_news_now_and_then(stack: Stack, gateway: G
         reader.stop()
 
 
-# A batch that is taken up again
+# A batch that is planned again
 
 
-def test_the_offsets_of_a_topic_that_was_made_anew_are_refused(stack: Stack, gateway: Gateway, name: str) -> None:
-    """Of a batch that it had planned before a restart Spark asks for the tasks, and for no offset."""
+def test_offsets_of_a_recreated_topic_are_refused(stack: Stack, gateway: Gateway, name: str) -> None:
+    """After a restart, Spark asks for the tasks of a batch that it has planned before, and not for its offsets."""
     produce(gateway, name, 4)
     options = options_of(stack, name, mode="log")
     before = LogStreamReader(options, SCHEMA)
@@ -126,15 +126,15 @@ def test_the_offsets_of_a_topic_that_was_made_anew_are_refused(stack: Stack, gat
     assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
     produce(gateway, name, 4)
     after = LogStreamReader(options, SCHEMA)
-    with pytest.raises(PipelineError, match="was deleted and made anew"):
+    with pytest.raises(PipelineError, match="was deleted and created again"):
         after.partitions(start, end)
-    with pytest.raises(PipelineError, match="was deleted and made anew"):
+    with pytest.raises(PipelineError, match="was deleted and created again"):
         before.latestOffset(end, LIMIT)
     for reader in (before, after):
         reader.stop()
 
 
-def test_what_a_restart_has_lost_is_left_out_however_often_spark_plans_the_batch(
+def test_a_restart_leaves_out_lost_ranges_each_time_spark_plans_the_batch(
     stack: Stack, gateway: Gateway, name: str
 ) -> None:
     """A query that uses its source twice, as in a union with itself, plans each batch twice."""
@@ -156,19 +156,26 @@ def test_what_a_restart_has_lost_is_left_out_however_often_spark_plans_the_batch
     assert settled(gateway, name, name)
 
 
-def test_a_refusal_is_asked_for_twice(stack: Stack, gateway: Gateway, name: str) -> None:
-    """It may tell of a moment alone: another write of the share-partition, or its hand-over, is under way."""
+def test_a_refused_acknowledgement_is_tried_twice(stack: Stack, gateway: Gateway, name: str) -> None:
+    """The first refusal may have a passing cause: another write, or a hand-over, of the share-partition."""
     produce(gateway, name, 5)
     result = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 2, "status": "failed"}
     result |= {"code": "INVALID_RECORD_STATE", "kafka_code": 121, "retriable": False, "detail": "not now"}
-    told = {"type": "x", "title": "x", "status": 409, "code": "INVALID_RECORD_STATE", "kafka_code": 121, "detail": "no"}
-    told |= {"retriable": False, "definite": True, "request_id": "r", "results": [result], "failed_count": 1}
+    problem = {
+        "type": "x",
+        "title": "x",
+        "status": 409,
+        "code": "INVALID_RECORD_STATE",
+        "kafka_code": 121,
+        "detail": "no",
+    }
+    problem |= {"retriable": False, "definite": True, "request_id": "r", "results": [result], "failed_count": 1}
     refused: list[str] = []
 
     def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
         if path.endswith("/acknowledge") and not refused:
             refused.append(path)
-            return Instead(409, {"Content-Type": "application/problem+json"}, json.dumps(told).encode())
+            return Instead(409, {"Content-Type": "application/problem+json"}, json.dumps(problem).encode())
         return None
 
     with Proxy(stack.url).running() as proxy, GatewayClient(options_of(stack, name, url=proxy.url).gateway) as to:
@@ -183,9 +190,9 @@ def test_a_refusal_is_asked_for_twice(stack: Stack, gateway: Gateway, name: str)
 # Renewing
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["read to its end", "left"])
+@pytest.mark.parametrize("whole", [True, False], ids=["read to its end", "abandoned"])
 def test_a_batch_read_leaves_no_thread_behind(stack: Stack, gateway: Gateway, name: str, whole: bool) -> None:
-    """Spark's worker processes live on, and would renew for ever."""
+    """Spark's worker processes outlive their tasks, so the thread would renew until they end."""
     produce(gateway, name, 10)
     reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
     reading = reader.read(reader.partitions()[0])
@@ -207,8 +214,8 @@ def test_a_stream_that_is_stopped_leaves_no_thread_behind(stack: Stack, gateway:
     wait_until(lambda: not renewals())
 
 
-def test_a_batch_that_grows_is_renewed_all_the_same(stack: Stack, gateway: Gateway, name: str) -> None:
-    """Records near their delivery limit come one by one: a batch of them takes longer to gather than a lock lasts."""
+def test_a_growing_batch_is_renewed_in_time(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Records near their delivery limit come one by one, so gathering a batch can take longer than a lock lasts."""
     gateway.configure(name, share_record_lock_duration_ms=2500)
     produce(gateway, name, 1)
     gateway.fetch(name, name, member="m")
@@ -221,7 +228,7 @@ def test_a_batch_that_grows_is_renewed_all_the_same(stack: Stack, gateway: Gatew
     assert gateway.settle(name, name, 0, 0, "accept", member="m", delivery_count=1) == "applied"
 
 
-def test_what_was_lost_is_not_renewed_again(stack: Stack, gateway: Gateway, name: str) -> None:
+def test_a_lost_range_is_not_renewed_again(stack: Stack, gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=4000)
     produce(gateway, name, 4, partitions=2)
     gateway.fetch(name, name, member="m")
@@ -234,7 +241,7 @@ def test_what_was_lost_is_not_renewed_again(stack: Stack, gateway: Gateway, name
         wait_until(lambda: not renewals())
 
 
-def test_a_group_that_forbids_renewing_is_not_asked_to(stack: Stack, gateway: Gateway, name: str) -> None:
+def test_locks_are_not_renewed_if_the_group_forbids_it(stack: Stack, gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_renew_acknowledge_enable="false")
     produce(gateway, name, 4)
     reader = stream_reader(stack, name)

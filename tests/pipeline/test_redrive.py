@@ -1,4 +1,4 @@
-"""The job `redrive`: everything once, at a rate, in as many calls as it takes; the dry run tells and does nothing."""
+"""The job `redrive`: each dead letter once, in bounded calls and at a rate. A dry run only counts."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def invoke(url: str, *arguments: str, code: int = 0) -> Result:
 
 @pytest.fixture
 def run(stack: Stack) -> Run:
-    """The job with `--json`. Returns: what it says."""
+    """Runs the job with `--json`. Returns: its report."""
 
     def job(*arguments: str) -> Any:
         return json.loads(invoke(stack.url, *arguments, "--json").stdout)
@@ -50,7 +50,7 @@ def _dead(gateway: Gateway, group: str) -> int:
     return sum(p["log_end_offset"] for p in response.json()["partitions"]) if response.status_code == 200 else 0
 
 
-def test_all_of_it_in_many_calls_and_once(
+def test_many_calls_redrive_each_dead_letter_once(
     run: Run, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redrive_module, "AT_ONCE", 7)
@@ -65,13 +65,13 @@ def test_all_of_it_in_many_calls_and_once(
     assert {batch["delivery_count"] for batch in fetched} == {1}
 
 
-def test_a_dry_run_tells_and_filters_are_kept(run: Run, gateway: Gateway, name: str, spark: SparkSession) -> None:
+def test_a_dry_run_counts_and_filters_apply(run: Run, gateway: Gateway, name: str, spark: SparkSession) -> None:
     gateway.create_topic(name)
     die(gateway, name, name, 5, "no such customer")
     die(gateway, name, name, 3)
-    told = run(name, "--dry-run")
-    assert told["matched"] == 8
-    (row,) = told["dead_letters"]
+    report = run(name, "--dry-run")
+    assert report["matched"] == 8
+    (row,) = report["dead_letters"]
     assert (row["topic"], row["cause"], row["records"]) == (name, "Offset rejected by client.", 8)
     (row,) = run(name, "--dry-run", "--message", "customer")["dead_letters"]
     assert row["records"] == 5
@@ -83,10 +83,10 @@ def test_a_dry_run_tells_and_filters_are_kept(run: Run, gateway: Gateway, name: 
     assert run(name, "--dry-run")["matched"] == 3
 
 
-def test_those_that_cannot_be_redriven_do_not_stop_the_others(
+def test_skipped_dead_letters_do_not_stop_the_others(
     run: Run, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first calls match nothing else."""
+    """The first calls find only dead letters that are skipped."""
     monkeypatch.setattr(redrive_module, "AT_ONCE", 2)
     gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
     gateway.create_topic(name)
@@ -96,10 +96,10 @@ def test_those_that_cannot_be_redriven_do_not_stop_the_others(
     assert run(name) == {"redriven": 4, "skipped": 5}
 
 
-def test_what_is_wrong_is_said_in_one_line(stack: Stack, name: str) -> None:
-    said = invoke(stack.url, name, "--topic", f"{name}-no", code=1).stderr
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in said
-    assert said.count("\n") == 1
+def test_faults_are_one_line(stack: Stack, name: str) -> None:
+    line = invoke(stack.url, name, "--topic", f"{name}-no", code=1).stderr
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in line
+    assert line.count("\n") == 1
     assert "0 dead letters" in invoke(stack.url, name).stderr
     away = CliRunner().invoke(main, ["pipeline", "redrive", name, "--url", "http://127.0.0.1:9", "--timeout", "1"])
     assert away.exit_code == 3
@@ -107,7 +107,7 @@ def test_what_is_wrong_is_said_in_one_line(stack: Stack, name: str) -> None:
 
 
 def test_the_rate_is_kept() -> None:
-    """By a clock that only sleeping moves."""
+    """The clock moves only when the job sleeps."""
     now = [100.0]
 
     def sleep(seconds: float) -> None:
@@ -127,4 +127,4 @@ def test_the_rate_is_kept() -> None:
     *_, done = redrive(call, None, Pace(10, now=lambda: now[0], sleep=sleep))
     assert done == RedriveCounts(95, 0)
     assert max(asked) == 10
-    assert now[0] - 100 == pytest.approx(9.0)  # the last five are not waited for
+    assert now[0] - 100 == pytest.approx(9.0)  # no pause after the last five

@@ -1,4 +1,4 @@
-"""The job `report`, as its command runs: what it says of traffic that a test knows, in every form it has."""
+"""The job `report`: it counts traffic that a test has made, as JSON, Parquet, Markdown and HTML."""
 
 import json
 import re
@@ -21,7 +21,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(spark: SparkSession, pipeline: Pipeline) -> Run:
-    """A job in this process, on the running session. Its result must be success unless `code` says otherwise."""
+    """Runs a job in this process, on the running session. `code`: the expected exit code."""
 
     def invoke(*arguments: str, code: int = 0) -> Result:
         result = CliRunner().invoke(main, ["pipeline", *arguments, "--url", pipeline.url])
@@ -32,7 +32,7 @@ def run(spark: SparkSession, pipeline: Pipeline) -> Run:
 
 
 def traffic(gateway: Gateway, topic: str, group: str) -> None:
-    """20 records over 2 partitions, half of them ten minutes old; 14 accepted, 2 rejected, 4 released and accepted."""
+    """20 records in 2 partitions, half of them ten minutes old: 14 accepted, 2 rejected, 4 released, then accepted."""
     gateway.create_topic(topic, 2)
     gateway.produce(topic, *range(10), partition=0, timestamp_ms=int(time.time() * 1000) - 600_000)
     gateway.produce(topic, *range(10), partition=1)
@@ -46,22 +46,22 @@ def traffic(gateway: Gateway, topic: str, group: str) -> None:
         assert gateway.settle(group, topic, 8, 9, "accept", partition=partition) == "applied"
 
 
-def test_a_report_says_what_happened_in_every_form(
+def test_a_report_has_the_same_counts_in_every_form(
     run: Run, gateway: Gateway, spark: SparkSession, name: str, tmp_path: Path
 ) -> None:
     traffic(gateway, name, f"{name}|g")
     gateway.produce(f"{name}-quiet", 1)
-    told = json.loads(run("report", "--out", str(tmp_path), "--json").stdout)
-    (row,) = [row for row in told["By topic and group"] if row["topic"] == name]
+    report = json.loads(run("report", "--out", str(tmp_path), "--json").stdout)
+    (row,) = [row for row in report["By topic and group"] if row["topic"] == name]
     assert row["group"] == f"{name}|g"
     counts = {"produced": 20, "delivered": 24, "accepted": 18, "released": 4, "rejected": 2, "expired": 0}
     assert {column: row[column] for column in counts} == counts
     assert re.fullmatch(r"1[01]\.\d min", row["p99"])
-    by_hour = [row for row in told["By hour"] if row["topic"] == name]
+    by_hour = [row for row in report["By hour"] if row["topic"] == name]
     assert {column: sum(row[column] for row in by_hour) for column in counts} == counts
-    deliveries = [row for row in told["Deliveries by delivery count"] if row["topic"] == name]
+    deliveries = [row for row in report["Deliveries by delivery count"] if row["topic"] == name]
     assert [(row["delivery count"], row["records"]) for row in deliveries] == [(1, 20), (2, 4)]
-    (quiet,) = [row for row in told["By topic and group"] if row["topic"] == f"{name}-quiet"]
+    (quiet,) = [row for row in report["By topic and group"] if row["topic"] == f"{name}-quiet"]
     assert (quiet["group"], quiet["produced"]) == ("–", 1)
     frame = spark.read.parquet(str(tmp_path / "activity")).where(f"topic = '{name}'")
     assert frame.selectExpr("sum(produced)", "sum(accepted)").first() == (20, 18)
@@ -79,15 +79,15 @@ def test_a_report_says_what_happened_in_every_form(
 def test_a_report_of_one_group_or_of_nothing(run: Run, gateway: Gateway, name: str, tmp_path: Path) -> None:
     traffic(gateway, name, name)
     arguments = ("report", "--out", str(tmp_path), "--json")
-    told = json.loads(run(*arguments, "--group", name).stdout)
-    assert {row["group"] for row in told["By topic and group"]} == {name}
+    report = json.loads(run(*arguments, "--group", name).stdout)
+    assert {row["group"] for row in report["By topic and group"]} == {name}
     past = ("--from", "2020-01-01T00:00", "--to", "2020-01-03T00:00")
-    told = json.loads(run(*arguments, *past).stdout)
-    assert set(map(len, told.values())) == {0}
+    report = json.loads(run(*arguments, *past).stdout)
+    assert set(map(len, report.values())) == {0}
     assert "Nothing." in (tmp_path / "report.md").read_text()
 
 
-def test_what_is_wrong_is_said_in_one_line(run: Run, pipeline: Pipeline, tmp_path: Path) -> None:
+def test_faults_are_one_line(run: Run, pipeline: Pipeline, tmp_path: Path) -> None:
     out = ("report", "--out", str(tmp_path))
     assert "must be a time like 2026-11-21T08:00, not 'x'" in run(*out, "--from", "x", code=2).stderr
     assert "--from must be before --to" in run(*out, "--from", "2026-01-02", "--to", "2026-01-01", code=2).stderr
@@ -116,7 +116,7 @@ def test_quantiles(buckets: dict[tuple[int, int], int], share: float, expected: 
     assert found == (expected if expected is None else pytest.approx(expected))
 
 
-def test_durations_read_well() -> None:
+def test_durations_have_a_unit() -> None:
     assert [duration(ms) for ms in (None, 0.4, 999, 1500, 90_000, 5_400_000, 2e8)] == [
         "–",
         "0 ms",
@@ -128,6 +128,6 @@ def test_durations_read_well() -> None:
     ]
 
 
-def test_a_group_without_anything_produced_and_a_topic_without_groups_have_rows() -> None:
+def test_a_topic_without_groups_and_a_group_without_records_have_rows() -> None:
     first, *_ = tables(sums(produced={"a": 3}, counts={("b", "g"): {"accepted": 2}}))
     assert [tuple(row[:3]) for row in first.rows] == [("a", "–", 3), ("b", "g", 0)]

@@ -1,4 +1,4 @@
-"""From rows to the records of a produce request, and their cut into requests."""
+"""From rows to records, and from records to requests, without Spark and without a gateway."""
 
 import base64
 import datetime
@@ -39,7 +39,7 @@ def value(data_type: spark.DataType, given: Any, **options: str) -> Any:
     return record
 
 
-def test_every_column() -> None:
+def test_every_column_is_converted() -> None:
     types = {
         "topic": TEXT,
         "key": TEXT,
@@ -57,7 +57,7 @@ def test_every_column() -> None:
     assert list(found[0][1]["headers"]) == ["a", "z"]
 
 
-def test_the_format_of_a_value_is_that_of_its_column() -> None:
+def test_the_value_format_defaults_to_the_column_type() -> None:
     assert value(TEXT, '{"a":1}') == {"value": '{"a":1}'}
     assert value(spark.BinaryType(), b"\xff") == {"value_base64": base64.b64encode(b"\xff").decode()}
     assert value(spark.LongType(), 7) == {"value": 7}
@@ -69,43 +69,43 @@ def test_the_format_of_a_value_is_that_of_its_column() -> None:
     assert value(nested, given) == {"value": {"at": "2026-01-02", "in": [{"m": {"x": 1.5}}, {"m": {}}, {"m": None}]}}
 
 
-def test_the_format_of_a_value_may_be_said() -> None:
+def test_the_option_value_format_overrides_the_column_type() -> None:
     assert value(TEXT, ' {"a":1} ', valueFormat="json") == {"value": {"a": 1}}
     assert value(spark.BinaryType(), b"[1]", valueFormat="json") == {"value": [1]}
     assert value(TEXT, "ü", valueFormat="binary") == {"value_base64": base64.b64encode("ü".encode()).decode()}
 
 
-def test_a_key_of_bytes() -> None:
+def test_a_binary_key_is_base64() -> None:
     ((_, record),) = records({"key": spark.BinaryType(), "value": TEXT}, (b"\x00", "v"), topic="out")
     assert record == {"key_base64": "AA==", "value": "v"}
 
 
 @pytest.mark.parametrize(
-    ("types", "options", "told"),
+    ("types", "options", "expected"),
     [
-        ({"key": TEXT}, {"topic": "t"}, "the column value is missing: there are key"),
-        ({"value": TEXT, "id": TEXT}, {"topic": "t"}, "the column id has no meaning; known are value, key"),
+        ({"key": TEXT}, {"topic": "t"}, "the column value is missing: the columns are key"),
+        ({"value": TEXT, "id": TEXT}, {"topic": "t"}, "the column id is unknown: a record has value, key"),
         ({"value": TEXT, "partition": TEXT}, {"topic": "t"}, "the column partition must be an integer, not string"),
         (
             {"value": TEXT, "headers": spark.MapType(TEXT, spark.LongType())},
             {"topic": "t"},
             "the column headers must be a map of string to string, not map<string,bigint>",
         ),
-        ({"value": TEXT}, {}, "name the topic once"),
-        ({"value": TEXT, "topic": TEXT}, {"topic": "t"}, "name the topic once"),
+        ({"value": TEXT}, {}, "name the topic either"),
+        ({"value": TEXT, "topic": TEXT}, {"topic": "t"}, "name the topic either"),
         ({"value": MAP}, {"topic": "t", "valueFormat": "binary"}, "valueFormat=binary needs a binary or string value"),
         ({"value": spark.BinaryType()}, {"topic": "t", "valueFormat": "string"}, "valueFormat=string needs a string"),
     ],
 )
-def test_columns_that_cannot_be_written_are_one_line(
-    types: dict[str, spark.DataType], options: dict[str, str], told: str
+def test_a_fault_in_columns_is_one_line(
+    types: dict[str, spark.DataType], options: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(PipelineError) as refused:
         Rows(sink_options(options), schema(**types))
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(expected)
 
 
-def test_text_that_is_no_json_is_one_line() -> None:
+def test_text_that_is_not_json_is_refused() -> None:
     with pytest.raises(PipelineError, match=r"valueFormat=json: '\{a:1\}' is not JSON"):
         value(TEXT, "{a:1}", valueFormat="json")
 
@@ -114,7 +114,7 @@ pairs = st.lists(st.tuples(st.sampled_from("ab"), st.binary(min_size=1, max_size
 
 
 @given(pairs, st.permutations(range(40)), st.integers(1, 60), st.integers(1, 5))
-def test_requests_are_bounded_and_the_same_in_any_order_of_rows(
+def test_requests_are_bounded_and_independent_of_row_order(
     given: list[tuple[str, bytes]], order: list[int], most_bytes: int, most_records: int
 ) -> None:
     options = sink_options({"maxRequestBytes": str(most_bytes), "maxRequestRecords": str(most_records)})

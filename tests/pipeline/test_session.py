@@ -1,4 +1,4 @@
-"""Where the format is known: in every thread, session and micro-batch that a program writes from."""
+"""The format is known in every thread, session and micro-batch that a program writes from."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.pipeline.test_sink import values
 
 
 def elsewhere(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What the work answers in a thread that Spark does not know yet."""
+    """Call `work` in a new thread, which has no active session. Returns: its result."""
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(work, *arguments).result()
 
@@ -25,15 +25,15 @@ def rows(spark: SparkSession, count: int) -> DataFrame:
     return spark.range(count).selectExpr("struct(id) AS value")
 
 
-def test_a_job_in_another_thread_writes(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+def test_a_job_writes_from_another_thread(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     (tmp_path / "rows.ndjson").write_text('{"id":1}\n')
     report = elsewhere(jobs.done, "ingest", name, tmp_path / "rows.ndjson", "--create", 1)
     assert report["records"] == 1
     assert values(gateway, name) == [{"id": 1}]
 
 
-def test_a_query_is_started_in_another_thread(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    """Spark's writers go by the thread's session; its readers by their own."""
+def test_a_query_starts_in_another_thread(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """Spark's writers use the session of the thread, its readers their own."""
     gateway.create_topic(f"{name}-in")
     gateway.create_topic(name)
     gateway.produce(f"{name}-in", {"id": 1})
@@ -49,8 +49,8 @@ def test_a_query_is_started_in_another_thread(pipeline: Pipeline, gateway: Gatew
     assert values(gateway, name) == [{"id": 1}]
 
 
-def test_two_sessions_side_by_side(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    """Whichever was registered last, both write; the first is the active one again when it is asked for."""
+def test_two_sessions_write_side_by_side(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """Both write, in any order of registration. `session()` makes the first one active again."""
     gateway.create_topic(name)
     second = register(pipeline.spark.newSession())
     for spark in (second, pipeline.spark, session()):
@@ -59,7 +59,7 @@ def test_two_sessions_side_by_side(pipeline: Pipeline, gateway: Gateway, name: s
 
 
 def test_a_micro_batch_writes(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    """In foreachBatch the session is a copy of the query's."""
+    """The session in foreachBatch is a copy of the query's session."""
     gateway.create_topic(f"{name}-in")
     gateway.create_topic(name)
     gateway.produce(f"{name}-in", {"id": 1})

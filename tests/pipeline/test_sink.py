@@ -1,4 +1,4 @@
-"""Writing to topics on the real stack: what arrives, once, in requests of bounded size, however busy the gateway is."""
+"""Writing to topics on the real stack: every record once, in bounded requests, also if the gateway is busy."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,14 +15,14 @@ PRODUCE = "/records"
 
 @pytest.fixture
 def proxy(pipeline: Pipeline) -> Iterator[Proxy]:
-    """The pipeline's way to the gateway."""
+    """A proxy between the pipeline and the gateway."""
     with Proxy(pipeline.url).running() as proxy:
         pipeline.url = proxy.url
         yield proxy
 
 
 def sent(proxy: Proxy) -> list[str]:
-    """The idempotency keys of the produce requests that came by."""
+    """The idempotency keys of the produce requests so far."""
     return [
         headers["idempotency-key"]
         for method, path, headers in proxy.requests
@@ -55,7 +55,7 @@ def test_every_column_arrives(pipeline: Pipeline, gateway: Gateway, name: str) -
     }
 
 
-def test_what_is_written_is_read_back(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_written_records_are_read_back(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     gateway.create_topic(f"{name}-in")
     gateway.create_topic(f"{name}-out")
     gateway.produce(f"{name}-in", {"a": 1}, "text", None, key="k", headers={"h": "x"})
@@ -81,7 +81,7 @@ def test_requests_are_bounded_and_topics_come_from_a_column(
     assert kept == {str(7 * 24 * 3_600_000)}
 
 
-def test_a_busy_gateway_is_waited_for_and_a_lost_answer_writes_nothing_twice(
+def test_the_sink_waits_for_a_busy_gateway_and_repeats_lost_requests_once(
     pipeline: Pipeline, gateway: Gateway, proxy: Proxy, name: str
 ) -> None:
     gateway.create_topic(name)
@@ -103,7 +103,7 @@ def test_a_busy_gateway_is_waited_for_and_a_lost_answer_writes_nothing_twice(
     assert len(set(sent(proxy))) == 1
 
 
-def test_a_job_that_is_run_again_under_its_write_id_writes_nothing_twice(
+def test_a_job_repeated_under_its_write_id_writes_nothing_twice(
     pipeline: Pipeline, gateway: Gateway, name: str
 ) -> None:
     gateway.create_topic(name)
@@ -115,10 +115,10 @@ def test_a_job_that_is_run_again_under_its_write_id_writes_nothing_twice(
     assert len(values(gateway, name)) == 2000
 
 
-def test_a_streamed_batch_that_is_run_again_writes_nothing_twice(
+def test_a_repeated_micro_batch_writes_nothing_twice(
     pipeline: Pipeline, gateway: Gateway, proxy: Proxy, name: str
 ) -> None:
-    """The third request of the batch fails for good; the query is started again from its checkpoint."""
+    """The third request of the batch fails for good. The query is restarted from its checkpoint."""
     produce(gateway, f"{name}-in", 100, partitions=2)
     gateway.create_topic(name)
     refused: list[str] = []
@@ -151,7 +151,7 @@ def test_a_streamed_batch_that_is_run_again_writes_nothing_twice(
     assert len(sent(proxy)) > len(set(sent(proxy)))
 
 
-def test_from_a_group_to_a_topic(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_a_stream_from_a_group_writes_to_a_topic(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, f"{name}-in", 500)
     gateway.create_topic(name)
     stream = pipeline.stream(group=name, topics=f"{name}-in").selectExpr(

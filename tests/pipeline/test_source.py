@@ -1,4 +1,4 @@
-"""Streaming from a share group on the real stack: what is read, accepted, released, and what others get."""
+"""Streaming from a share group on the real stack: records are read, accepted, released, rejected and shared."""
 
 import json
 import threading
@@ -12,7 +12,7 @@ from tests.pipeline.conftest import Pipeline, wait_for
 
 
 def produce(gateway: Gateway, topic: str, count: int, partitions: int = 1, first: int = 0) -> None:
-    """Append numbers to a topic, in turn to its partitions."""
+    """Produce numbers to a topic, to its partitions in turn."""
     if first == 0:
         gateway.create_topic(topic, partitions)
     for partition in range(partitions):
@@ -33,7 +33,7 @@ def settled(gateway: Gateway, group: str, topic: str) -> bool:
 
 
 def held(gateway: Gateway, group: str, topic: str) -> list[dict[str, Any]]:
-    """What is acquired by anybody."""
+    """The batches that any member holds."""
     return [
         batch
         for partition in gateway.in_flight(group, topic=topic)
@@ -42,10 +42,8 @@ def held(gateway: Gateway, group: str, topic: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_available_now_reads_everything_once_and_leaves_nothing_unaccepted(
-    pipeline: Pipeline, gateway: Gateway, name: str
-) -> None:
-    """Each batch holds all that the group's window has room for: there is a next one only because it was accepted."""
+def test_available_now_reads_and_accepts_every_record_once(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """Each batch fills the group's windows, so the next one shows that the batch was accepted."""
     gateway.configure(name, share_partition_max_record_locks=400)
     produce(gateway, name, 3000, partitions=3)
     pipeline.drain(pipeline.stream(group=name, topics=name, maxRecordsPerTrigger=2000, parallelism=4))
@@ -60,7 +58,7 @@ def test_available_now_reads_everything_once_and_leaves_nothing_unaccepted(
     assert json.loads(progress[-1]["sources"][0]["endOffset"])["lost"] == 0
 
 
-def test_an_idle_stream_accepts_its_last_batch_and_goes_on(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_an_idle_stream_accepts_its_last_batch_and_continues(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 10)
     query = pipeline.start(pipeline.stream(group=name, topics=name))
     wait_for(lambda: settled(gateway, name, name) and query.recentProgress, "the last batch is accepted")
@@ -69,14 +67,14 @@ def test_an_idle_stream_accepts_its_last_batch_and_goes_on(pipeline: Pipeline, g
     assert numbers(pipeline.out()) == [*range(10), *range(10, 15)]
 
 
-def test_a_stopped_query_accepts_what_it_has_finished(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    """Between two triggers Spark asks the source nothing: only the end of the query tells."""
+def test_a_stopped_query_accepts_its_finished_batch(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """Between two triggers Spark does not call the source. The listener for the query's end must accept."""
     produce(gateway, name, 10)
     query = pipeline.start(pipeline.stream(group=name, topics=name), processingTime="1 hour")
     wait_for(lambda: query.recentProgress, "the batch is done")
     assert held(gateway, name, name)
     query.stop()
-    wait_for(lambda: settled(gateway, name, name), "what it held is accepted")
+    wait_for(lambda: settled(gateway, name, name), "the batch is accepted")
 
 
 def test_a_failed_batch_is_released_at_once(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
@@ -85,7 +83,7 @@ def test_a_failed_batch_is_released_at_once(pipeline: Pipeline, gateway: Gateway
     query = pipeline.start(stream)
     wait_for(lambda: not query.isActive, "the query fails")
     wait_for(lambda: gateway.in_flight(name, topic=name)[0]["batches"], "the release")
-    wait_for(lambda: not held(gateway, name, name), "nothing is held any more")
+    wait_for(lambda: not held(gateway, name, name), "no record is held")
     (batch,) = gateway.fetch(name, name, with_records=False)["batches"]
     assert (batch["first_offset"], batch["last_offset"], batch["delivery_count"]) == (0, 19, 2)
 
@@ -134,11 +132,11 @@ def test_two_queries_and_two_http_consumers_share_a_group(pipeline: Pipeline, ga
 
     queries = [write(number) for number in range(2)]
     for query in queries:
-        wait_for(lambda query=query: query.recentProgress, "both queries take part")
+        wait_for(lambda query=query: query.recentProgress, "both queries read")
     with ThreadPoolExecutor(2) as executor:
         taking = [executor.submit(consume, f"http-{number}") for number in range(2)]
         try:
-            wait_for(lambda: settled(gateway, name, name), "all are settled")
+            wait_for(lambda: settled(gateway, name, name), "all records are settled")
         finally:
             done.set()
         by_http = [one.result() for one in taking]
@@ -150,7 +148,7 @@ def test_two_queries_and_two_http_consumers_share_a_group(pipeline: Pipeline, ga
     assert sorted(number for taken in (*by_http, *by_spark) for number in taken) == list(range(3000))
 
 
-def test_records_deleted_meanwhile_are_left_out(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_records_deleted_during_a_batch_are_left_out(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 30)
     seen: list[int] = []
 
@@ -165,7 +163,7 @@ def test_records_deleted_meanwhile_are_left_out(pipeline: Pipeline, gateway: Gat
     assert seen == list(range(10, 30))
 
 
-def test_typed_columns(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_json_values_become_typed_columns(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     gateway.produce(name, {"id": 1, "at": "2026-11-21T08:00:00Z"}, {"id": "x"}, key="k", headers={"h": "1"})
     stream = pipeline.stream(
@@ -177,7 +175,7 @@ def test_typed_columns(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     assert rows[0][4].startswith("2026-11-21")
 
 
-def test_a_batch_read_accepts_what_it_hands_over(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_a_batch_read_accepts_the_records_it_hands_over(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 300, partitions=2)
     frame = pipeline.read(group=name, topics=name, accept="read", parallelism=3)
     assert numbers(frame) == list(range(300))

@@ -1,4 +1,4 @@
-"""The streaming example: every delayed flight once, with its airline and its weather."""
+"""examples/delays.py: every delayed flight arrives once, with its airline and its weather."""
 
 import csv
 import importlib
@@ -22,10 +22,10 @@ assert PACKAGE.origin is not None
 DATA = Path(PACKAGE.origin).parent / "data"
 
 
-def test_delays_go_to_a_topic_and_to_parquet(
+def test_delays_reach_a_topic_and_parquet_once(
     pipeline: Pipeline, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run twice over one checkpoint: the second run has nothing to do, and does nothing twice."""
+    """Two runs over one checkpoint: the second one produces no flights, and must write nothing."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     delays, flights = importlib.import_module("delays"), importlib.import_module("flights")
     for rows in (ROWS, 0):

@@ -1,7 +1,7 @@
-"""Python as Spark starts it for tasks and plans, which has imported what they need before it forks for each of them.
+"""A Python for Spark's workers that imports their packages once, before it forks a worker for each task or plan.
 
-Spark imports after the fork, each time, and collects garbage after each task: among everything that was imported.
-Arguments: as Spark gives them to Python, `-m DAEMON WORKER`, or `-m WORKER` for one that is not forked.
+Plain Spark imports after each fork, and its garbage collection after each task visits all imported objects. The
+arguments are those that Spark passes to Python: `-m DAEMON WORKER`, or `-m WORKER` for a worker that is not forked.
 """
 
 import gc
@@ -15,7 +15,7 @@ PACKAGES = ("pandas", "pyarrow", "sharequeue_pipeline.data_source")
 
 
 def write(directory: Path) -> Path:
-    """A program in the directory, for PYSPARK_PYTHON."""
+    """Write a program for PYSPARK_PYTHON into the directory. Returns: its path."""
     program = directory / "python"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} "$@"\n')
     program.chmod(0o755)

@@ -1,4 +1,14 @@
-"""An archive of a topic in Parquet: `topic=T/partition=P/date=D/<first>-<last>.parquet`, and a manifest of what is in it.
+"""An archive of a topic: Parquet files by partition and date, and a manifest that names them.
 
-The manifest is the truth: what it does not name is of a run that did not end, and is removed by the next one.
+    DIRECTORY/
+      topic=T/partition=P/date=D/<first>-<last>.parquet    archived records
+      _manifests/T.json                                    the manifest: offsets, files, counts, checksums
+      _staging/T/…                                         files that tasks are writing
+
+The manifest decides: a Parquet file that it does not name comes from a run that was killed, and the next run removes
+it. So a segment goes through four steps: a task writes it to staging and reads it back, the driver moves its files into
+place, and the driver replaces the manifest. A crash before the last step loses the segments of one wave.
+
+Only the job `archive` uses this folder. `segments` is the work of tasks, `manifest` the directory, `checksum` the
+comparison.
 """

@@ -1,4 +1,4 @@
-"""A checksum of records that does not depend on how they are cut into batches, row groups or answers."""
+"""A checksum of records that does not depend on how they are cut into record batches, row groups or answers."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ _BINARY: Final = ("key", "value")
 
 
 class Checksum:
-    """SHA-256 over each column's contents, and over those: feed it record batches in the order of offsets."""
+    """SHA-256 over the SHA-256 of each column. Callers add record batches in the order of offsets."""
 
     def __init__(self) -> None:
         self._hashes = {name: hashlib.sha256() for name in (*COLUMNS, *(f"{name} lengths" for name in _BINARY))}
         self.rows = 0
 
     def add(self, batch: Any) -> None:
-        """Take in a record batch of the archive's columns."""
+        """Add a record batch with the archive's columns."""
         self.rows += batch.num_rows
         for name in ("offset", "timestamp", "value_is_json"):
             self._hashes[name].update(_fixed(batch.column(name)))
@@ -40,14 +40,14 @@ class Checksum:
             )
 
     def _headers(self, column: Any) -> None:
-        """Most records have none: those cost nothing but a count."""
+        """Hash headers with the number of their record. Most records have none, and cost nothing here."""
         digest = self._hashes["headers"]
         for number, headers in enumerate(column.to_pylist(), self.rows - len(column)):
             if headers:
                 digest.update(json.dumps([number, [list(header) for header in headers]]).encode())
 
     def hexdigest(self) -> str:
-        """The checksum so far."""
+        """The checksum of all records so far."""
         whole = hashlib.sha256(str(self.rows).encode())
         for digest in self._hashes.values():
             whole.update(digest.digest())
@@ -55,7 +55,7 @@ class Checksum:
 
 
 def _fixed(column: Any) -> bytes:
-    """The bytes of a column of numbers without nulls."""
+    """The bytes of a column of numbers or booleans without nulls."""
     if column.type == pa.bool_():
         column = column.cast(pa.uint8())
     width = column.type.bit_width // 8
@@ -66,5 +66,5 @@ def _fixed(column: Any) -> bytes:
 
 
 def _lengths(missing: Any, lengths: Any) -> bytes:
-    """Lengths of values; −1 for a missing one."""
+    """The bytes of the lengths of values; −1 stands for a null."""
     return _fixed(pc.if_else(missing, pa.scalar(-1, pa.int32()), lengths))

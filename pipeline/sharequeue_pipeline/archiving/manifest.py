@@ -1,6 +1,6 @@
 """The manifest of an archive: which offsets of each partition are in which files, with counts and checksums.
 
-One JSON document per topic, `_manifests/<topic>.json`, written anew and put in place at once.
+It is one JSON document per topic, `_manifests/<topic>.json`. A new version replaces it atomically.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ OURS: Final = re.compile(r"\d{20}-\d{20}\.parquet")
 
 
 class ArchivedFile(msgspec.Struct, kw_only=True):
-    """A Parquet file; `path` from the archive's root. Its records lie between the offsets, and have one date (UTC)."""
+    """A Parquet file with the records of one segment that have one date (UTC). `path`: below the archive's root."""
 
     path: str
     records: int
@@ -30,8 +30,11 @@ class ArchivedFile(msgspec.Struct, kw_only=True):
 
 
 class Segment(msgspec.Struct, kw_only=True):
-    """Offsets that were archived at once, by one task. `deleted_before`: the log began there when it had been read,
-    so of the offsets below some may be missing."""
+    """Offsets that one task has archived.
+
+    `deleted_before`: the log start after the task had read, if it lay in the segment. Some records below may be
+    missing.
+    """
 
     first_offset: int
     last_offset: int
@@ -41,14 +44,14 @@ class Segment(msgspec.Struct, kw_only=True):
 
 
 class Gap(msgspec.Struct, kw_only=True):
-    """Offsets that had left the log before they could be archived."""
+    """Offsets that left the log before they were archived."""
 
     first_offset: int
     last_offset: int
 
 
 class PartitionArchive(msgspec.Struct, kw_only=True):
-    """One partition: segments in order, end to end but for gaps."""
+    """One partition. From the first segment on, its segments and gaps cover all offsets below `next_offset`."""
 
     next_offset: int
     segments: list[Segment] = []
@@ -69,7 +72,7 @@ class Archive:
         try:
             self.fs, self.root = fs.FileSystem.from_uri(root if "://" in root else os.path.abspath(root))
         except (OSError, ValueError) as fault:
-            raise PipelineError(f"{root!r} is no place for an archive: {fault}") from None
+            raise PipelineError(f"{root!r} cannot hold an archive: {fault}") from None
         self.topic = topic
         self._manifest = f"{self.root}/_manifests/{topic}.json"
         self._staging = f"{self.root}/_staging/{topic}"
@@ -80,9 +83,9 @@ class Archive:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Have the archive of the topic to oneself, where the file system is a local one.
+        """Lock the archive of the topic against other runs, if the file system is local.
 
-        Raises: PipelineError: another run is under way; the directory cannot be written.
+        Raises: PipelineError: another run has the lock, or the directory cannot be written.
         """
         try:
             self.fs.create_dir(f"{self.root}/_manifests")
@@ -99,7 +102,7 @@ class Archive:
             yield
 
     def load(self, topic_id: str) -> Manifest:
-        """The manifest, or an empty one. Raises: PipelineError: it is of another topic of that name, or not readable."""
+        """The manifest, or an empty one. Raises: PipelineError: it is not readable, or belongs to an earlier topic."""
         try:
             with self.fs.open_input_stream(self._manifest) as opened:
                 manifest = msgspec.json.decode(opened.read(), type=Manifest)
@@ -109,15 +112,15 @@ class Archive:
             raise PipelineError(f"the manifest {self._manifest} cannot be read: {fault}") from None
         if manifest.topic_id != topic_id:
             raise PipelineError(
-                f"the archive at {self.root} is of an earlier topic {self.topic!r} ({manifest.topic_id}), "
-                f"not of this one ({topic_id}): give another directory"
+                f"the archive at {self.root} belongs to an earlier topic {self.topic!r} ({manifest.topic_id}), "
+                f"not to the present one ({topic_id}): give another directory"
             )
         return manifest
 
     def save(self, manifest: Manifest) -> None:
-        """Put the manifest in place of the one before, at once."""
+        """Replace the manifest atomically."""
         data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-        if not self._local:  # an object store shows a whole object or none
+        if not self._local:  # an object store writes an object as a whole or not at all
             with self.fs.open_output_stream(self._manifest) as opened:
                 opened.write(data)
             return
@@ -134,18 +137,18 @@ class Archive:
             os.close(directory)
 
     def staging(self) -> str:
-        """Where one task of this run may write what is not yet part of the archive."""
+        """A new directory for one task, outside the archived files."""
         return f"{self._staging}/{uuid.uuid4().hex}"
 
     def publish(self, staged: str, segment: Segment) -> None:
-        """Move the files of a segment to where they belong; the manifest names them afterwards."""
+        """Move the files of a segment from staging into place. The caller saves the manifest afterwards."""
         for file in segment.files:
             place = f"{self.root}/{file.path}"
             self.fs.create_dir(place.rpartition("/")[0])
             self.fs.move(f"{staged}/{file.path}", place)
 
     def clean_up(self, manifest: Manifest) -> int:
-        """Remove what runs that did not end left behind. Returns: how many files."""
+        """Remove the leftovers of runs that were killed. Returns: how many Parquet files."""
         for left in (self._staging, *self._manifests_left()):
             if self.fs.get_file_info(left).type is fs.FileType.Directory:
                 self.fs.delete_dir(left)

@@ -1,4 +1,4 @@
-"""What tasks do: read a segment of the log, write it as Parquet by date, read it back, compare."""
+"""The work of tasks: read a segment of the log, write it as Parquet by date, read it back and compare."""
 
 import uuid
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class SegmentTask:
-    """What one task needs to know. `staging`: where it writes, when it does."""
+    """One task: a range of one partition. `staging`: the directory it writes to; empty for a task that verifies."""
 
     gateway: GatewayOptions
     root: str
@@ -60,7 +60,7 @@ def _archived(batch: Any) -> Any:
 
 
 class _File:
-    """A Parquet file as it is written."""
+    """A Parquet file while it is being written."""
 
     def __init__(self, archive: Archive, staging: str, path: str) -> None:
         self._archive = archive
@@ -75,12 +75,14 @@ class _File:
         self._writer.write_batch(batch)
 
     def close(self) -> ArchivedFile:
-        """End the file, and read it back. Raises: PipelineError: it holds something else."""
+        """Close the file, and read it back. Raises: PipelineError: it does not hold what was written."""
         self._writer.close()
         wanted = self.checksum.hexdigest()
         found = checksum_of(self._archive, self._staged)
         if found.hexdigest() != wanted:
-            raise PipelineError(f"{self._staged} does not hold what was written to it: {found.rows} records")
+            raise PipelineError(
+                f"{self._staged} has {found.rows} records, which are not the {self.checksum.rows} that were written"
+            )
         size = self._archive.fs.get_file_info(self._staged).size
         return ArchivedFile(path=self.path, records=self.checksum.rows, bytes=size, checksum=wanted)
 
@@ -89,7 +91,7 @@ class _File:
 
 
 def checksum_of(archive: Archive, path: str) -> Checksum:
-    """The checksum of a file, read a row group at a time. Raises: PipelineError: it is gone or broken."""
+    """The checksum of a file, read a row group at a time. Raises: PipelineError: the file is missing or broken."""
     checksum = Checksum()
     try:
         with archive.fs.open_input_file(path) as opened, pq.ParquetFile(opened) as file:
@@ -102,9 +104,9 @@ def checksum_of(archive: Archive, path: str) -> Checksum:
 
 
 def archive_segment(task: SegmentTask) -> tuple[str, Segment]:
-    """Write the records of a segment where nobody reads them yet. Returns: where, and the segment with its files."""
+    """Write the records of a segment to staging. Returns: the directory, and the segment with its files."""
     entry, archive = task.entry, task.archive
-    staging = f"{task.staging}/{uuid.uuid4().hex}"  # each attempt has its own
+    staging = f"{task.staging}/{uuid.uuid4().hex}"  # one for each attempt
     files: dict[str, _File] = {}
     with GatewayClient(task.gateway) as gateway:
         try:
@@ -129,13 +131,13 @@ def archive_segment(task: SegmentTask) -> tuple[str, Segment]:
 
 
 def path_of(entry: Range, date: str) -> str:
-    """Where the records of a segment of one date belong."""
+    """The path for the records of a segment that have one date."""
     place = f"topic={entry.topic}/partition={entry.partition}/date={date}"
     return f"{place}/{entry.first_offset:020d}-{entry.last_offset:020d}.parquet"
 
 
 def by_date(batch: Any) -> Iterator[tuple[str, Any]]:
-    """The records of each date (UTC), in order."""
+    """(date in UTC, the records of that date), in the order of the records."""
     dates = batch.column("timestamp").cast(pa.date32())
     different = dates.unique()
     for date in different:
@@ -143,17 +145,19 @@ def by_date(batch: Any) -> Iterator[tuple[str, Any]]:
 
 
 def verify_segment(task: SegmentTask, segment: Segment, against_log: bool) -> int:
-    """Compare a segment's files with the manifest, and with the log if that still holds it. Returns: records compared.
+    """Compare a segment's files with the manifest. Returns: the number of records compared.
 
-    Raises: PipelineError: they differ, and where.
+    Args:
+        against_log: compare them with the log as well, which still holds the whole segment.
+    Raises: PipelineError: a file differs; the text names it.
     """
     archive, entry = task.archive, task.entry
     for file in segment.files:
         found = checksum_of(archive, f"{archive.root}/{file.path}")
         if (found.rows, found.hexdigest()) != (file.records, file.checksum):
             raise PipelineError(
-                f"{file.path} is not what was archived: it has {found.rows} records, "
-                f"the manifest {file.records}, or their contents differ"
+                f"{file.path} is not what was archived: it has {found.rows} records and the manifest {file.records}, "
+                "or the contents differ"
             )
     if not against_log:
         return segment.records
@@ -167,7 +171,7 @@ def verify_segment(task: SegmentTask, segment: Segment, against_log: bool) -> in
     for path in sorted(logged.keys() | archived.keys()):
         if logged.get(path) != archived.get(path):
             raise PipelineError(
-                f"{path} differs from the log: {archived.get(path, (0,))[0]} records archived, "
-                f"{logged.get(path, (0,))[0]} in the log between offsets {entry.first_offset} and {entry.last_offset}"
+                f"{path} differs from the log: the archive has {archived.get(path, (0,))[0]} records and the log "
+                f"{logged.get(path, (0,))[0]} between the offsets {entry.first_offset} and {entry.last_offset}"
             )
     return segment.records

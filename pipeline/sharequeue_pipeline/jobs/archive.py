@@ -1,7 +1,7 @@
-"""`sharequeue pipeline archive`: a topic to Parquet, from where the last run ended; then, if asked, out of the log.
+"""`sharequeue pipeline archive`: copy a topic to Parquet from where the last run ended, and trim the log on request.
 
-The log is cut into segments of offsets, a task each. Tasks write beside the archive and read back what they wrote; the
-driver moves their files into place and then writes the manifest. A run that is killed loses the wave under way.
+The driver cuts the log into segments of offsets, and runs them in waves: one task per segment. After each wave it moves
+the files into place and replaces the manifest. A killed run loses one wave; `archiving` has the steps.
 """
 
 import importlib
@@ -29,11 +29,11 @@ from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
 WAVE: Final = 2
-"""Segments of one wave, for each task that runs at a time: so much is done again after a crash."""
+"""Segments of one wave, per task slot: after a crash, this much work is repeated."""
 
 
 class Archiver:
-    """One run over one topic."""
+    """One run over one topic: archive, then verify, then delete from the log."""
 
     def __init__(
         self, spark: SparkSession, target: GatewayOptions, archive: Archive, root: str, topic: DescribeTopicResponse
@@ -46,7 +46,7 @@ class Archiver:
         self._manifest: Manifest = archive.load(topic.topic_id)
         self._cleaned = archive.clean_up(self._manifest)
         self._new = {entry.partition: [0, 0] for entry in topic.partitions}
-        """Records and files of this run, by partition."""
+        """[records, files] of this run, by partition."""
         self._verified = 0
 
     @property
@@ -59,7 +59,7 @@ class Archiver:
     # Archiving
 
     def run(self, segment_records: int) -> None:
-        """Archive what is stable now."""
+        """Archive the records from the end of the last run to the last stable offset."""
         segments = list(self._plan(segment_records))
         for wave in _cut(segments, self._wave):
             tasks = [SegmentTask(self._target, self._root, entry, self._archive.staging()) for entry in wave]
@@ -93,7 +93,12 @@ class Archiver:
     # Verifying
 
     def verify(self, before: dict[int, int] | None = None) -> None:
-        """Compare the archive with the manifest and with the log. `before`: only what ends below, and is still there."""
+        """Compare the archive with the manifest, and with the records that the log still has.
+
+        Args:
+            before: by partition, only segments that end below this offset and not below the log start.
+        Raises: PipelineError: a file differs.
+        """
         starts = {entry.partition: entry.log_start_offset for entry in self._topic.partitions}
         compacted = self._topic.config["cleanup.policy"] == "compact"
         work: list[tuple[SegmentTask, Segment, bool]] = []
@@ -111,7 +116,7 @@ class Archiver:
     # Deleting
 
     def delete(self, gateway: OperatorClient) -> dict[int, int]:
-        """Delete from the log what is archived, verified, and behind every group. Returns: log starts by partition."""
+        """Delete whole segments that are archived, verified and finished in every group. Returns: new log starts."""
         groups = gateway.start_offsets(self._topic.name, self._topic.topic_id)
         before = {}
         for entry in self._topic.partitions:
@@ -125,7 +130,7 @@ class Archiver:
             gateway.delete_records(self._topic.name, before)
         return before
 
-    # Telling
+    # Reporting
 
     def report(self, deleted: dict[int, int]) -> dict[str, Any]:
         return {
@@ -157,19 +162,19 @@ def _cut(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 @click.command()
 @click.argument("topic")
-@click.option("--to", "root", required=True, metavar="DIRECTORY", help="a path, or a URI that pyarrow knows: s3://…")
+@click.option("--to", "root", required=True, metavar="DIRECTORY", help="a path, or a URI that pyarrow knows (s3://…)")
 @click.option(
     "--segment-records",
     type=click.IntRange(1),
     default=100_000,
     show_default=True,
-    help="offsets of one task, and of one file if they have one date",
+    help="offsets per task, and per file if all have one date",
 )
 @click.option("--verify", is_flag=True, help="compare the whole archive with its manifest and with the log")
 @click.option(
     "--delete-records",
     is_flag=True,
-    help="then delete from the log what is archived, verified once more, and behind the start offset of every group",
+    help="then delete records from the log, if they are archived, verified once more and finished in every group",
 )
 @master_option
 @json_option
@@ -189,7 +194,7 @@ def command(
 ) -> None:
     """Copy TOPIC to Parquet by topic, partition and date, from where the last run ended.
 
-    A run that was killed is run again with the same words. Counts and checksums are compared as files are written.
+    After a crash, run it again with the same arguments. Every file is read back and compared after it was written.
     """
     target = gateway_at(url, token, timeout_s)
     with OperatorClient(target) as gateway:
@@ -206,14 +211,14 @@ def command(
         echo_json(report)
         return
     for entry in report["partitions"]:
-        gone = f"; the log begins at {entry['deleted_before']}" if "deleted_before" in entry else ""
+        trimmed = f"; the log begins at {entry['deleted_before']}" if "deleted_before" in entry else ""
         click.echo(
             f"{topic}-{entry['partition']}: {entry['records']} records in {entry['files']} files, "
-            f"archived up to {entry['next_offset']}{gone}"
+            f"archived up to {entry['next_offset']}{trimmed}"
         )
     if verify or delete_records:
         click.echo(f"verified: {report['verified_records']} records")
 
 
-if __name__ == "__main__":  # under spark-submit; tasks import what they run
+if __name__ == "__main__":  # under spark-submit: tasks must be able to import the functions they run
     importlib.import_module("sharequeue_pipeline.jobs.archive").command()

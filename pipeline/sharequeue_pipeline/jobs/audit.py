@@ -1,7 +1,7 @@
-"""audit: replay what is stored of every share-partition, and compare it with what the services answer and with the log.
+"""`sharequeue pipeline audit`: replay the stored state of every share-partition, and compare it with the services.
 
-Tasks read it in parts. What changes while it is looked at is looked at again: a difference is told if it stands still,
-between two looks at which nothing was written.
+Tasks read the state and the log in parts, beside live traffic. A task looks again at each difference, and reports it if
+it is the same at two looks in a row and nothing was written between them.
 """
 
 import time
@@ -43,15 +43,15 @@ from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
 DIFFERENT: Final = 4
-"""The exit code when something differs."""
+"""The exit code if anything differs."""
 LOOKS: Final = 8
 PAUSE_S: Final = 0.25
 STRETCH: Final = 100_000
-"""Offsets of the log for one task."""
+"""Offsets of one stretch."""
 
 
 class AuditCounts(NamedTuple):
-    """What a task has gone over. `restless`: share-partitions and stretches that changed at each look."""
+    """How much was audited. `restless`: share-partitions and stretches that changed at every look."""
 
     share_partitions: int = 0
     state_rows: int = 0
@@ -78,7 +78,7 @@ Outcome = tuple[AuditCounts, list[Finding]]
 
 
 def check_states(services: GatewayOptions, part: int, parts: int) -> Iterator[Outcome]:
-    """One part of all share-partitions, a page at a time. `services`: with the cluster token."""
+    """Audit one part of all share-partitions, page by page. `services`: with the cluster token."""
     with GatewayClient(services) as gateway:
         after = 0
         while True:
@@ -87,9 +87,9 @@ def check_states(services: GatewayOptions, part: int, parts: int) -> Iterator[Ou
             found: list[Finding] = []
             restless = 0
             for audited in page.share_partitions:
-                standing = _standing(gateway, audited) if findings(audited) else []
-                found += standing or []
-                restless += standing is None
+                confirmed = _confirmed(gateway, audited) if findings(audited) else []
+                found += confirmed or []
+                restless += confirmed is None
             rows = sum(len(audited.rows) for audited in page.share_partitions)
             yield AuditCounts(share_partitions=len(page.share_partitions), state_rows=rows, restless=restless), found
             if page.next_after is msgspec.UNSET:
@@ -97,10 +97,10 @@ def check_states(services: GatewayOptions, part: int, parts: int) -> Iterator[Ou
             after = page.next_after
 
 
-def _standing(gateway: GatewayClient, audited: AuditedState) -> list[Finding] | None:
-    """What differs at two looks in a row between which nothing was written; None if it never stood still.
+def _confirmed(gateway: GatewayClient, audited: AuditedState) -> list[Finding] | None:
+    """The differences that are the same at two looks, with no write between them; None if there was a write every time.
 
-    State of a topic that is gone is on its way out: it has some time.
+    State of a deleted topic is about to be deleted as well: it counts as a difference only at the last look.
     """
     for look in range(1, LOOKS + 1):
         time.sleep(PAUSE_S)
@@ -125,7 +125,7 @@ def _standing(gateway: GatewayClient, audited: AuditedState) -> list[Finding] | 
 
 
 def stretches(gateway: GatewayClient) -> Iterator[Stretch]:
-    """All that the log holds now, in parts."""
+    """The logs of all partitions as they are now, in stretches."""
     query = apis.ListTopicsQuery()
     while True:
         page: ListTopicsResponse = gateway.ask(apis.LIST_TOPICS, query)
@@ -133,7 +133,7 @@ def stretches(gateway: GatewayClient) -> Iterator[Stretch]:
             try:
                 described: DescribeTopicResponse = gateway.describe(topic.name)
             except PipelineError:
-                continue  # it was deleted just now
+                continue  # deleted since it was listed
             for entry in described.partitions:
                 for begin in range(entry.log_start_offset, entry.log_end_offset, STRETCH):
                     end = min(begin + STRETCH, entry.log_end_offset)
@@ -144,7 +144,13 @@ def stretches(gateway: GatewayClient) -> Iterator[Stretch]:
 
 
 def check_stretch(services: GatewayOptions, reading: GatewayOptions, stretch: Stretch, *, records: bool) -> Outcome:
-    """One part of the log. `reading`: as a client; `records`: read them and count them."""
+    """Audit one stretch.
+
+    Args:
+        services: with the cluster token, for the stored batches.
+        reading: with the caller's token, for the records.
+        records: read the records, and count them by batch.
+    """
     with GatewayClient(services) as gateway, GatewayClient(reading) as reader:
         faults: set[str] | None = None
         for look in range(LOOKS):
@@ -175,7 +181,7 @@ def check_stretch(services: GatewayOptions, reading: GatewayOptions, stretch: St
 
 
 def _log_of(gateway: GatewayClient, stretch: Stretch) -> AuditLogResponse:
-    """The log with the batches that begin within the stretch, and the one that holds its begin."""
+    """The bounds of the log, with the batches of the stretch: the first one may begin before it."""
     batches: list[LogBatch] = []
     offset = stretch.begin
     while True:
@@ -194,7 +200,7 @@ def _log_of(gateway: GatewayClient, stretch: Stretch) -> AuditLogResponse:
 
 
 def _counted(reader: GatewayClient, stretch: Stretch, log: AuditLogResponse) -> dict[int, int]:
-    """Records by their batch's base offset, read to the end of the stretch's last batch; -1: of no batch."""
+    """The number of records read, by the base offset of their batch; under -1 those that belong to no batch."""
     begin = max(stretch.begin, log.log_start_offset)
     last = max((batch.last_offset for batch in log.batches), default=-1)
     bases = [batch.base_offset for batch in log.batches]
@@ -219,9 +225,9 @@ def _counted(reader: GatewayClient, stretch: Stretch, log: AuditLogResponse) -> 
     "--cluster-token",
     envvar="SHAREQUEUE_CLUSTER_TOKEN",
     required=True,
-    help="the services' own; `sharequeue up` keeps it in cluster.token",
+    help="the token of the services; `sharequeue up` keeps it in the file cluster.token",
 )
-@click.option("--records/--no-records", default=True, show_default=True, help="read and count the log's records too")
+@click.option("--records/--no-records", default=True, show_default=True, help="read and count the records of the log")
 @gateway_options
 @master_option
 @json_option
@@ -235,13 +241,13 @@ def command(
     master: str | None,
     as_json: bool,
 ) -> int:
-    """Compare what is stored of share-partitions and of the log with itself and with what the services answer.
+    """Check the stored state of share-partitions and the log, against each other and against the services' answers.
 
-    Exit code 4 if anything differs: each difference is named.
+    It names each difference. Exit code 4 if anything differs.
     """
     services, reading = gateway_at(url, cluster_token, timeout_s), gateway_at(url, token, timeout_s)
     with GatewayClient(services) as gateway:
-        gateway.ask(apis.AUDIT_SHARE_STATE, ExportStateQuery(page_size=1))  # say soon what is wrong
+        gateway.ask(apis.AUDIT_SHARE_STATE, ExportStateQuery(page_size=1))  # fail before Spark starts
     spark = start("audit", master)
     context = spark.sparkContext
     parts = max(1, context.defaultParallelism)
@@ -267,9 +273,9 @@ def command(
         if found:
             show_table(("kind", "where", "difference"), found)
         say(
-            f"{len(found)} differences; looked at {checked.share_partitions} share-partitions ({checked.state_rows} rows) "
+            f"{len(found)} differences in {checked.share_partitions} share-partitions ({checked.state_rows} rows) "
             f"and {checked.batches} batches of the log ({checked.records} records read); "
-            f"{checked.restless} changed all the while"
+            f"{checked.restless} changed at every look"
         )
     return DIFFERENT if found else 0
 

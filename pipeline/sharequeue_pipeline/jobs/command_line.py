@@ -1,6 +1,6 @@
-"""What the jobs share: their options, the session they run in, and faults as one line and an exit code.
+"""The common part of the jobs' commands: options, the Spark session, and faults as one line and an exit code.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the gateway cannot be reached; a job may add its own.
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the gateway cannot be reached. A job may add its own.
 """
 
 import functools
@@ -45,7 +45,7 @@ def gateway_options(command: Command) -> Command:
             type=click.IntRange(1),
             default=120,
             show_default=True,
-            help="seconds that the gateway may be away",
+            help="seconds that the gateway may be out of reach",
         ),
         click.option("--token", envvar="SHAREQUEUE_TOKEN", show_envvar=True, help="the caller's token"),
         click.option(
@@ -61,7 +61,9 @@ def gateway_at(url: str, token: str | None, timeout_s: int) -> GatewayOptions:
 
 
 def master_option(command: Command) -> Command:
-    return click.option("--master", help="Spark's master, as local[4]; else spark-submit's, else local[*]")(command)
+    return click.option("--master", help="Spark's master, as local[4]; default: spark-submit's, otherwise local[*]")(
+        command
+    )
 
 
 def json_option(command: Command) -> Command:
@@ -69,7 +71,7 @@ def json_option(command: Command) -> Command:
 
 
 def start(job: str, master: str | None, *, small: bool = False) -> SparkSession:
-    """The session of a job. `small`: what is grouped there fits into a few tasks. Raises: PipelineError: no Java."""
+    """The session of a job. `small`: its groups fit into a few tasks. Raises: PipelineError: there is no Java."""
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     config = {**QUIET, "spark.sql.shuffle.partitions": "4"} if small else QUIET
     return session(f"sharequeue {job}", master=master, config=config)
@@ -84,7 +86,7 @@ def say(text: str) -> None:
 
 
 def job(work: Callable[P, int | None]) -> Callable[P, None]:
-    """Run a job's function; a fault becomes one line on stderr. What it returns is the exit code."""
+    """Make a command of a job's function: its result is the exit code, and a fault becomes one line on stderr."""
 
     @functools.wraps(work)
     def command(*arguments: P.args, **options: P.kwargs) -> None:
@@ -100,18 +102,18 @@ def job(work: Callable[P, int | None]) -> Callable[P, None]:
 
 
 def away(text: str) -> bool:
-    """Whether a fault is that the gateway cannot be reached."""
+    """Whether the text of a fault says that the gateway cannot be reached."""
     return _AWAY.search(text) is not None
 
 
 def explain(text: str) -> int:
-    """Say what went wrong. Returns: the exit code."""
+    """Print a fault to stderr. Returns: the exit code."""
     say(f"sharequeue: {text}")
     return UNREACHABLE if away(text) else FAILED
 
 
 def _line_of(text: str) -> str:
-    """What of Spark's error says the most: our own line, if a task or a source gave one."""
+    """One line of Spark's error: the text of a PipelineError, else the last error raised, else the first line."""
     ours = _OURS.search(text)
     if ours is not None:
         return next(part for part in ours.groups() if part)

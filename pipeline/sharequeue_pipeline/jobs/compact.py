@@ -1,8 +1,9 @@
-"""`sharequeue pipeline compact`: the last record of each key stays, as cleanup.policy=compact asks.
+"""`sharequeue pipeline compact`: keep the last record of each key, for topics with cleanup.policy=compact.
 
-Batches and their generations are listed first, then the log is read, then records leave batches that are still of that
-generation. Superseded records go first: a tombstone goes only when nothing that it deleted is left, so that a run that is
-killed between the two brings nothing back.
+    list batches and generations ─▶ read the log ─▶ remove superseded records ─▶ list again ─▶ remove tombstones
+
+The gateway refuses a removal if the batch has another generation than was listed. Tombstones go last: if a run is
+killed in between, the tombstones are still there, so no deleted key comes back.
 """
 
 import importlib
@@ -36,7 +37,7 @@ from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.options import GatewayOptions
 
 REQUEST_BYTES: Final = 16 * 1024 * 1024
-"""Stored bytes of the batches that one request replaces."""
+"""Stored bytes of the batches in one request."""
 REQUEST_BATCHES: Final = 500
 REQUEST_RANGES: Final = 20_000
 TASK_RECORDS: Final = 500_000
@@ -44,7 +45,7 @@ _COUNTS: Final = pa.schema([("partition", pa.int32()), ("batches", pa.int64()), 
 
 
 class Listing(NamedTuple):
-    """The batches of one partition that may be compacted, ascending; arrays, for they travel to each task."""
+    """The batches of one partition that may be compacted, ascending. They are arrays because each task gets a copy."""
 
     base_offsets: "array[int]"
     generations: "array[int]"
@@ -54,7 +55,7 @@ class Listing(NamedTuple):
 
 
 def list_batches(gateway: OperatorClient, topic: DescribeTopicResponse, now_ms: int) -> dict[int, Listing]:
-    """What may be compacted, by partition: nothing from the first batch on that is too young, nor the newest one."""
+    """The batches that may be compacted, by partition: those before the first young batch, without the newest."""
     lag_ms = int(topic.config["min.compaction.lag.ms"])
     listings = {}
     for entry in topic.partitions:
@@ -62,7 +63,7 @@ def list_batches(gateway: OperatorClient, topic: DescribeTopicResponse, now_ms: 
         end_offset, records = entry.log_start_offset, 0
         held = None
         for batch in gateway.batches(topic.name, entry.partition, entry.log_start_offset, entry.last_stable_offset):
-            if held is not None:  # one behind: the newest stays
+            if held is not None:  # one batch behind, so that the newest stays
                 bases.append(held.base_offset)
                 generations.append(held.generation)
                 sizes.append(held.size_bytes)
@@ -76,18 +77,18 @@ def list_batches(gateway: OperatorClient, topic: DescribeTopicResponse, now_ms: 
 
 
 def oldest_starts(gateway: OperatorClient, topic: DescribeTopicResponse) -> dict[int, int]:
-    """By partition, below which offset every group is done."""
+    """By partition: the offset below which every group has finished all records."""
     starts = gateway.start_offsets(topic.name, topic.topic_id)
     return {partition: min(groups.values()) for partition, groups in starts.items()}
 
 
 def removable(records: DataFrame, expired_before_ms: int, starts: dict[int, int]) -> DataFrame:
-    """Which records go: (partition, offset, tombstone). Records without a key stay.
+    """The records to remove: (partition, offset, tombstone). Records without a key stay.
 
     Args:
         records: partition, offset, timestamp, key, value.
-        expired_before_ms: tombstones with an older timestamp go too, if no group has yet to get them.
-        starts: where the last group stands, by partition.
+        expired_before_ms: tombstones with an older timestamp are removed, if every group has finished them.
+        starts: the offset below which every group has finished all records, by partition.
     """
     latest = f.max("offset").over(Window.partitionBy("partition", "key"))
     keyed = (
@@ -112,7 +113,11 @@ def removable(records: DataFrame, expired_before_ms: int, starts: dict[int, int]
 
 
 def with_bases(bases: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Adds to (partition, offset) the base offset of the batch that holds it. `bases`: broadcast, by partition."""
+    """A function for mapInArrow: (partition, offset) becomes (partition, base offset of its batch, offset).
+
+    Args:
+        bases: base offsets by partition, as a broadcast variable.
+    """
     schema = pa.schema([("partition", pa.int32()), ("base_offset", pa.int64()), ("offset", pa.int64())])
 
     def add(batches: Iterable[Any]) -> Iterator[Any]:
@@ -130,7 +135,7 @@ def with_bases(bases: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
 
 def replacing(target: GatewayOptions, topic: str, listings: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Sends what a task has, (partition, base_offset, offset) in order, in requests of a bounded size."""
+    """A function for mapInArrow: it removes sorted (partition, base_offset, offset), and yields counts by partition."""
 
     def send(batches: Iterable[Any]) -> Iterator[Any]:
         counts: dict[int, list[int]] = {}
@@ -183,7 +188,7 @@ def _joined(offsets: Iterator[int]) -> list[RemovedRange]:
 
 
 class Compactor:
-    """One run over one topic."""
+    """One run over one topic. Raises: PipelineError: the topic's cleanup.policy is not compact."""
 
     def __init__(
         self, spark: SparkSession, gateway: OperatorClient, target: GatewayOptions, topic: DescribeTopicResponse
@@ -198,7 +203,7 @@ class Compactor:
         self._listings = list_batches(gateway, topic, self._now_ms)
         records = sum(listing.records for listing in self._listings.values())
         tasks = max(spark.sparkContext.defaultParallelism, records // TASK_RECORDS)
-        spark.conf.set("spark.sql.shuffle.partitions", tasks)  # each costs a Python worker's while
+        spark.conf.set("spark.sql.shuffle.partitions", tasks)  # each one occupies a Python worker for a while
 
     def run(self, dry_run: bool) -> dict[str, Any]:
         """Compact. Returns: the report."""
@@ -209,7 +214,7 @@ class Compactor:
                 removed = {(row["partition"], row["tombstone"]): (0, row["count"]) for row in counted}
             else:
                 removed = self._replace(gone.where("NOT tombstone"), False)
-                listed = list_batches(self._gateway, self._topic, self._now_ms)  # the generations are others now
+                listed = list_batches(self._gateway, self._topic, self._now_ms)  # with new generations
                 self._listings = {
                     place: before._replace(generations=_generations(before, listed[place]))
                     for place, before in self._listings.items()
@@ -238,7 +243,7 @@ class Compactor:
         return removable(records, expired_before_ms, oldest_starts(self._gateway, self._topic))
 
     def _replace(self, gone: DataFrame, tombstones: bool) -> dict[tuple[int, bool], tuple[int, int]]:
-        """Take records out of their batches. Returns: batches and records, by (partition, whether tombstones)."""
+        """Remove records from their batches. Returns: (batches, records) by (partition, tombstones)."""
         context = self._spark.sparkContext
         listings = context.broadcast(self._listings)
         bases = context.broadcast({place: listing.base_offsets for place, listing in self._listings.items()})
@@ -273,14 +278,14 @@ class Compactor:
 
 
 def _generations(before: Listing, now: Listing) -> "array[int]":
-    """The generations of the batches listed before, as they are now."""
+    """The generations that the batches of an earlier listing have now."""
     found = dict(zip(now.base_offsets, now.generations, strict=True))
     return array("q", [found.get(base, old) for base, old in zip(before.base_offsets, before.generations, strict=True)])
 
 
 @click.command()
 @click.argument("topic")
-@click.option("--dry-run", is_flag=True, help="count what would go, and change nothing")
+@click.option("--dry-run", is_flag=True, help="count the records to remove, and change nothing")
 @master_option
 @json_option
 @gateway_options
@@ -288,9 +293,9 @@ def _generations(before: Listing, now: Listing) -> "array[int]":
 def command(
     topic: str, dry_run: bool, master: str | None, as_json: bool, url: str, token: str | None, timeout_s: int
 ) -> None:
-    """Keep the last record of each key of TOPIC, whose cleanup.policy is compact; offsets stay, groups go on reading.
+    """Keep the last record of each key of TOPIC, whose cleanup.policy is compact. Offsets stay, and groups continue.
 
-    A tombstone goes once it is older than delete.retention.ms and every group is past it.
+    A tombstone is removed when it is older than delete.retention.ms and every group has finished it.
     """
     target = gateway_at(url, token, timeout_s)
     with OperatorClient(target) as gateway:
@@ -309,5 +314,5 @@ def command(
         )
 
 
-if __name__ == "__main__":  # under spark-submit; tasks import what they run
+if __name__ == "__main__":  # under spark-submit: tasks must be able to import the functions they run
     importlib.import_module("sharequeue_pipeline.jobs.compact").command()

@@ -1,7 +1,7 @@
-"""`sharequeue pipeline ingest`: the rows of files become records of a topic; run again, nothing is written twice.
+"""`sharequeue pipeline ingest`: write the rows of files to a topic. A repeated run writes nothing twice.
 
-The idempotency keys name the write (topic, files, columns), the task, the request and its content. So that the tasks are
-the same in each run, files are cut by size alone, never by how many CPUs there are, and rows keep their order.
+Idempotency keys name the write (topic, files, columns), the task, the request and its content. A repeated run must make
+the same tasks, so files are cut by size and never by the number of CPUs, and rows keep their order.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ _DDL: Final = "key string, value string, partition int, timestamp timestamp, hea
 
 
 class ColumnNames(msgspec.Struct, frozen=True):
-    """Which columns (fields, of NDJSON) become what of a record. `headers`: column by header name."""
+    """Which columns of a file (fields of NDJSON) become which part of a record. `headers`: column by header."""
 
     key: str | None
     value: str | None
@@ -65,21 +65,21 @@ class ColumnNames(msgspec.Struct, frozen=True):
 
 
 def format_of(files: Sequence[str]) -> str:
-    """The format that the files' names tell. Raises: PipelineError: they tell none, or several."""
+    """The format by the file names. Raises: PipelineError: the names have no known ending, or several."""
     found = set()
     for file in files:
         parts = file.lower().rsplit("/", 1)[-1].split(".")
         found.add(_ENDINGS.get(parts[-2] if parts[-1] in _PACKED and len(parts) > 1 else parts[-1], ""))
     if len(found) != 1 or "" in found:
-        raise PipelineError(f"say --format {' | '.join(FORMATS)}: the names of the files do not tell it")
+        raise PipelineError(f"the file names do not give one format: add --format {' | '.join(FORMATS)}")
     return found.pop()
 
 
 def table_records(frame: DataFrame, columns: ColumnNames) -> DataFrame:
-    """Rows of a table as the sink takes them; without a value column all of them together are the value."""
+    """Rows of a table as the sink takes them. Without a value column, the whole row is the value."""
     missing = [name for name in columns.named if name not in frame.columns]
     if missing:
-        raise PipelineError(f"there is no column {missing[0]!r}: there are {', '.join(frame.columns)}")
+        raise PipelineError(f"there is no column {missing[0]!r}: the columns are {', '.join(frame.columns)}")
 
     def column(name: str) -> Column:
         return f.col("`" + name.replace("`", "``") + "`")
@@ -104,7 +104,7 @@ def table_records(frame: DataFrame, columns: ColumnNames) -> DataFrame:
 
 
 def line_records(columns: ColumnNames) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Makes records of lines of JSON; a value stays as it is written, byte for byte."""
+    """A function for mapInArrow: lines of JSON become records. A value stays as written, byte for byte."""
 
     def records(batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -139,14 +139,14 @@ def _record(line: str, columns: ColumnNames) -> dict[str, Any]:
 
 
 def _plain(raw: str) -> str | None:
-    """The text of a JSON string, none of null, else the JSON."""
+    """The text of a JSON string, None for null, otherwise the JSON itself."""
     if raw == "null":
         return None
     return _text.decode(raw) if raw.startswith('"') else raw
 
 
 def _time(text: str | None) -> datetime | None:
-    """A time as ISO 8601, UTC without a zone, or as milliseconds since 1970."""
+    """A time from ISO 8601 (UTC if it has no zone) or from milliseconds since 1970."""
     if text is None:
         return None
     if re.fullmatch(r"-?[0-9]{1,18}", text):
@@ -160,7 +160,7 @@ def _short(line: str) -> str:
 
 
 def read(spark: SparkSession, files: Sequence[str], kind: str, columns: ColumnNames, csv: dict[str, Any]) -> DataFrame:
-    """The records of the files, ready for the sink, and where the files are."""
+    """The rows of the files as the sink takes them."""
     if kind == "ndjson":
         wanted = {"value"} | {
             name
@@ -181,31 +181,38 @@ def read(spark: SparkSession, files: Sequence[str], kind: str, columns: ColumnNa
     return table_records(spark.read.parquet(*files), columns)
 
 
-def write_id_of(topic_id: str, files: Sequence[str], told: Sequence[Any]) -> str:
-    """What names a write: the same for the same files and columns, whatever they hold; contents are in each key."""
-    return hashlib.sha256(json.dumps([topic_id, sorted(files), *told]).encode()).hexdigest()[:40]
+def write_id_of(topic_id: str, files: Sequence[str], arguments: Sequence[Any]) -> str:
+    """The name of a write: the same for the same topic, files and arguments. The keys add the contents."""
+    return hashlib.sha256(json.dumps([topic_id, sorted(files), *arguments]).encode()).hexdigest()[:40]
 
 
 @click.command()
 @click.argument("topic")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--format", "kind", type=click.Choice(FORMATS), help="else as the names of the files say")
-@click.option("--key", metavar="COLUMN", help="becomes the key")
-@click.option("--value", metavar="COLUMN", help="becomes the value; else the whole row, as a JSON object")
-@click.option("--value-format", type=click.Choice(VALUE_FORMATS), help="else by the column's type")
-@click.option("--partition", metavar="COLUMN", help="says the partition; else the key's hash, or in turn")
-@click.option("--timestamp", metavar="COLUMN", help="becomes the timestamp; else when it is written")
-@click.option("--header", "headers", multiple=True, metavar="NAME=COLUMN", help="becomes a header; repeatable")
-@click.option("--delimiter", default=",", show_default=True, help="of CSV")
-@click.option("--csv-header/--no-csv-header", default=True, show_default=True, help="CSV's first line has the names")
-@click.option("--schema", metavar="DDL", help="of CSV, e.g. 'id INT, at TIMESTAMP'; else all is text")
-@click.option("--infer-schema", is_flag=True, help="of CSV: from the data, which is read twice for it")
-@click.option("--create", type=click.IntRange(1), metavar="PARTITIONS", help="make the topic if it is missing")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="default: by the endings of the file names")
+@click.option("--key", metavar="COLUMN", help="column with the key")
+@click.option("--value", metavar="COLUMN", help="column with the value; default: the whole row, as a JSON object")
+@click.option("--value-format", type=click.Choice(VALUE_FORMATS), help="default: by the type of the column")
+@click.option("--partition", metavar="COLUMN", help="column with the partition; default: by the key's hash, or in turn")
+@click.option("--timestamp", metavar="COLUMN", help="column with the timestamp; default: the time of the write")
 @click.option(
-    "--write-id", help=f"names the write, at most {MAX_WRITE_ID} characters; else of topic, files and columns"
+    "--header", "headers", multiple=True, metavar="NAME=COLUMN", help="column that becomes a header; repeatable"
+)
+@click.option("--delimiter", default=",", show_default=True, help="separator of CSV")
+@click.option(
+    "--csv-header/--no-csv-header",
+    default=True,
+    show_default=True,
+    help="whether the first line of CSV has the column names",
+)
+@click.option("--schema", metavar="DDL", help="columns of CSV, e.g. 'id INT, at TIMESTAMP'; default: all are text")
+@click.option("--infer-schema", is_flag=True, help="infer the column types of CSV, which reads the data twice")
+@click.option("--create", type=click.IntRange(1), metavar="PARTITIONS", help="create the topic if it is missing")
+@click.option(
+    "--write-id", help=f"name of the write, at most {MAX_WRITE_ID} characters; default: from topic, files and columns"
 )
 @click.option(
-    "--split-mib", type=click.IntRange(1, 4096), default=16, show_default=True, help="how much of a file a task takes"
+    "--split-mib", type=click.IntRange(1, 4096), default=16, show_default=True, help="part of a file per task"
 )
 @master_option
 @json_option
@@ -236,7 +243,7 @@ def command(
 ) -> None:
     """Write the rows of FILES (paths, directories, patterns; anything Spark reads) to TOPIC.
 
-    A run that failed, or was killed, is run again with the same words within 24 hours: what it wrote is not written twice.
+    After a failure or a crash, run it again with the same arguments within 7 days: it writes nothing twice.
     """
     kind = kind or format_of(files)
     columns = ColumnNames(key, value, partition, timestamp, key_values(headers, "--header"))
@@ -254,8 +261,8 @@ def command(
     if kind == "ndjson":
         value_format = "json"
     found = frame.inputFiles()
-    told = (kind, msgspec.to_builtins(columns), value_format, csv, split_mib)
-    write_id = write_id or write_id_of(described.topic_id, found, told)
+    arguments = (kind, msgspec.to_builtins(columns), value_format, csv, split_mib)
+    write_id = write_id or write_id_of(described.topic_id, found, arguments)
     counted = Observation()
     options: dict[str, Any] = {
         "url": target.url,
@@ -277,5 +284,5 @@ def command(
     click.echo(f"{topic}: {records} records of {len(found)} files (write {write_id})")
 
 
-if __name__ == "__main__":  # under spark-submit; tasks import what they run
+if __name__ == "__main__":  # under spark-submit: tasks must be able to import the functions they run
     importlib.import_module("sharequeue_pipeline.jobs.ingest").command()

@@ -1,4 +1,4 @@
-"""What is wrong with a stretch of the log: its batches against each other, and its records against their batches. Pure."""
+"""Faults in a stretch of the log: between its batches, and between batches and their records. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -6,12 +6,12 @@ from sharequeue.protocol.audit_messages import LogBatch
 
 
 def batch_faults(batches: Sequence[LogBatch], begin: int, end: int, log_start_offset: int) -> Iterator[str]:
-    """Holes, overlaps and impossible batches between two offsets.
+    """Find holes, overlaps and impossible batches in a stretch.
 
     Args:
-        batches: those from the one that holds `begin` on, ascending; the last may reach beyond `end`.
+        batches: ascending, from the one that holds `begin`; the last may reach beyond `end`.
         begin, end: the stretch; `end` is exclusive, and lies within the log.
-        log_start_offset: what lies below is gone or about to be removed.
+        log_start_offset: a hole below it is not a fault: those batches are being removed.
     """
     expected = max(begin, log_start_offset)
     before: LogBatch | None = None
@@ -21,7 +21,7 @@ def batch_faults(batches: Sequence[LogBatch], begin: int, end: int, log_start_of
         if size < 1:
             yield f"{named} ends before it begins"
         elif not 0 <= batch.record_count <= size:
-            yield f"{named} says that it has {batch.record_count} records"
+            yield f"{named} has the record count {batch.record_count}, with {size} offsets"
         if before is not None and batch.base_offset <= before.last_offset:
             yield f"{named} overlaps the batch {before.base_offset}-{before.last_offset}"
         if batch.base_offset > expected and expected < end:
@@ -33,10 +33,10 @@ def batch_faults(batches: Sequence[LogBatch], begin: int, end: int, log_start_of
 
 
 def record_faults(batches: Sequence[LogBatch], counted: Mapping[int, int], log_start_offset: int) -> Iterator[str]:
-    """Batches that do not hold as many records as they say.
+    """Find batches whose record count is not the number of their records.
 
     Args:
-        counted: records that were read, by the base offset of their batch; a record of none is at -1.
+        counted: the number of records read, by the base offset of their batch; under -1 those of no batch.
     """
     if counted.get(-1):
         yield f"{counted[-1]} records lie in no batch"
@@ -44,4 +44,4 @@ def record_faults(batches: Sequence[LogBatch], counted: Mapping[int, int], log_s
         found = counted.get(batch.base_offset, 0)
         if batch.base_offset >= log_start_offset and found != batch.record_count:
             named = f"the batch {batch.base_offset}-{batch.last_offset}"
-            yield f"{named} says that it has {batch.record_count} records, but {found} can be read"
+            yield f"{named} has the record count {batch.record_count}, but {found} records can be read"

@@ -1,4 +1,4 @@
-"""What jobs ask of the gateway beside reading and writing: where groups stand, what batches there are, what goes."""
+"""The calls of jobs besides reading and writing: groups and their offsets, stored batches, deleting records."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,10 +28,10 @@ LISTED_AT_ONCE = 10_000
 
 
 class OperatorClient(GatewayClient):
-    """A gateway with the calls of operators. Every method may raise PipelineError."""
+    """A client with the calls of operators. Every method may raise PipelineError."""
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Make a topic unless it is there."""
+        """Create a topic, unless it exists."""
         try:
             self._call(apis.CREATE_TOPIC, CreateTopicRequest(name=topic, partitions=partitions))
         except ApiError as error:
@@ -49,9 +49,10 @@ class OperatorClient(GatewayClient):
                 return
 
     def start_offsets(self, topic: str, topic_id: str) -> dict[int, dict[str, int]]:
-        """By partition, below which offset each group that reads the topic is done; 0 where that is not known yet.
+        """By partition: the offset below which each group that reads the topic has finished all records; 0 if unknown.
 
-        What is persisted may be a write behind: a group without lag is done with all there is, and its leader knows more.
+        The persisted start offset can be one write behind. So a group without lag has finished everything up to the log
+        end, and for a group with lag its leader is asked (listInFlightRecords).
         """
         starts: dict[int, dict[str, int]] = {}
         for group in self.groups():
@@ -73,7 +74,7 @@ class OperatorClient(GatewayClient):
         return starts
 
     def _in_flight(self, group: str, topic: str) -> Iterator[InFlightPartition]:
-        """What a group has in flight of a topic; nothing if the group is gone."""
+        """The partitions of a topic with a group's records in flight; none if the group was deleted."""
         token = None
         while True:
             query = InFlightQuery(topic=topic, page_token=token)
@@ -86,7 +87,7 @@ class OperatorClient(GatewayClient):
                 return
 
     def _of_group(self, api: apis.Api, group: str, request: Any = None) -> Any:
-        """A call about a group; None if it is gone."""
+        """Make a call about a group. Returns: None if the group was deleted."""
         try:
             return self._call(api, request, group=group)
         except ApiError as error:
@@ -95,12 +96,12 @@ class OperatorClient(GatewayClient):
             raise refused(error, self._options.url) from None
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
-        """Delete the records below an offset of each partition."""
+        """Delete records. `before`: the new log start, by partition."""
         partitions = [DeleteRecordsPartition(partition=place, before_offset=at) for place, at in sorted(before.items())]
         self.ask(apis.DELETE_RECORDS, DeleteRecordsRequest(partitions=partitions), topic=topic)
 
     def batches(self, topic: str, partition: int, first_offset: int, end_offset: int) -> Iterator[RecordBatchListing]:
-        """The stored batches that begin below `end_offset`, from the one that holds `first_offset`."""
+        """The stored batches from the one with `first_offset` to the last one that begins below `end_offset`."""
         while first_offset < end_offset:
             query = ListRecordBatchesQuery(offset=first_offset, max_batches=LISTED_AT_ONCE)
             page: ListRecordBatchesResponse = self.ask(
@@ -115,7 +116,7 @@ class OperatorClient(GatewayClient):
             first_offset = page.next_offset
 
     def replace(self, topic: str, partition: int, batches: Sequence[BatchReplacement]) -> list[ReplacedBatch]:
-        """Take records out of batches."""
+        """Remove records from stored batches. Returns: the batches after it, with their new generations."""
         request = ReplaceRecordBatchesRequest(batches=list(batches))
         answer: list[ReplacedBatch] = self.ask(
             apis.REPLACE_RECORD_BATCHES, request, topic=topic, partition=partition

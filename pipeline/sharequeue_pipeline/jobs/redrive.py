@@ -1,7 +1,7 @@
-"""redrive: a group's dead letters go back to where they came from, many at a time, at a rate, each once.
+"""`sharequeue pipeline redrive`: send a group's dead letters back to their topics, at a rate, each once.
 
-The gateway redrives (`redriveDeadLetters`) and knows what it has redriven; this calls it until nothing is left. A run
-that was cut off is run again. What would be redriven is looked at with Spark, in the dead-letter topic.
+The gateway redrives (`redriveDeadLetters`), and knows which dead letters it has redriven. The job repeats the call
+until none is left, and an interrupted run can be repeated. Only a dry run needs Spark: it reads the dead-letter topic.
 """
 
 import time
@@ -33,20 +33,20 @@ from sharequeue_pipeline.jobs.command_line import (
 from sharequeue_pipeline.options import GatewayOptions
 
 AT_ONCE: Final = 10_000
-"""Records of one call."""
+"""Most records of one call."""
 DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
 HEADER: Final = "__dlq.errors."
 
 
 class RedriveCounts(NamedTuple):
-    """`skipped`: dead letters of which no record is left, or whose topic is gone."""
+    """`skipped`: dead letters without a record, or whose topic was deleted."""
 
     redriven: int
     skipped: int
 
 
 class Pace:
-    """Keeps to a rate, in records per second. `now`, `sleep`: the time."""
+    """Keeps a rate, in records per second; None is unlimited. `now`, `sleep`: the clock, in seconds."""
 
     def __init__(
         self, rate: int | None, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
@@ -57,7 +57,7 @@ class Pace:
         self._until = now()
 
     def spend(self, records: int) -> None:
-        """Wait until so many more may have been sent."""
+        """Wait until the rate allows so many records."""
         if self.rate is None:
             return
         self._until = max(self._until, self._now()) + records / self.rate
@@ -68,11 +68,11 @@ RedriveCall = Callable[[int, str | None], RedriveDeadLettersResponse]
 
 
 def redrive(call: RedriveCall, most: int | None, pace: Pace) -> Iterator[RedriveCounts]:
-    """Call until nothing is left. Yields: what is done so far, after each call.
+    """Call until no dead letter is left. Yields: the counts so far, after each call.
 
     Args:
-        call: redrives so many at most, from a page token on.
-        most: records to go over in all.
+        call: redrives at most so many dead letters, from a page token on.
+        most: the most dead letters of all calls together.
     """
     at_once = AT_ONCE if pace.rate is None else max(1, min(AT_ONCE, pace.rate))
     redriven = skipped = 0
@@ -91,7 +91,7 @@ def redrive(call: RedriveCall, most: int | None, pace: Pace) -> Iterator[Redrive
 def overview(
     spark: SparkSession, to: GatewayOptions, group: str, topic: str, wanted: RedriveDeadLettersRequest
 ) -> DataFrame:
-    """The dead letters that a request means, whether redriven before or not: by source topic, cause and count."""
+    """The dead letters that match a request, redriven or not: counts by source topic, cause and delivery count."""
     options = {"url": to.url, "topics": topic, "mode": "log", **({"token": to.token} if to.token else {})}
     letters = spark.read.format("sharequeue").options(**options).load()
 
@@ -109,8 +109,8 @@ def overview(
     if wanted.topic is not None:
         letters = letters.where(f.col("topic") == wanted.topic)
     if wanted.filter is not None and wanted.filter.message is not None:
-        said = f.concat_ws("\0", "cause", "reason")
-        letters = letters.where(said.contains(wanted.filter.message))
+        causes = f.concat_ws("\0", "cause", "reason")
+        letters = letters.where(causes.contains(wanted.filter.message))
     if wanted.filter is not None and wanted.filter.min_delivery_count is not None:
         letters = letters.where(f.col("delivery_count") >= wanted.filter.min_delivery_count)
     if wanted.filter is not None and wanted.filter.before_ms is not None:
@@ -123,7 +123,7 @@ def overview(
 
 @click.command()
 @redrive_options
-@click.option("--rate", type=click.IntRange(1), help="records a second at most")
+@click.option("--rate", type=click.IntRange(1), help="most records a second")
 @click.option("--dry-run", is_flag=True, help="show what would be redriven, and redrive nothing")
 @gateway_options
 @master_option
@@ -145,7 +145,7 @@ def command(
     master: str | None,
     as_json: bool,
 ) -> int:
-    """Send the dead letters of GROUP back to their topics, each once, however often this is run."""
+    """Send the dead letters of GROUP back to their topics. A repeated run redrives none of them twice."""
     to = gateway_at(url, token, timeout_s)
     request = redrive_request(
         topic=topic, message=message, min_delivery_count=min_delivery_count, before=before, target=target
@@ -163,15 +163,15 @@ def command(
             return answer
 
         try:
-            for done in redrive(call, max_records, Pace(rate)):  # noqa: B007 - the last one is told
+            for done in redrive(call, max_records, Pace(rate)):  # noqa: B007 - the last counts are reported
                 pass
         except PipelineError as fault:
-            raise PipelineError(f"{done.redriven} dead letters are redriven so far; run it again: {fault}") from None
+            raise PipelineError(f"interrupted after {done.redriven} dead letters; run it again: {fault}") from None
     if as_json:
         echo_json(done._asdict())
     else:
-        left = f"; {done.skipped} have no record left, or no topic to go to" if done.skipped else ""
-        say(f"{done.redriven} dead letters of {group} are redriven{left}")
+        skipped = f"; {done.skipped} skipped, because their record or topic is gone" if done.skipped else ""
+        say(f"{done.redriven} dead letters of {group} redriven{skipped}")
     return 0
 
 
@@ -193,7 +193,7 @@ def _show(to: GatewayOptions, group: str, request: RedriveDeadLettersRequest, ma
         return 0
     if rows:
         columns = ("topic", "cause", "#delivery_count", "#records", "first", "last")
-        title = f"{dead_letter_topic}, with what was redriven before; times in UTC"
+        title = f"{dead_letter_topic}, redriven dead letters included; times in UTC"
         show_table(columns, [tuple(row[name.removeprefix("#")] for name in columns) for row in rows], title=title)
     say(f"{answer.matched} dead letters of {group} would be redriven")
     return 0

@@ -1,7 +1,7 @@
-"""report: what went through the queue, by topic, group and hour, as Parquet and as a page with plots.
+"""`sharequeue pipeline report`: the gateway's counters by topic, group and hour, as Parquet and as a page with plots.
 
-Tasks read the gateway's counters, some hours each; Spark sums them up. Times are histograms that can be added up, so
-the quantiles of a topic are right whatever it is summed up over.
+Each task reads the counters of some hours, and Spark adds them up. Times are histograms, which can be added, so
+quantiles are right for any sum of hours and partitions.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def activity(
     group: str | None = None,
     topic: str | None = None,
 ) -> DataFrame:
-    """The counters of the hours from `from_ms` to `to_ms`, exclusive: one row per hour, group and partition."""
+    """The counters of the hours from `from_ms` to `to_ms` (exclusive): one row per hour, group and partition."""
     first, end = from_ms // HOUR_MS, -(-to_ms // HOUR_MS)
     slices = [(hour, min(hour + HOURS_PER_TASK, end)) for hour in range(first, end, HOURS_PER_TASK)]
 
@@ -88,7 +88,7 @@ def _rows(
 
 
 def summed(frame: DataFrame) -> Sums:
-    """Sum up activity over partitions, and over hours."""
+    """Add up activity over partitions, and over hours."""
     frame = frame.withColumn("hour_ms", f.unix_millis("hour"))
     of_groups = frame.where("group_id IS NOT NULL")
     by_hour = ["hour_ms", "topic", "group_id"]
@@ -129,10 +129,10 @@ def _within(histograms: Any, place: Any) -> Any:
 
 @click.command()
 @click.option(
-    "--from", "begin", help="first hour, as 2026-11-21T08:00; UTC without a zone  [default: a day before --to]"
+    "--from", "begin", help="first hour, as 2026-11-21T08:00; UTC if it has no zone  [default: a day before --to]"
 )
-@click.option("--to", "end", help="until when  [default: now]")
-@click.option("--group", help="only this group, and what was produced is left out")
+@click.option("--to", "end", help="end, exclusive  [default: now]")
+@click.option("--group", help="only this group, without the counts of produced records")
 @click.option("--topic", help="only this topic")
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="directory of the report")
 @gateway_options
@@ -151,9 +151,9 @@ def command(
     master: str | None,
     as_json: bool,
 ) -> int:
-    """Make a report of what went through the queue: OUT/activity (Parquet), OUT/report.md, OUT/report.html.
+    """Report the activity of topics and groups: OUT/activity (Parquet), OUT/report.md, OUT/report.html.
 
-    What was there of an earlier report is replaced.
+    An earlier report in OUT is replaced.
     """
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     to_ms = -(-now_ms // HOUR_MS) * HOUR_MS if end is None else moment_ms(end, "--to")
@@ -162,7 +162,7 @@ def command(
         raise click.UsageError("--from must be before --to")
     to = gateway_at(url, token, timeout_s)
     with GatewayClient(to) as gateway:
-        gateway.ask(apis.LIST_ACTIVITY, ListActivityQuery(from_ms=to_ms, page_size=1))  # say soon what is wrong
+        gateway.ask(apis.LIST_ACTIVITY, ListActivityQuery(from_ms=to_ms, page_size=1))  # fail before Spark starts
     spark = start("report", master, small=True)
     parquet = str(out.absolute() / "activity")
     frame = activity(spark, to, from_ms, to_ms, group, topic)

@@ -1,4 +1,4 @@
-"""A report as Markdown and as one HTML file, with its plots."""
+"""A report as Markdown with plots beside it, and as one HTML file."""
 
 import base64
 import html
@@ -11,7 +11,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.report_tables import Sums, Table, merged, quantile
 
 MOST_ROWS: Final = 500
-"""Of a table; the Parquet files have all."""
+"""Of a table; the Parquet files have all rows."""
 STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em}"
     "table{border-collapse:collapse;margin:.5em 0 2em}th,td{padding:.25em .8em;border-bottom:1px solid #ddd;"
@@ -25,9 +25,9 @@ class Plot(NamedTuple):
 
 
 def write_plots(sums: Sums, directory: Path) -> list[Plot]:
-    """Draw what there is something to draw of. Raises: PipelineError: matplotlib is missing."""
+    """Draw the plots that have data. Returns: those drawn. Raises: PipelineError: matplotlib is missing."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415 - not needed before the numbers are there
+        import matplotlib as mpl  # noqa: PLC0415 - slow to import, and only needed here
 
         mpl.use("Agg")
         from matplotlib import pyplot as plt  # noqa: PLC0415
@@ -123,7 +123,7 @@ def _more(table: Table) -> list[str]:
 
 
 def page(title: str, tables: Sequence[Table], plots: Sequence[Plot], directory: Path) -> str:
-    """The report as one HTML file, the plots within."""
+    """The report as one HTML file that contains the plots. `directory`: where the plots are."""
     parts = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"]
     parts.append(f"<h1>{html.escape(title)}</h1>")
     for plot in plots:

@@ -1,6 +1,6 @@
-"""The tables of a report, made of activity that was summed up: by topic and group, by hour, histograms, causes.
+"""The tables of a report, from summed activity: by topic and group, by hour, deliveries, times, causes.
 
-Rows are plain tuples in the order of the columns, ready to be shown.
+Rows are tuples in the order of the columns, with texts and numbers as readers see them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 COUNTS: Final = ("delivered", "accepted", "released", "rejected", "expired")
-"""What a group does; what is produced belongs to the topic."""
+"""The counts of a group; `produced` is a count of the topic."""
 
 Bucket = tuple[int, int]
-"""The first time of a bucket in ms, and the first behind it."""
+"""The first ms of a bucket, and the first ms after it."""
 
 
 class Table(NamedTuple):
-    """`columns`: those whose name begins with `#` hold numbers."""
+    """`columns`: a name that begins with `#` is a column of numbers."""
 
     title: str
     columns: Sequence[str]
@@ -23,9 +23,9 @@ class Table(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Activity as Spark summed it up. Keys are (topic, group) or with the hour in front, in epoch ms.
+    """Activity as Spark has added it up. Keys are (topic, group), and (hour in epoch ms, topic, group) with `by_hour`.
 
-    `produced_by_hour`: by (hour, topic); `times`: by (topic, group), records by bucket; `times_by_hour`: by hour.
+    The keys of `produced` are topics, and (hour, topic) by hour. `times` are histograms: records by bucket.
     """
 
     produced: Mapping[str, int]
@@ -39,7 +39,7 @@ class Sums(NamedTuple):
 
 
 def quantile(buckets: Mapping[Bucket, int], share: float) -> float | None:
-    """The time in ms below which that share of the records lies, as if each bucket were filled evenly."""
+    """The time in ms below which this share of the records lies, if each bucket is filled evenly. None: no records."""
     wanted = share * sum(buckets.values())
     if not wanted:
         return None
@@ -64,7 +64,7 @@ def hour_of(hour_ms: int) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """A time as people read it."""
+    """A duration as text with a unit; a dash for None."""
     if ms is None:
         return "–"
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
@@ -74,7 +74,7 @@ def duration(ms: float | None) -> str:
 
 
 def tables(sums: Sums) -> list[Table]:
-    """All tables of the report, the widest view first."""
+    """All tables of the report, in order."""
     return [_by_topic_and_group(sums), _by_hour(sums), _deliveries(sums), _times(sums), _dead_letters(sums)]
 
 

@@ -1,6 +1,6 @@
-"""A share-partition's state, rebuilt of its rows by other code than the share coordinator's, and what is wrong with it.
+"""Differences in the stored state of one share-partition: in its rows, to the services' answer, and to the log. Pure.
 
-Pure. What two programs that know nothing of each other agree on is likely to be so.
+The replay here shares no code with the share coordinator: an error would have to be made twice to go unnoticed.
 """
 
 import itertools
@@ -17,7 +17,7 @@ PERSISTED: Final = (DeliveryState.AVAILABLE, DeliveryState.ARCHIVING, *TERMINAL)
 
 
 class ReplayedState(NamedTuple):
-    """What the rows come to. `state_batches`: (first, last, delivery state, delivery count), ascending."""
+    """The state after the rows. `state_batches`: (first, last, delivery state, delivery count), ascending."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -28,7 +28,7 @@ class ReplayedState(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One difference. `kind`: a short name for machines; `detail`: what is and what should be."""
+    """One difference. `kind`: a short name for programs; `detail`: the difference in words."""
 
     kind: str
     where: str
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
 
 def replay(rows: Iterable[StateRow], faults: list[str]) -> ReplayedState | None:
-    """The state after all rows; None if there is none. What is wrong with the rows goes to `faults`."""
+    """The state after all rows; None without a snapshot, or after a tombstone. Adds faults of rows to `faults`."""
     state: ReplayedState | None = None
     begun = False
     for row in rows:
@@ -63,15 +63,15 @@ def replay(rows: Iterable[StateRow], faults: list[str]) -> ReplayedState | None:
             begun = True
         elif row.kind == "update":
             if state is None:
-                faults.append(f"{where} is an update of {'a deleted' if begun else 'no'} snapshot")
+                faults.append(f"{where} is an update {'of a deleted' if begun else 'without a'} snapshot")
                 continue
             if row.snapshot_epoch != state.snapshot_epoch:
                 faults.append(
-                    f"{where} is of snapshot {row.snapshot_epoch}, but follows snapshot {state.snapshot_epoch}"
+                    f"{where} updates snapshot {row.snapshot_epoch}, but follows snapshot {state.snapshot_epoch}"
                 )
             state = _updated(where, state, row, faults)
         else:
-            faults.append(f"{where} is of the unknown kind {row.kind}")
+            faults.append(f"{where} has the unknown kind {row.kind}")
     return state
 
 
@@ -104,7 +104,7 @@ def _updated(where: str, state: ReplayedState, row: StateRow, faults: list[str])
 def laid_over(
     below: Sequence[tuple[int, int, int, int]], above: Sequence[StateBatch], start_offset: int
 ) -> tuple[tuple[int, int, int, int], ...]:
-    """State batches over others, from `start_offset` on: at each offset the higher delivery count, then state, wins."""
+    """State batches over others, from `start_offset` on: the higher delivery count wins, then the higher state."""
     both = [*below, *((b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in above)]
     edges = sorted({start_offset, *(batch[0] for batch in both), *(batch[1] + 1 for batch in both)})
     laid: list[tuple[int, int, int, int]] = []
@@ -125,7 +125,7 @@ def laid_over(
 
 
 def findings(audited: AuditedState) -> list[Finding]:
-    """What is wrong with one share-partition: in its rows, between them and the answer, and with the log."""
+    """All differences of one share-partition."""
     topic = audited.topic_id if audited.topic is msgspec.UNSET else audited.topic
     where = f"{audited.group_id}:{topic}:{audited.partition}"
     faults: list[str] = []
@@ -135,7 +135,7 @@ def findings(audited: AuditedState) -> list[Finding]:
     if state is not None:
         found += [Finding("state batches", where, fault) for fault in _batch_faults(state)]
         if audited.topic is msgspec.UNSET:
-            found.append(Finding("orphaned state", where, "there is no such topic, or no such partition of it"))
+            found.append(Finding("orphaned state", where, "there is no such topic, or it has no such partition"))
         else:
             found += [Finding("state and log", where, fault) for fault in _against_log(state, audited)]
     return found
@@ -175,7 +175,8 @@ def _batch_faults(state: ReplayedState) -> Iterator[str]:
             terminal += max(0, last - max(first, expected) + 1)
         expected = max(expected, last + 1)
     if terminal > max(state.delivery_complete_count, 0):
-        yield f"{terminal} records of the state batches are finished, but delivery_complete_count is {state.delivery_complete_count}"
+        counted = state.delivery_complete_count
+        yield f"{terminal} records of the state batches are finished, but delivery_complete_count is {counted}"
 
 
 def _against_log(state: ReplayedState, audited: AuditedState) -> Iterator[str]:
@@ -195,5 +196,5 @@ def _against_log(state: ReplayedState, audited: AuditedState) -> Iterator[str]:
 
 
 def last_row(audited: AuditedState) -> int:
-    """The newest row: as long as it stays nothing was written."""
+    """The number of the newest row: while it stays the same, nothing was written."""
     return audited.rows[-1].seq if audited.rows else -1

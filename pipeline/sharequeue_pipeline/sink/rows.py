@@ -1,4 +1,7 @@
-"""From rows to the records of a produce request. Columns: value, and optionally key, headers, partition, timestamp, topic."""
+"""From rows to the records of a produce request.
+
+Columns: value, and optionally key, headers, partition, timestamp and topic.
+"""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -26,17 +29,17 @@ ACCEPTED: Final[dict[str, tuple[tuple[type[spark.DataType], ...], str]]] = {
 
 
 class Rows:
-    """Makes records of rows. Raises: PipelineError: the columns cannot be written."""
+    """Encodes rows of one schema as records. Raises: PipelineError: a column is missing, unknown or of a wrong type."""
 
     def __init__(self, options: SinkOptions, schema: spark.StructType) -> None:
         names = schema.names
         if "value" not in names:
-            raise PipelineError(f"the column value is missing: there are {', '.join(names) or 'no columns'}")
+            raise PipelineError(f"the column value is missing: the columns are {', '.join(names) or 'none'}")
         for entry in schema.fields:
             if entry.name == "value":
                 continue
             if entry.name not in ACCEPTED:
-                raise PipelineError(f"the column {entry.name} has no meaning; known are value, {', '.join(ACCEPTED)}")
+                raise PipelineError(f"the column {entry.name} is unknown: a record has value, {', '.join(ACCEPTED)}")
             kinds, wanted = ACCEPTED[entry.name]
             text = isinstance(entry.dataType, spark.MapType) and not (
                 isinstance(entry.dataType.keyType, spark.StringType)
@@ -45,7 +48,7 @@ class Rows:
             if not isinstance(entry.dataType, kinds) or text:
                 raise PipelineError(f"the column {entry.name} must be {wanted}, not {entry.dataType.simpleString()}")
         if ("topic" in names) == (options.topic is not None):
-            raise PipelineError("name the topic once: with the option topic, or in a column of that name")
+            raise PipelineError("name the topic either with the option topic or in a column topic")
         self._topic = options.topic
         value_type = schema["value"].dataType
         self._value_format = options.value_format or _format_of(value_type)
@@ -59,7 +62,7 @@ class Rows:
         ]
 
     def records(self, batch: Any) -> Iterator[tuple[str, bytes]]:
-        """(topic, the record as it travels) of each row of a record batch."""
+        """(topic, encoded record) of each row of a record batch."""
         rows = batch.num_rows
         columns = {name: batch.column(name) for name in batch.schema.names}
         if "timestamp" in columns:
@@ -69,10 +72,10 @@ class Rows:
             return columns[name].to_pylist(maps_as_pydicts="lossy") if name in columns else [None] * rows
 
         fields = zip(
-            *(values(name) for name in ("topic", "key", "value", *("headers", "partition", "timestamp"))), strict=True
+            *(values(name) for name in ("topic", "key", "value", "headers", "partition", "timestamp")), strict=True
         )
         for topic, key, value, headers, partition, timestamp_us in fields:
-            record = ProduceRecord(  # headers in order, so that a task that is run again makes the same bytes
+            record = ProduceRecord(  # sorted headers: a repeated task makes the same bytes
                 headers=_headers(headers) if headers else msgspec.UNSET,
                 partition=partition,
                 timestamp_ms=None if timestamp_us is None else timestamp_us // 1000,
@@ -120,4 +123,4 @@ def _headers(headers: dict[str, str | None]) -> msgspec.Raw:
 
 
 def _no_topic() -> str:
-    raise PipelineError("a row has no topic")
+    raise PipelineError("a row has no topic: its column topic is null")

@@ -1,8 +1,6 @@
-"""Writing to topics: tasks send their rows in requests bounded by bytes, each with an idempotency key.
+"""The writers of `write` and `writeStream`: each task cuts its records into requests and sends them, with keys.
 
-A key names the write, the task's partition, the request's number in it and what it holds: a task that is run again
-sends the same requests under the same keys, and nothing is appended twice. Rows are sorted first, for a shuffle may
-bring them in another order; where they differ all the same, more is written rather than less.
+The folder's docstring says what a key names, and why the rows are sorted.
 """
 
 import hashlib
@@ -27,18 +25,18 @@ _OPEN, _CLOSE = b'{"records":[', b"]}"
 
 
 class Written(WriterCommitMessage):
-    """What one task wrote: requests and records."""
+    """The number of requests and of records that one task has sent."""
 
     def __init__(self, requests: int, records: int) -> None:
         self.requests = requests
         self.records = records
 
 
-class _Writing:
-    """What both writers share; a copy travels to each task."""
+class _Writer:
+    """The common part of both writers. Spark pickles a copy for each task."""
 
     def __init__(self, options: SinkOptions, schema: spark.StructType) -> None:
-        Rows(options, schema)  # the columns are checked before anything runs
+        Rows(options, schema)  # checks the columns before any task runs
         self._options = options
         self._schema = schema
         if options.topic is not None:
@@ -63,7 +61,7 @@ class _Writing:
 
 
 def chunks(records: Iterator[tuple[str, bytes]], options: SinkOptions) -> Iterator[tuple[str, list[bytes]]]:
-    """Cut (topic, record) pairs into requests of one topic each. Sorted, they are the same for any order of the pairs."""
+    """Cut (topic, record) pairs into requests of one topic each. With `sort`, their order does not matter."""
     gathered: dict[str, _Chunk] = {}
     if not options.sort:
         for topic, record in records:
@@ -82,7 +80,7 @@ def chunks(records: Iterator[tuple[str, bytes]], options: SinkOptions) -> Iterat
 
 
 class _Chunk:
-    """The records of one request as they gather."""
+    """Gathers the records of one request."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -90,7 +88,7 @@ class _Chunk:
         self._bytes = 0
 
     def add(self, record: bytes) -> list[list[bytes]]:
-        """Returns: the records gathered so far, if there is no room for this one beside them."""
+        """Add a record. Returns: nothing, or the records of a full request, which it did not fit into."""
         full = []
         too_long = self._bytes + len(record) + 1 > self._options.max_request_bytes
         if self.records and (too_long or len(self.records) >= self._options.max_request_records):
@@ -101,8 +99,8 @@ class _Chunk:
         return full
 
 
-class BatchWriter(_Writing, DataSourceArrowWriter):
-    """The writer of `write`. Without `writeId` only tasks that Spark repeats within the job write nothing twice."""
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """The writer of `write`. A repeated task writes nothing twice; a repeated job needs `writeId` for that."""
 
     def __init__(self, options: SinkOptions, schema: spark.StructType, overwrite: bool) -> None:
         if overwrite:
@@ -114,12 +112,12 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         return self._send(iterator, self._write_id)
 
 
-class StreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """The writer of `writeStream`: a batch that is run again after a crash writes nothing twice."""
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """The writer of `writeStream`. A batch that is repeated after a crash writes nothing twice."""
 
     def __init__(self, options: SinkOptions, schema: spark.StructType) -> None:
         if options.write_id is not None:
-            raise PipelineError("writeId is for df.write: a stream names its writes by query and batch")
+            raise PipelineError("leave out writeId: a stream names its writes by query and batch")
         super().__init__(options, schema)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:

@@ -1,4 +1,4 @@
-"""Bounded reads of a group: what was there at the start, and which partitions may have some of it left. Pure."""
+"""A bounded read of a group: it ends when each partition has given the records that were there at the start. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,10 +7,10 @@ from sharequeue_pipeline.ranges import Range
 
 
 class BoundedRead:
-    """The partitions that are still asked for records.
+    """The partitions that may still have such records.
 
-    A partition gives its records in the order of offsets: once one has come that is the last of those there at the
-    start, or a later one, it is asked no more. So what came later is never given back, which would count a delivery.
+    A partition gives its records in the order of offsets. When it gives the record that was its last one at the start,
+    or a later one, the read is done with it. A later record is read as well: giving it back would cost it a delivery.
     """
 
     def __init__(self, bounds: Mapping[tuple[str, int], tuple[int, int]]) -> None:
@@ -18,7 +18,7 @@ class BoundedRead:
         self._ends = {place: end for place, (start, end) in bounds.items() if start < end}
 
     def note(self, found: Iterable[Range]) -> None:
-        """These ranges were acquired."""
+        """Note acquired ranges."""
         for entry in found:
             place = (entry.topic, entry.partition)
             if place in self._ends and entry.last_offset + 1 >= self._ends[place]:
@@ -26,7 +26,7 @@ class BoundedRead:
 
     @property
     def left(self) -> list[TopicPartitions]:
-        """Where something may be left."""
+        """The partitions to fetch from. Empty: the read is complete."""
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(self._ends):
             topics.setdefault(topic, []).append(partition)

@@ -1,7 +1,7 @@
 """Batch reads from a share group: `read` with `accept=read`.
 
-Spark tells a batch source nothing once it has been read, so each task is a member of its own and accepts what it has
-handed over. Should the job fail later, what it accepted is not delivered again.
+Spark does not tell a batch source that its job is done. So each task is a member of its own, and accepts the records
+that it has handed over. If the job fails later, the accepted records are not delivered again.
 """
 
 import logging
@@ -29,12 +29,12 @@ FETCH_RECORDS: Final = 5000
 
 
 class GroupBatchReader(DataSourceReader):
-    """The reader of `read` with a group. Takes what the group may have of the records that are there at the start."""
+    """The reader of `read` with a group. It reads the records that are there at the start and free for the group."""
 
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
         if options.accept is None:
             raise PipelineError(
-                "spark.read cannot tell a group when the job is done: set accept=read (each task accepts what it has "
+                "spark.read does not know when its job is done: set accept=read (each task accepts the records it has "
                 "handed over), or leave out group to read the log by offsets, or use readStream with availableNow"
             )
         if options.group is None:
@@ -52,7 +52,10 @@ class GroupBatchReader(DataSourceReader):
         options, member_id = self._options, str(uuid.uuid4())
         context = TaskContext.get()
         if context is not None and context.attemptNumber() > 0:
-            log.warning("task %d runs again: what its earlier try accepted is not read again", context.partitionId())
+            log.warning(
+                "task %d runs again: it does not read the records that its earlier attempt accepted",
+                context.partitionId(),
+            )
         columns = RecordColumns(options, self._schema)
         renewal = LockRenewal(options.gateway, self._group, member_id) if options.lock_renew else None
         try:
@@ -96,4 +99,7 @@ class GroupBatchReader(DataSourceReader):
                 renewal.drop(number)
             lost = gateway.acknowledge(self._group, member_id, found, "accept")
             if lost:
-                log.warning("%d ranges were read, but their locks had ended: they are delivered again", len(lost))
+                log.warning(
+                    "%d ranges were read, but not accepted, because their locks had ended: they are delivered again",
+                    len(lost),
+                )

@@ -22,15 +22,15 @@ from sharequeue_pipeline.source.lock_renewal import LockRenewal
 log = logging.getLogger(__name__)
 
 MAX_RANGES: Final = 10_000
-"""In one offset: about 300 KiB of text at the most."""
+"""Of one offset: at most about 300 KiB of text."""
 WAIT_MS: Final = 1000
-"""How long the source waits for records before it tells Spark that there are none."""
+"""How long a fetch waits for records before Spark hears that there are none."""
 GATHER_S: Final = 5.0
-"""How long it goes on fetching for one batch: records near their delivery limit come one by one."""
+"""How long one batch gathers records: those near their delivery limit come one by one."""
 
 
 class GroupMember:
-    """What the query is to the group: one member, which holds the records of the batch under way."""
+    """One member of the group. It holds the records of one batch at a time."""
 
     def __init__(self, options: SourceOptions, group: str, member_id: str, report_to: str | None) -> None:
         self.member_id = member_id
@@ -38,21 +38,24 @@ class GroupMember:
         self._group = group
         self._gateway = GatewayClient(options.gateway)
         self._acquired_batch = -1
-        """The last batch whose ranges this process acquired, or made sure to hold."""
+        """The last batch whose ranges this process acquired or renewed."""
         self._renewed: tuple[int, list[Range]] = (-1, [])
-        """A batch of an earlier process, and what of it was still held."""
+        """The last batch of an earlier process, and those of its ranges that were still held."""
         self._settled_batch = 0
         self._lost = 0
         config = self._gateway.group_config(group)
         may_renew = config["share.renew.acknowledge.enable"] == "true"
         self._renewal = LockRenewal(options.gateway, group, member_id) if options.lock_renew and may_renew else None
         if options.lock_renew and not may_renew:
-            log.warning("group %s lets nobody renew locks: a batch that takes longer is delivered again", group)
+            log.warning(
+                "group %s does not allow renewing locks: a batch that takes longer than a lock is delivered again",
+                group,
+            )
         if report_to is not None:
-            _report(report_to, member_id, options)
-        self._say_limits(int(config["share.partition.max.record.locks"]))
+            _leave_report(report_to, member_id, options)
+        self._warn_of_limit(int(config["share.partition.max.record.locks"]))
 
-    def _say_limits(self, locks: int) -> None:
+    def _warn_of_limit(self, locks: int) -> None:
         wanted = self._options.max_records_per_trigger
         if wanted is None:
             return
@@ -69,7 +72,11 @@ class GroupMember:
             )
 
     def acquire(self, batch: int, max_records: int, bounded: BoundedRead | None) -> list[Range]:
-        """Acquire the ranges of a batch, or get again what an earlier process acquired for it and lost sight of."""
+        """Acquire the ranges of a batch. Returns: the ranges, joined.
+
+        The fetch ids come from the batch number, so a restart gets the ranges that an earlier process acquired and did
+        not write into the checkpoint.
+        """
         acquired: list[Range] = []
         room = max_records
         number = 0
@@ -102,7 +109,7 @@ class GroupMember:
         return acquired
 
     def held(self, offset: dict[str, Any]) -> list[Range]:
-        """The ranges of a batch that may be read: those of a batch logged by an earlier process are renewed first."""
+        """The ranges of a batch that this member holds. If an earlier process acquired them, they are renewed first."""
         if offset["batch"] == self._renewed[0]:
             return self._renewed[1]
         held = ranges.decode(offset["ranges"])
@@ -110,7 +117,7 @@ class GroupMember:
             return held
         lost = self._gateway.acknowledge(self._group, self.member_id, held, "renew")
         self._acquired_batch = offset["batch"]
-        self._count_lost(lost, "are not read again: their locks ended before the query was back")
+        self._count_lost(lost, "are not read again: their locks ended before the query restarted")
         gone = set(lost)
         held = [entry for entry in held if entry not in gone]
         self._renewed = (offset["batch"], held)
@@ -128,7 +135,9 @@ class GroupMember:
         batch, held = self._renewed
         finished = held if batch == offset["batch"] else ranges.decode(offset["ranges"])
         lost = self._gateway.acknowledge(self._group, self.member_id, finished, "accept")
-        self._count_lost(lost, "were processed, but not accepted: their locks had ended. They are delivered again")
+        self._count_lost(
+            lost, "were processed, but not accepted, because their locks had ended: they are delivered again"
+        )
         self._settled_batch = offset["batch"]
 
     def _count_lost(self, lost: list[Range], what: str) -> None:
@@ -148,8 +157,8 @@ class GroupMember:
         self._gateway.close()
 
 
-def _report(directory: str, member_id: str, options: SourceOptions) -> None:
-    """Tell the driver program how to settle for this member once the query has ended; see `settling`."""
+def _leave_report(directory: str, member_id: str, options: SourceOptions) -> None:
+    """Write a file for `query_end`, which settles for this member in the driver program when the query has ended."""
     gateway = options.gateway
     report = {
         "url": gateway.url,
@@ -161,7 +170,7 @@ def _report(directory: str, member_id: str, options: SourceOptions) -> None:
     try:
         file = os.open(Path(directory) / member_id, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as fault:
-        log.warning("at its end the query cannot settle what it holds, its locks will run out: %s", fault)
+        log.warning("the query cannot settle its records when it ends, so their locks will run out: %s", fault)
         return
     with open(file, "w") as opened:
         json.dump(report, opened)

@@ -5,8 +5,8 @@ An offset holds what one micro-batch acquired, so Spark's own write-ahead log ha
     {"member_id": …, "batch": 7, "lost": 0, "ranges": {"orders": {"0": "17-2016:1,3000-3001:2"}}}
 
 Spark passes the offset of the last finished batch to `latestOffset`. The reader accepts the ranges of that batch there,
-before it acquires more. `commit` would be too late: Spark calls it after it has planned the next batch, and a group whose
-window is full of held records gives nothing for a next batch.
+before it acquires more. `commit` would be too late: Spark calls it after it has planned the next batch, and a group
+whose window is full of held records gives nothing for a next batch.
 """
 
 import uuid
@@ -28,7 +28,7 @@ from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 
 
 class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of `readStream` with a group. Lives in the driver's planning process; tasks get a copy to read with."""
+    """The reader of `readStream` with a group. It lives in the driver's planning process; tasks get copies."""
 
     def __init__(self, options: SourceOptions, schema: spark.StructType, report_to: str | None) -> None:
         if options.group is None:
@@ -58,7 +58,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._bounded = BoundedRead(bounds_of(gateway, self._options))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Accept what `start` holds, for Spark has finished it; acquire more. Returns: `start` if there is nothing."""
+        """Accept the batch of `start`, which Spark has finished, and acquire the next. Returns: `start` if none."""
         member = self._member_of(start)
         member.settle(start)
         limited = limit.max_rows if isinstance(limit, ReadMaxRows) else MAX_INT32
@@ -82,13 +82,15 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._member_of(end).settle(end)
 
     def stop(self) -> None:
-        """What is held stays held: a restart goes on with it, and else its locks end."""
+        """Stop renewing. The records stay locked, for a restart from the checkpoint, until their locks end."""
         if self._member is not None:
             self._member.close()
 
     def _member_of(self, offset: dict[str, Any]) -> GroupMember:
         if not isinstance(offset, dict) or not {"member_id", "batch", "lost", "ranges"} <= offset.keys():
-            raise PipelineError("the checkpoint is of another source (mode=log?): give this query a new one")
+            raise PipelineError(
+                "the checkpoint was written by another source (mode=log?): give this query a new checkpoint"
+            )
         if self._member is None:
             self._member = GroupMember(self._options, self._group, offset["member_id"], self._report_to)
         return self._member

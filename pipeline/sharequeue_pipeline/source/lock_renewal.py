@@ -1,4 +1,7 @@
-"""Keeps the locks of records that are being worked on."""
+"""Renewing locks while their records are processed.
+
+A thread per member: a task or a query may be busy in Spark or in the user's code for longer than a lock lasts.
+"""
 
 import logging
 import threading
@@ -18,9 +21,9 @@ SHORTEST_RENEWAL_S: Final = 0.2
 
 
 class LockRenewal:
-    """Renews the locks of what is held, from a thread of its own, each time a third of their time is over.
+    """Renews the locks of the held ranges in its own thread, each time a third of their duration has passed.
 
-    `close` ends the thread: workers of Spark live on after a task.
+    The caller must call `close`, which ends the thread: Spark's worker processes outlive their tasks.
     """
 
     def __init__(self, gateway: GatewayOptions, group: str, member_id: str) -> None:
@@ -32,12 +35,12 @@ class LockRenewal:
         self._held: list[Range] = []
         self._every_s = 10.0
         self._due = 0.0
-        """When to renew, in seconds of the monotonic clock."""
+        """The time of the next renewal, in seconds of the monotonic clock."""
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def hold(self, batch: int, held: Sequence[Range], lock_ms: int) -> None:
-        """From now on renew these. More of a batch that is held already does not put off the renewal of the rest."""
+        """Renew these ranges from now on. Adding ranges to a batch does not postpone the renewal of the others."""
         with self._changed:
             self._every_s = max(SHORTEST_RENEWAL_S, lock_ms / 3000)
             if not self._held or self._batch != batch:
@@ -49,14 +52,14 @@ class LockRenewal:
                 self._thread.start()
 
     def drop(self, batch: int) -> None:
-        """Renew nothing of this batch any more."""
+        """Stop renewing this batch and those before it."""
         with self._changed:
             if self._batch is None or self._batch <= batch:
                 self._batch, self._held = None, []
                 self._changed.notify()
 
     def close(self) -> None:
-        """Renew nothing any more, and end the thread. What is held stays held until its locks end."""
+        """Stop renewing, and end the thread. The records stay locked until their locks end."""
         with self._changed:
             self._closed = True
             self._batch, self._held = None, []
@@ -73,7 +76,7 @@ class LockRenewal:
                         self._changed.wait()
                         continue
                     if self._changed.wait(max(0.0, self._due - time.monotonic())):
-                        continue  # something else is held now
+                        continue  # `hold`, `drop` or `close` changed the ranges
                     self._due = time.monotonic() + self._every_s
                 try:
                     lost = gateway.acknowledge(self._group, self._member_id, held, "renew")

@@ -1,6 +1,12 @@
 """Reading the log by offsets, without a group and without locks: `mode=log`, for batches and streams.
 
-The offset of a stream is where to go on, and in which topics: `{"log":{topic:{partition:offset}},"topic_ids":{topic:id}}`.
+The offset of a stream holds the next offset of each partition, and the ids of the topics:
+
+    {"log": {"orders": {"0": 17}}, "topic_ids": {"orders": "4799b8f4-…"}}
+
+`latestOffset` decides the end of a micro-batch: each partition contributes a share of `maxRecordsPerTrigger` in
+proportion to the records it has. The topic ids tell a topic from another one of the same name, whose offsets mean other
+records.
 """
 
 import time
@@ -20,12 +26,12 @@ from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 
 LOOK_S: Final = 0.25
 LOOKS: Final = 4
-"""How often, and how many times, a stream looks for more before it tells Spark that there is none."""
+"""A stream looks for records so many times, `LOOK_S` apart, before Spark hears that there are none."""
 Bounds = dict[tuple[str, int], tuple[int, int]]
 
 
 class Log(NamedTuple):
-    """The topics that are read: the id of each, log start and log end of every partition."""
+    """The topics of a read: their ids, and (log start, log end) of every partition."""
 
     topic_ids: dict[str, str]
     bounds: Bounds
@@ -49,9 +55,9 @@ def bounds_of(gateway: GatewayClient, options: SourceOptions) -> Bounds:
 
 
 def resolve(given: str | Offsets, bounds: Bounds, option: str) -> dict[tuple[str, int], int]:
-    """The offset of every partition that an option names; partitions it leaves out begin, and end, where the log does.
+    """The offset of every partition, as an option names it; for others, where the log begins or ends.
 
-    Raises: PipelineError: it names a topic or partition that is not read.
+    Raises: PipelineError: the option names a topic or partition that is not read.
     """
     if isinstance(given, str):
         return {place: start if given == EARLIEST else end for place, (start, end) in bounds.items()}
@@ -59,7 +65,7 @@ def resolve(given: str | Offsets, bounds: Bounds, option: str) -> dict[tuple[str
     for topic, partitions in given.items():
         for partition, offset in partitions.items():
             if (topic, partition) not in resolved:
-                raise PipelineError(f"{option} names {topic}-{partition}, which is not among the topics read")
+                raise PipelineError(f"{option} names {topic}-{partition}, which is not among the partitions read")
             start, end = bounds[topic, partition]
             resolved[topic, partition] = min(max(offset, start), end)
     return resolved
@@ -153,19 +159,21 @@ def _offset(places: dict[tuple[str, int], int], topic_ids: dict[str, str]) -> di
 
 
 def _check_topics(offset: dict[str, Any], topic_ids: dict[str, str]) -> None:
-    """Raises: PipelineError: a topic of the offset is another one by now, whose offsets mean other records."""
+    """Raises: PipelineError: a topic was deleted and created again, so the offset means other records."""
     for topic, topic_id in offset.get("topic_ids", {}).items():
         found = topic_ids.get(topic, topic_id)
         if found != topic_id:
             raise PipelineError(
-                f"the topic {topic!r} was deleted and made anew (topic id {topic_id} is {found} now), so this query's "
-                "offsets mean nothing in it: start the query with a new checkpoint to read the new topic"
+                f"the topic {topic!r} was deleted and created again (its id was {topic_id} and is {found}), "
+                "so the offsets in the checkpoint mean other records: start the query with a new checkpoint"
             )
 
 
 def _places(offset: dict[str, Any]) -> dict[tuple[str, int], int]:
     if not isinstance(offset, dict) or "log" not in offset:
-        raise PipelineError("the checkpoint is of another source (a share group?): give this query a new one")
+        raise PipelineError(
+            "the checkpoint was written by another source (a share group?): give this query a new checkpoint"
+        )
     return {
         (topic, int(partition)): found
         for topic, partitions in offset["log"].items()

@@ -1,8 +1,13 @@
-"""What is settled for a streaming query once it has ended.
+"""Settling the last batches of a streaming query after the query has ended.
 
-Spark tells a source nothing when its query ends. The driver program hears of it: then what the last finished batch held
-is accepted, and after a failure what the failed batch held is released, or rejected with `onError=reject`. Without this
-(the driver was killed, another program registered the format) the locks end by themselves.
+Spark does not tell a source that its query has ended, but it tells the listeners of the driver program:
+
+- the last finished batch is accepted;
+- after a failure, the failed batch is released, or rejected with `onError=reject`.
+
+The offsets of both batches come from Spark's events. The gateway, the group and `onError` come from a file that the
+member of the group (`group_member`) wrote at its start. Without a listener the locks run out: the driver was killed, or
+another program registered the format.
 """
 
 import atexit
@@ -37,14 +42,14 @@ MAX_REASON: Final = 1000
 
 @dataclass
 class _Run:
-    """One run of a query: its handle, and the offset each member of it has finished."""
+    """One run of a query: its handle, and the last finished offset of each of its members."""
 
     query: Any
     finished: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class QueryEndListener(StreamingQueryListener):
-    """One for each session; listens to all of its queries."""
+    """Settles for all queries of one session."""
 
     _of: ClassVar[dict[str, "QueryEndListener"]] = {}
 
@@ -52,12 +57,12 @@ class QueryEndListener(StreamingQueryListener):
         self._spark = spark
         self._runs: dict[str, _Run] = {}
         self.directory = tempfile.mkdtemp(prefix="sharequeue-spark-")
-        """Where sources say how to settle for them, a file for each member that only this user may read."""
+        """Holds one file per member, which only this user may read: where and how to settle for it."""
         atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
 
     @classmethod
     def of(cls, spark: SparkSession) -> "QueryEndListener":
-        """The session's own; it begins to listen when it is first asked for."""
+        """The listener of a session. The first call adds it to the session."""
         key = f"{spark.sparkContext.applicationId}/{id(spark._jsparkSession)}"
         found = cls._of.get(key)
         if found is None:
@@ -67,7 +72,7 @@ class QueryEndListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         query = self._spark.streams.get(str(event.id))
-        if query is not None:  # else it has ended already, and finished nothing
+        if query is not None:  # otherwise it has ended already, without a finished batch
             self._runs[str(event.runId)] = _Run(query)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
@@ -94,7 +99,7 @@ class QueryEndListener(StreamingQueryListener):
         if members:
             reason = _reason(event.exception)
             settle = threading.Thread(target=self._settle, args=(members, run.finished, failed, reason))
-            settle.start()  # not a daemon: a program that ends waits for it
+            settle.start()  # not a daemon: the program waits for it at its end
 
     def _settle(self, members: set[str], finished: dict[str, Any], failed: dict[str, Any], reason: str | None) -> None:
         for member_id in members:
@@ -111,20 +116,20 @@ class QueryEndListener(StreamingQueryListener):
                         held = ranges.decode(under_way["ranges"])
                         gateway.acknowledge(report["group"], member_id, held, report["on_error"], reason)
             except (OSError, PipelineError) as fault:
-                log.warning("what %s holds is delivered again when its locks end: %s", member_id, fault)
+                log.warning("the records of member %s are delivered again when their locks end: %s", member_id, fault)
 
 
 def _share_offsets(text: str | None) -> list[dict[str, Any]]:
-    """The offsets of share groups in a list of offsets of any sources."""
+    """The offsets that belong to share groups, out of a JSON list of the offsets of all sources."""
     try:
         offsets = json.loads(text or "[]")
-    except ValueError:  # a source without an offset stands as a dash
+    except ValueError:  # Spark writes a dash for a source without an offset
         return []
     return [offset for offset in offsets if isinstance(offset, dict) and "member_id" in offset and "ranges" in offset]
 
 
 def _reason(exception: str | None) -> str | None:
-    """The line that says what went wrong: the last one of a Python traceback, else the first one."""
+    """The one line of an exception that names its cause: after the frames of a Python traceback, or the first line."""
     if exception is None:
         return None
     lines = [line for line in exception.splitlines() if line.strip() and not line.startswith(("\t", " "))]

@@ -1,4 +1,4 @@
-"""Reading ranges from the log in tasks."""
+"""What a task does: read its ranges from the log, and hand their records to Spark as record batches."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from sharequeue_pipeline.source.record_columns import RecordColumns
 
 
 class TaskRanges(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads. Spark pickles it and sends it to the task."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         super().__init__([tuple(entry) for entry in ranges])
@@ -24,9 +24,9 @@ class TaskRanges(InputPartition):
 
 
 def read_ranges(options: SourceOptions, schema: spark.StructType, partition: InputPartition) -> Iterator[Any]:
-    """The record batches of a task's ranges."""
+    """The records of a task's ranges, as record batches of the source's schema."""
     if not isinstance(partition, TaskRanges):
-        return  # Spark's own partition, for want of any
+        return  # Spark passes a partition of its own if `partitions` gave none
     columns = RecordColumns(options, schema)
     with GatewayClient(options.gateway) as gateway:
         for entry in partition.ranges:

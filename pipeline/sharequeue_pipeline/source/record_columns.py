@@ -1,4 +1,4 @@
-"""From the Arrow answers of readRecords to the columns of the source."""
+"""From the Arrow answers of readRecords to record batches of the source's schema."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -17,7 +17,7 @@ _string: Final = msgspec.json.Decoder(str).decode
 
 
 class RecordColumns:
-    """Makes record batches of the source's schema."""
+    """Converts Arrow answers into record batches of one schema."""
 
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -30,7 +30,7 @@ class RecordColumns:
         return _as_strings if value_format == "string" else lambda values, _: values
 
     def batches(self, entry: Range, arrow: bytes) -> Iterator[Any]:
-        """The record batches of one answer. `entry`: the range the records are of."""
+        """The record batches of one answer. `entry`: the range that was read."""
         with pa.ipc.open_stream(arrow) as reader:
             for batch in reader:
                 if batch.num_rows:
@@ -58,12 +58,12 @@ def _cast(array: Any, wanted: Any) -> Any:
 
 
 def _text(values: Any) -> Any:
-    """Bytes as text, as Spark's own cast does it: what is not UTF-8 stays as it is."""
+    """Bytes as text. Like Spark's cast, it keeps bytes that are not UTF-8 unchanged."""
     return values.cast(pa.string(), safe=False)
 
 
 def _as_strings(values: Any, is_json: Any) -> Any:
-    """A JSON string is its text; other JSON is its own text; bytes are taken as UTF-8."""
+    """JSON strings without their quotes, other JSON as written, bytes as UTF-8."""
     quoted = pc.and_(is_json, pc.fill_null(pc.starts_with(values, '"'), False))
     places = pc.indices_nonzero(quoted).to_pylist()
     if not places:
@@ -75,7 +75,7 @@ def _as_strings(values: Any, is_json: Any) -> Any:
 
 
 class _JsonColumn:
-    """Values as a typed column. A value that does not fit, nests too deeply or is no JSON is null, as with from_json."""
+    """Values as a typed column. As with from_json, a value that is not JSON, is too deep or does not fit is null."""
 
     def __init__(self, data_type: spark.DataType, arrow_type: Any) -> None:
         self._decode = msgspec.json.Decoder(json_type(data_type)).decode
@@ -95,7 +95,7 @@ class _JsonColumn:
             return None
 
     def _fitting(self, value: Any) -> Any:
-        """The value if its column can hold it: a decimal may have too many digits."""
+        """The value, or None if the column cannot hold it: a decimal may have too many digits."""
         try:
             pa.array([value], self._arrow_type)
         except (pa.ArrowInvalid, pa.ArrowTypeError):

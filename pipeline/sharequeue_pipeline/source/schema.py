@@ -28,17 +28,17 @@ def columns(options: SourceOptions) -> str:
 
 
 def check_columns(schema: spark.StructType) -> None:
-    """Raises: PipelineError: a schema was given that is not the source's."""
+    """Raises: PipelineError: the schema is not the source's."""
     if tuple(schema.names) != COLUMNS:
         raise PipelineError(
-            f"the columns are {', '.join(COLUMNS)}; give no schema of your own, but valueFormat=json and valueSchema"
+            f"the columns are {', '.join(COLUMNS)}: leave out .schema(…), and use valueFormat=json with valueSchema"
         )
 
 
 def json_type(data_type: spark.DataType) -> Any:
-    """What to decode JSON as, so that it fits a column of this type; unknown fields are left out.
+    """The Python type to decode JSON into for a column of this type. Unknown fields are skipped.
 
-    Raises: PipelineError: there is no JSON for this type.
+    Raises: PipelineError: JSON cannot hold values of this type.
     """
     if isinstance(data_type, spark.StructType):
         fields = {entry.name: json_type(entry.dataType) | None for entry in data_type.fields}
