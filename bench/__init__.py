@@ -1,0 +1,11 @@
+"""Measurements. Each program starts its own stack and prints a table; docs/benchmarks.md has the results.
+
+    python -m bench            throughput beside Redis Streams and PGMQ (`make bench`); workloads.py, queues.py
+    python -m bench.hostile    the largest requests of one client: CPU, stalls, memory (`make hostile`)
+    python -m bench.gateways   one hot partition through one gateway and through two
+    python -m bench.groups     10,000 groups of ten share-partitions
+    python -m bench.assignor   assigning 10,000 partitions to 1,000 members; in this process, without a stack
+    python -m bench.memory     bytes per idle share-partition and per batch in flight; in this process, without a stack
+
+`processes.py` reads CPU time and memory of processes from /proc; tests use it too.
+"""

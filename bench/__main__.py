@@ -1,4 +1,7 @@
-"""`make bench`: sharequeue beside PGMQ and Redis Streams, in one run, on one machine and the same PostgreSQL."""
+"""`make bench`: sharequeue beside PGMQ and Redis Streams, in one run, on one machine and the same PostgreSQL.
+
+The queues take turns in each round, so a slow moment of the machine does not hit one of them alone.
+"""
 
 import contextlib
 import statistics
@@ -26,14 +29,14 @@ Open = Callable[[str], Awaitable[Queue]]
 
 
 class Peer:
-    """A queue to measure. `open` connects to the queue of that name, making it."""
+    """A product to measure. `open_queue` makes the queue of a name, and connects to it."""
 
     def __init__(self, name: str, open_queue: Open) -> None:
         self.name = name
         self._open = open_queue
 
     def fresh(self) -> Connect:
-        """Connections to one new queue."""
+        """A function that opens connections to one new queue."""
         queue = new_name()
         return lambda: self._open(queue)
 
@@ -44,7 +47,7 @@ async def workload(peer: Peer, name: str, value: str, scale: float, backlog: int
     if name == "W1":
         rates = await one_by_one(connect, value, round(1000 * scale))
         return {"W1 send": rates.sends_per_second, "W1 receive+ack": rates.receives_per_second}
-    await end_to_end(connect, value, 500, batch=100)  # the queue is made and its code is warm
+    await end_to_end(connect, value, 500, batch=100)  # a warm-up, which also makes the queue
     if name == "W4":
         await preload(connect, value, backlog)
     if name == "W3":
@@ -55,7 +58,7 @@ async def workload(peer: Peer, name: str, value: str, scale: float, backlog: int
 
 
 async def durable_inserts(url: str, seconds: float = 2.0) -> float:
-    """Commits per second of single-row INSERTs on one connection: what the disk and the database allow."""
+    """Commits per second of single-row INSERTs on one connection: the bound that disk and database set."""
     connection = await asyncpg.connect(url)
     await connection.execute("CREATE TABLE IF NOT EXISTS bench_inserts (id bigserial PRIMARY KEY, value text)")
     insert = await connection.prepare("INSERT INTO bench_inserts (value) VALUES ($1)")
@@ -71,7 +74,7 @@ async def durable_inserts(url: str, seconds: float = 2.0) -> float:
 async def measure(
     peers: Sequence[Peer], workloads: Sequence[str], sizes: Sequence[str], rounds: int, scale: float, backlog: int
 ) -> dict[str, dict[str, list[float]]]:
-    """All rounds, the peers in turn within each. Returns: rates by peer and column."""
+    """Run all rounds, with the peers in turn. Returns: rates by peer and column."""
     rates: dict[str, dict[str, list[float]]] = {peer.name: {} for peer in peers}
     for number in range(rounds):
         for size in sizes:
@@ -95,14 +98,14 @@ def show(rates: dict[str, dict[str, list[float]]]) -> None:
 
 
 @click.command()
-@click.option("--pgmq", type=click.Path(exists=True, path_type=Path), help="PGMQ's SQL-only install script")
+@click.option("--pgmq", type=click.Path(exists=True, path_type=Path), help="install script of PGMQ (the SQL-only one)")
 @click.option("--rounds", default=3, show_default=True)
-@click.option("--scale", default=1.0, show_default=True, help="share of the records of a full run")
-@click.option("--backlog", default=1_000_000, show_default=True, help="records in front of W4")
+@click.option("--scale", default=1.0, show_default=True, help="fraction of the records of a full run")
+@click.option("--backlog", default=1_000_000, show_default=True, help="records of the backlog in W4")
 @click.option("--workload", "workloads", multiple=True, type=click.Choice(WORKLOADS))
 @click.option("--size", "sizes", multiple=True, type=click.Choice(list(VALUES)))
-@click.option("--only", multiple=True, help="measure these queues alone")
-@click.option("--output", type=click.Path(path_type=Path), help="write every measurement here, as JSON")
+@click.option("--only", multiple=True, help="measure only these queues")
+@click.option("--output", type=click.Path(path_type=Path), help="write all measurements to this file, as JSON")
 def main(
     pgmq: Path | None,
     rounds: int,
@@ -113,7 +116,7 @@ def main(
     only: tuple[str, ...],
     output: Path | None,
 ) -> None:
-    """Measure and print records per second."""
+    """Measure sharequeue beside Redis Streams and PGMQ, and print records per second."""
     with tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory:
         data_dir = Path(directory)
         streams = Redis(data_dir / "streams", append_fsync="always")

@@ -1,8 +1,8 @@
 """`python -m bench.gateways`: one hot partition with four groups, through one gateway and through two.
 
-Clients spread evenly over the gateways, and each gateway leads two of the groups, so half of all fetches and
-acknowledgements are passed on, unless clients go on at the leader that they are told. Told besides: what a call costs a
-gateway that serves it itself, and what one that is passed on costs both gateways together.
+Each of two gateways leads two groups, and clients spread evenly over both. So half of all fetches and acknowledgements
+are passed on, unless the clients call the leader that answers name. The program also prints the CPU of a call that its
+gateway serves, and of a call that is passed on, over both gateways.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ BATCH: Final = 100
 
 
 async def make_topic(url: str, records: int) -> Topic:
-    """A topic of one partition with records in it."""
+    """Create a topic of one partition with this many records."""
     name = new_name()
     client = Client(url)
     topic: Topic = await client.call(apis.CREATE_TOPIC, CreateTopicRequest(name=name))
@@ -46,7 +46,7 @@ async def make_topic(url: str, records: int) -> Topic:
 
 
 def named_groups(topic: Topic, gateways: list[ServiceProcess]) -> dict[str, ServiceProcess]:
-    """Names of groups and who leads them, as many at each gateway."""
+    """Group ids and their leaders: each gateway leads the same number."""
     generation = Generation(1, tuple(Node(f"gateway-{place}", "") for place in range(len(gateways))))
     groups: dict[str, ServiceProcess] = {}
     number = 0
@@ -86,7 +86,7 @@ async def throughput(gateways: list[ServiceProcess], records: int, *, follow: bo
 
 
 async def cpu_per_cycle(gateways: list[ServiceProcess], records: int) -> dict[str, float]:
-    """CPU of all gateways in ms for a fetch and an acknowledgement of 100 records: served there, and passed on."""
+    """CPU of all gateways in ms for a fetch and an acknowledgement of 100 records, served at once and passed on."""
     topic = await make_topic(gateways[0].url, records)
     groups = named_groups(topic, gateways)
     costs = {}
@@ -103,7 +103,7 @@ async def cpu_per_cycle(gateways: list[ServiceProcess], records: int) -> dict[st
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--records", default=40_000, show_default=True, help="in the partition; each group reads them all")
 def main(rounds: int, records: int) -> None:
-    """Measure and print."""
+    """Measure one hot partition through one gateway and through two, and print medians."""
     rates: dict[int, list[float]] = {1: [], 2: []}
     followed: list[float] = []
     costs: dict[str, list[float]] = {}
@@ -126,9 +126,9 @@ def main(rounds: int, records: int) -> None:
     table.add_row("one gateway, records/s", f"{one:,.0f}")
     table.add_row("two gateways, records/s", f"{two:,.0f}")
     table.add_row("ratio", f"{two / one:.2f}")
-    told = statistics.median(followed)
-    table.add_row("two gateways, clients go on at the leader, records/s", f"{told:,.0f}")
-    table.add_row("ratio", f"{told / one:.2f}")
+    following = statistics.median(followed)
+    table.add_row("two gateways, clients call the leader, records/s", f"{following:,.0f}")
+    table.add_row("ratio", f"{following / one:.2f}")
     for what, found in costs.items():
         table.add_row(f"gateways' CPU for fetch and acknowledge, {what}, ms", f"{statistics.median(found):.2f}")
     Console().print(table)

@@ -1,7 +1,7 @@
 """`python -m bench.groups`: 10,000 groups of ten share-partitions each, initialised and described.
 
-Prints time, CPU time of each process for a group, memory of each service and rows in PostgreSQL, for the first and for
-the second half: cost is linear when they are equal.
+It prints time and CPU per group for the first and the second half of the groups: if both are equal, the cost is linear.
+Then it prints the CPU at rest, the memory of each service and the rows in PostgreSQL.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ TABLES: Final = (
 
 
 async def for_each(groups: range, work: Callable[[int], Awaitable[None]]) -> float:
-    """Work on all groups, some at a time. Returns: seconds."""
+    """Call `work` for all groups, `AT_ONCE` at a time. Returns: seconds."""
     left = iter(groups)
 
     async def worker() -> None:
@@ -55,7 +55,7 @@ async def rows(url: str) -> dict[str, int]:
 
 
 def cpu_of(stack: Stack) -> dict[str, float]:
-    """CPU seconds of each process so far, PostgreSQL's all together."""
+    """CPU seconds of each service so far, with all processes of PostgreSQL as one."""
     assert stack.postgres is not None
     assert stack.redis is not None
     return {
@@ -113,7 +113,7 @@ async def measure(stack: Stack, groups: int, partitions: int) -> None:
 @click.option("--groups", default=10_000, show_default=True)
 @click.option("--partitions", default=10, show_default=True)
 def main(groups: int, partitions: int) -> None:
-    """Measure and print."""
+    """Initialise and describe many groups, and print what each half costs."""
     with (
         tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory,
         temporary_stack(Path(directory)) as stack,

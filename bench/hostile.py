@@ -1,8 +1,8 @@
-"""`python -m bench.hostile`: the largest requests that one client can make, sent to a stack of its own.
+"""`python -m bench.hostile`: the largest requests that one client can make, sent one after another to its own stack.
 
-For each it prints the bytes sent, the status and size of the answer, the CPU time of gateway and group coordinator, how
-long `/livez` of either stood still at most (asked every 20 ms), and by how much the gateway's memory grew at its peak. The
-table is made for docs/benchmarks.md.
+Each row has the bytes sent, the status and size of the answer, the CPU time of the gateway and of the group
+coordinator, the longest answer of `/livez` of each (asked every 20 ms), and the growth of the gateway's memory at its
+peak. The table is Markdown, for docs/benchmarks.md.
 """
 
 import http.client
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -26,22 +26,20 @@ from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 
 MIB: Final = 1024 * 1024
 BODY: Final = 10 * MIB - 1024
-"""A little less than the largest body that is taken."""
+"""A little less than the largest body that a gateway accepts."""
 WIDE: Final = 10_000
 """Partitions of the wide topic."""
 PROBE_S: Final = 0.02
 QUIET_S: Final = 0.5
 SETTLE_S: Final = 120.0
-"""How long one request may take to be answered."""
+"""The longest wait for one answer."""
 
 Answer = tuple[str, int]
-"""The status, or what came in its place, and the bytes of the body."""
-Longest = Any
-"""Shared seconds."""
+"""The status, or the name of an exception, and the bytes of the body."""
 
 
 class Case(NamedTuple):
-    """`send` sends it and returns the answer and the bytes that were sent."""
+    """One row. `send` returns the answer, and the number of bytes sent."""
 
     name: str
     send: Callable[[], tuple[Answer, int]]
@@ -51,7 +49,7 @@ class Case(NamedTuple):
 
 
 def ask(url: str, method: str, path: str, body: bytes | None = None) -> Answer:
-    """One request on a connection of its own."""
+    """Make one request on its own connection."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=SETTLE_S)
     try:
@@ -69,7 +67,7 @@ def post(url: str, path: str, body: bytes) -> tuple[Answer, int]:
 
 
 def flood(url: str, begin: bytes, part: bytes, size: int) -> tuple[Answer, int]:
-    """Send `begin` and then `part` until `size` bytes are sent, or the server has had enough."""
+    """Send `begin`, then `part` until `size` bytes are sent or the server closes the connection."""
     place = urlsplit(url)
     sent = 0
     with socket.create_connection((place.hostname, place.port), timeout=SETTLE_S) as connection:
@@ -80,7 +78,7 @@ def flood(url: str, begin: bytes, part: bytes, size: int) -> tuple[Answer, int]:
                 sent += len(part)
             connection.sendall(b"\r\n\r\n")
         except OSError:
-            pass  # it may have answered all the same
+            pass  # the server may have answered before it closed
         try:
             answer = connection.recv(65536)
         except OSError as fault:
@@ -89,7 +87,7 @@ def flood(url: str, begin: bytes, part: bytes, size: int) -> tuple[Answer, int]:
 
 
 def filled(begin: bytes, item: bytes, end: bytes, size: int = BODY) -> bytes:
-    """A body of that size with as many items between `begin` and `end` as go in."""
+    """A body with as many items between `begin` and `end` as `size` allows."""
     return begin + b",".join([item] * ((size - len(begin) - len(end)) // (len(item) + 1))) + end
 
 
@@ -173,8 +171,7 @@ def scrape(url: str, groups: int) -> tuple[Answer, int]:
 
 
 def make_groups(url: str, groups: int) -> None:
-    """Groups that each hold a record of a topic of one partition."""
-
+    """Make groups that each hold one record."""
     ask(url, "POST", "/v1/topics/small/records", b'{"records":[{"value":1}]}')
 
     def fetch(number: int) -> None:
@@ -188,7 +185,7 @@ def make_groups(url: str, groups: int) -> None:
 
 
 def probe(url: str, longest: "Synchronized[float]") -> None:
-    """Ask `/livez` time and again, and note how long the longest answer took. Runs in a process of its own."""
+    """Ask `/livez` every 20 ms, and keep the time of the longest answer. Runs in its own process."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=SETTLE_S)
     while True:
@@ -203,7 +200,7 @@ def probe(url: str, longest: "Synchronized[float]") -> None:
 
 
 class Probes:
-    """One prober for each service."""
+    """One probing process per service."""
 
     def __init__(self, services: Sequence[ServiceProcess]) -> None:
         self._longest = [multiprocessing.Value("d", 0.0) for _ in services]
@@ -282,10 +279,12 @@ COLUMNS: Final = (
 
 
 @click.command()
-@click.option("--groups", default=10_000, show_default=True, help="that hold a record when /metrics is asked")
-@click.option("--only", default="", help="only the requests whose name holds this")
+@click.option(
+    "--groups", default=10_000, show_default=True, help="groups that hold a record at the request of /metrics"
+)
+@click.option("--only", default="", help="only requests with this text in their name")
 def main(groups: int, only: str) -> None:
-    """Measure and print."""
+    """Send hostile requests to a stack, and print a Markdown table of their costs."""
     with (
         tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory,
         temporary_stack(Path(directory)) as stack,

@@ -1,4 +1,4 @@
-"""CPU time and memory of processes, as Linux tells them."""
+"""CPU time and memory of processes, from Linux's /proc."""
 
 import os
 from pathlib import Path
@@ -9,13 +9,13 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time a process has used, in user mode and in the kernel."""
+    """CPU time of a process so far, in user mode and in the kernel."""
     numbers = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(numbers[11]) + int(numbers[12])) / _TICKS
 
 
 def family_cpu_seconds(pid: int) -> float:
-    """The same for a process and its children, those that have ended among them."""
+    """CPU time of a process and its children so far, ended children included."""
     children = [
         int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()
     ]
@@ -24,16 +24,16 @@ def family_cpu_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is not swapped out, what it shares with others included."""
+    """Resident memory of a process, shared pages included."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
 def reset_peak(pid: int) -> None:
-    """Have `peak_resident_bytes` begin again."""
+    """Start a new measurement of `peak_resident_bytes`."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def peak_resident_bytes(pid: int) -> int:
-    """The most memory a process had since `reset_peak`."""
+    """The largest resident memory of a process since `reset_peak`."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

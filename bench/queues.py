@@ -1,4 +1,4 @@
-"""The queues under test, each through the fastest client that Python offers it: sharequeue, PGMQ, Redis Streams."""
+"""The queues to compare, each through its fastest Python client: sharequeue, PGMQ, Redis Streams."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ _names: Final = itertools.count(1)
 
 
 def new_name() -> str:
-    """A queue nobody used before."""
+    """A name that no queue of this process has."""
     return f"bench_{next(_names)}"
 
 
@@ -49,7 +49,7 @@ class Batch(msgspec.Struct):
 
 
 class Fetched(msgspec.Struct):
-    """A fetch's answer as one reads it who knows what the values are."""
+    """A fetch's answer with values decoded as strings."""
 
     batches: list[Batch]
     failed_count: int
@@ -77,7 +77,7 @@ def accepted(batches: Sequence[Batch]) -> list[Acknowledgement]:
 class ShareQueue:
     """sharequeue over HTTP: fetch and acknowledge, or both in one call.
 
-    `follow`: go on at the gateway that leads, once one is told.
+    `follow`: call the leading gateway, once an answer has named it.
     """
 
     name = "sharequeue"

@@ -1,4 +1,4 @@
-"""The workloads, the same for every queue: what is timed is produced, fetched and durably acknowledged.
+"""The workloads, the same for every queue. The timed records are produced, fetched and durably acknowledged.
 
 W1 one by one · W2 one producer and one consumer in batches of 100 · W3 four producers and eight consumers in batches
 of 10 · W4 is W2 behind a backlog. W2+ is W2 with each acknowledgement in one round trip with the next fetch.
@@ -21,7 +21,7 @@ class Queue(Protocol):
     async def fetch(self, max_records: int, done: Any = None) -> tuple[int, Any]:
         """Acknowledge `done` and fetch more, in one round trip.
 
-        Returns: how many records came, read as values, and what to acknowledge them with.
+        Returns: the number of records, whose values were decoded, and the token that acknowledges them.
         """
 
     async def acknowledge(self, token: Any) -> None:
@@ -39,7 +39,7 @@ class OneByOne(NamedTuple):
 
 
 async def one_by_one(connect: Connect, value: str, records: int) -> OneByOne:
-    """W1: each step is awaited."""
+    """W1: each call waits for the one before."""
     queue = await connect()
     try:
         started = time.perf_counter()
@@ -67,9 +67,9 @@ async def end_to_end(
     consumers: int = 1,
     together: bool = False,
 ) -> float:
-    """W2, W3, W4: records per second from the first produce until as many are acknowledged.
+    """W2, W3, W4: records per second, from the first produce to the last acknowledgement.
 
-    `together`: an acknowledgement goes with the next fetch.
+    `together`: each acknowledgement is part of the next fetch.
     """
     queues = [await connect() for _ in range(producers + consumers)]
     produced = acknowledged = 0

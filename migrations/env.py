@@ -1,6 +1,7 @@
-"""Runs the migrations of one chain (`groups`, `share_state` or `log`): its own schema, its own version table.
+"""Runs the migrations of one chain: `groups`, `share_state` or `log`.
 
-One transaction per revision, short lock and statement timeouts, one runner at a time (advisory lock).
+Each chain has its own schema and version table. Each revision is one transaction, with a lock timeout of 5 s and a
+statement timeout of 5 min. An advisory lock admits one runner per chain at a time.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Topics, group settings, groups and their initialised share-partitions, gateways, leader epochs."""
+"""Topics; groups with settings and initialised share-partitions; gateways and leader epochs."""
 
 from alembic import op
 

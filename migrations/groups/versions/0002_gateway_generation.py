@@ -1,4 +1,4 @@
-"""The gateways that lead, in one row: a set under a number."""
+"""The generation of gateways, in one row: its number and the set of gateways that lead."""
 
 from alembic import op
 

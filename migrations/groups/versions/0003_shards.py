@@ -1,4 +1,4 @@
-"""Several group coordinators: who owns which shard, and the changes that each of them learns from the others."""
+"""Several group coordinators: the owners of shards, and a feed of changes that every instance reads."""
 
 from alembic import op
 
@@ -31,7 +31,7 @@ def upgrade() -> None:
             version bigint NOT NULL
         )
     """)
-    # Versions go on above those that an earlier group coordinator, without this table, made from its clock.
+    # An earlier group coordinator, without this table, made versions from its clock. New versions start above them.
     op.execute(
         "INSERT INTO groups.metadata_version (version) SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
     )
@@ -42,7 +42,8 @@ def upgrade() -> None:
             group_id text
         )
     """)
-    # For one statement that writes: it happens only under the epoch it names, which then holds until it is committed.
+    # A write calls this in its own statement. It fails if the shard has another epoch. The row lock keeps the epoch
+    # until the write is committed.
     op.execute("""
         CREATE FUNCTION groups.held(of_shard int, epoch bigint) RETURNS boolean LANGUAGE plpgsql AS $$
         BEGIN
@@ -53,7 +54,7 @@ def upgrade() -> None:
             RETURN true;
         END $$
     """)
-    # Versions are given in the order of commits: the row of the last one is locked until then.
+    # The row of the last version stays locked until the commit, so versions have the order of commits.
     op.execute("""
         CREATE FUNCTION groups.note_change(of_topic uuid, of_group text) RETURNS bigint LANGUAGE plpgsql AS $$
         DECLARE noted bigint;

@@ -1,4 +1,4 @@
-"""Members of share groups, what each shall be assigned, and the epochs of that."""
+"""Members of share groups, their target assignments, and the epochs of both."""
 
 from alembic import op
 

@@ -1,4 +1,7 @@
-"""What may be purged is marked by the first of a row of trims, so that later ones do not put it off; when a topic went."""
+"""Purge marks: the first of several trims sets the offset to purge below, so that later trims do not postpone it.
+
+`deleted_at` is the time when a topic was deleted.
+"""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""What went through the queue, by the hour: for reports."""
+"""Activity by hour, group and partition, for reports."""
 
 from alembic import op
 

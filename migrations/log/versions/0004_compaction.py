@@ -1,4 +1,4 @@
-"""How often batches of a partition were replaced: by it gateways learn that what they have in memory is older."""
+"""A count of the replaced batches of each partition. Gateways compare it, and discard older batches from memory."""
 
 from alembic import op
 

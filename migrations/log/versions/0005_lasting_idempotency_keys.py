@@ -1,4 +1,4 @@
-"""Idempotency keys that are kept for a week, in one partition of their table per day."""
+"""Idempotency keys that are kept for a week. Their table has one partition per day."""
 
 from alembic import op
 

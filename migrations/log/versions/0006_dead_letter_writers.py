@@ -1,4 +1,4 @@
-"""Who wrote dead letters of a share-partition last: an earlier leader, who goes on after a pause, writes none."""
+"""The last leader epoch that wrote dead letters of a share-partition. A paused former leader can write none."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""The state of share-partitions: keys, the log of snapshots and updates, and who owns the shard."""
+"""The state of share-partitions: keys, rows of snapshots and updates, and the owner of the shard."""
 
 from alembic import op
 

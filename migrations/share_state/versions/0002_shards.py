@@ -1,4 +1,4 @@
-"""Several share coordinators: shards with leases in the place of one shard without."""
+"""Several share coordinators: shards with leases replace the one shard without a lease."""
 
 from alembic import op
 
@@ -20,7 +20,7 @@ def upgrade() -> None:
         ALTER TABLE share_state.shards
             ADD COLUMN incarnation text, ADD COLUMN url text, ADD COLUMN lease_until timestamptz
     """)
-    # The one owner until now may still run: without its row it can write nothing, and no shard's epoch is below its own.
+    # The former owner may still run. Without its row it can write nothing. No new shard has a lower epoch than it had.
     op.execute("""
         DO $$
         DECLARE first bigint;
