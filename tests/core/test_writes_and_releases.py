@@ -1,6 +1,9 @@
 """Scenarios of releases and of writes: families SR, DY and PW on the pure machine, delays and reasons."""
 
-from sharequeue.protocol.types import StateAnnotation
+import pytest
+from sharequeue_gateway.share_partition.runs import IllegalTransition
+
+from sharequeue.protocol.types import DeliveryState, StateAnnotation
 from tests.core.share_partition_driver import Driver, fetched, refused
 
 # SR: a member's records are released
@@ -257,3 +260,23 @@ def test_a_failed_write_forgets_delay_and_reason() -> None:
     d.finish(ok=False)
     d.later()
     assert (d.where()[2], d.writes[-1].annotations) == (0, [])
+
+
+def test_a_change_under_way_can_only_be_taken_back() -> None:
+    d = fetched("[0-4]", hold_writes=True)
+    d.ack("0-4 Acc")
+    (run,) = d.machine.in_flight()
+    for state in DeliveryState:
+        if state is not DeliveryState.ACQUIRED:
+            with pytest.raises(IllegalTransition):
+                run.become(state)
+    d.finish(ok=False)
+    assert d.states() == "0-4 AQ×1"
+
+
+def test_a_settled_record_stays_settled() -> None:
+    d = fetched("[0-4]", "[5-9]")
+    d.ack("5-9 Acc")
+    _, run = d.machine.in_flight()
+    with pytest.raises(IllegalTransition):
+        run.become(DeliveryState.ACQUIRED)

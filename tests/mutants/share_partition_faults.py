@@ -12,39 +12,37 @@ MUTANTS = [
         ),
         (
             "8.3 acknowledging unfetched offsets is an invalid request",
-            "        if self.runs[index].last < batch.last_offset:\n",
+            "        if not runs or runs[-1].last < batch.last_offset:\n",
             "        if False:\n",
         ),
         (
             "8.3 offsets before the window are not held",
-            "        if not known:\n",
-            "        if index < 0:\n",
+            "        if window_first > batch.last_offset or not begins_inside:\n",
+            "        if window_first > batch.last_offset:\n",
         ),
         (
             "8.4 only the holder acknowledges",
-            "        if run.member_id != member_id:\n",
-            "        if False:\n",
+            " and run.member_id == call.member_id\n",
+            "\n",
         ),
         (
             "8.4 a second transition is refused",
-            "        if run.write is not None:\n"
-            '            raise InvalidRecordState(f"{where}: another acknowledgement is being made durable")\n'
-            "        if run.state is not ACQUIRED:\n",
-            "        if run.state is not ACQUIRED and run.write is None:\n",
+            "            raise not_held(run, call.member_id, batch.delivery_count)\n",
+            "            if run.write is None:\n"
+            "                raise not_held(run, call.member_id, batch.delivery_count)\n",
         ),
         (
             "8.4 only acquired records are acknowledged",
-            "        if run.state is not ACQUIRED:\n            detail",
-            "        if run.state is AVAILABLE:\n"
-            "            run.member_id = member_id\n"
-            "            run.state = ACQUIRED\n"
-            "            return\n"
-            "        if run.state is not ACQUIRED:\n            detail",
+            "            held = run.state is ACQUIRED and run.write is None and run.member_id == call.member_id\n",
+            "            if run.acquirable:\n"
+            "                run.become(ACQUIRED)\n"
+            "                run.member_id = call.member_id\n"
+            "            held = run.state is ACQUIRED and run.write is None and run.member_id == call.member_id\n",
         ),
         (
             "8.4 another delivery count is refused",
-            "        if delivery_count is not None and run.delivery_count != delivery_count:\n            raise",
-            "        if False:\n            raise",
+            "            if not held or batch.delivery_count not in (None, run.delivery_count):\n",
+            "            if not held:\n",
         ),
         (
             "8.5 gap archives",
@@ -68,12 +66,12 @@ MUTANTS = [
         ),
         (
             "8.5 a renewal is a full lock",
-            "                part.lock_expires_at_ms = now_ms + self.config.record_lock_duration_ms\n",
-            "                part.lock_expires_at_ms += 1\n",
+            "        run.lock_expires_at_ms = call.now_ms + self.config.record_lock_duration_ms\n",
+            "        run.lock_expires_at_ms += 1\n",
         ),
         (
             "8.6 a failing request undoes its changes",
-            "        except (InvalidRecordState, InvalidRequest):\n            self._roll_back(write, now_ms)\n",
+            "        except (InvalidRecordState, InvalidRequest):\n            self.roll_back(call.write, now_ms)\n",
             "        except (InvalidRecordState, InvalidRequest):\n",
         ),
         (
@@ -83,78 +81,28 @@ MUTANTS = [
         ),
         (
             "8.7 a repeat at the same delivery count is recognised",
-            "        return run.state is target or (target is ARCHIVING and run.state is ARCHIVED)\n",
-            "        return False\n",
+            "        settled = run.state is target or (target is ARCHIVING and run.state is ARCHIVED)\n",
+            "        settled = False\n",
         ),
         (
             "8.7 a repeat is one of the same delivery",
-            "if delivery_count is None or target is None or run.delivery_count != delivery_count:",
-            "if delivery_count is None or target is None:",
+            "same_delivery = batch.delivery_count is not None and run.delivery_count == batch.delivery_count",
+            "same_delivery = batch.delivery_count is not None",
         ),
         (
             "8.7 a repeat waits for the write it repeats",
-            "                    joined[id(run.write)] = run.write\n",
-            "                    pass\n",
-        ),
-        (
-            "3 a release at the limit archives",
-            "        if run.delivery_count < self.config.delivery_count_limit:\n            return AVAILABLE",
-            "        if run.delivery_count <= self.config.delivery_count_limit:\n            return AVAILABLE",
-        ),
-        (
-            "3 with a dead-letter queue the limit leads to ARCHIVING",
-            "            return AVAILABLE\n        return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED\n",
-            "            return AVAILABLE\n        return ARCHIVED\n",
-        ),
-        (
-            "10 below the start offset a record is archived",
-            "        if run.last < self.start_offset:\n            return ARCHIVED\n        if run.delivery_count <",
-            "        if run.delivery_count <",
+            "            call.joined[id(run.write)] = run.write\n",
+            "            pass\n",
         ),
         (
             "9 a write carries the delivery-complete count",
-            "    def _fill(self, write: StateWrite) -> None:\n        write.delivery_complete_count = self.delivery_complete_count\n",
-            "    def _fill(self, write: StateWrite) -> None:\n",
+            "            write.fill(write.runs, self.delivery_complete_count)\n            call.joined",
+            "            write.fill(write.runs, 0)\n            call.joined",
         ),
         (
             "9 a failed write is rolled back",
-            "made_available = self._commit(write) if ok else self._roll_back(write, now_ms)",
-            "made_available = self._commit(write)",
-        ),
-        (
-            "9 a failed write leaves an expired lock available",
-            "            if run.lock_expires_at_ms > now_ms:\n                continue\n",
-            "            continue\n",
-        ),
-        (
-            "9 past the limit a failed write leaves an expired lock archived",
-            "if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:",
-            "if run.last < self.start_offset:",
-        ),
-        (
-            "9 a failed write below the log start leaves its records archived",
-            "if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:",
-            "if run.delivery_count >= self.config.delivery_count_limit:",
-        ),
-        (
-            "9 a roll-back across the log start has two sides",
-            "                self.cut_out(run, self.start_offset, run.last)\n            if run.state in TERMINAL",
-            "                pass\n            if run.state in TERMINAL",
-        ),
-        (
-            "14 a roll-back takes the count back",
-            "            if run.state in TERMINAL:\n                self.count_terminal(run, -1)\n",
-            "",
-        ),
-        (
-            "14 a transition to a final state counts when it starts",
-            "        if state in TERMINAL:\n            self.count_terminal(run, 1)\n",
-            "",
-        ),
-        (
-            "9 a committed release can be found again",
-            "                    self.mark_available(run.first)\n                    made_available = True\n        return made_available\n\n    def _roll_back",
-            "                    made_available = True\n        return made_available\n\n    def _roll_back",
+            "made_available = self.commit(write) if ok else self.roll_back(write, now_ms)",
+            "made_available = self.commit(write)",
         ),
         (
             "9 an outcome moves the start offset",
@@ -188,8 +136,8 @@ MUTANTS = [
         ),
         (
             "10 an ended lock has no holder",
-            "        run.unlock()\n        state = self._made_available(run)\n",
-            "        state = self._made_available(run)\n",
+            "        run.unlock()\n        state = self.released_state(run)\n",
+            "        state = self.released_state(run)\n",
         ),
         (
             "11 only the member's own records are released",
@@ -243,18 +191,13 @@ MUTANTS = [
         ),
         (
             "a delayed release waits",
-            "                    part.available_at_ms = now_ms + batch.delay_ms\n",
-            "                    pass\n",
+            "                part.available_at_ms = call.now_ms + batch.delay_ms\n",
+            "                pass\n",
         ),
         (
             "a delay ends when its time has come",
             "                elif run.available_at_ms and run.available_at_ms <= now_ms:\n",
             "                elif False:\n",
-        ),
-        (
-            "a delay is persisted beside its state",
-            "        if run.reason is not None or run.available_at_ms:\n",
-            "        if run.reason is not None:\n",
         ),
         (
             "a delay that keeps the window full ends early",
@@ -267,11 +210,6 @@ MUTANTS = [
             "",
         ),
         (
-            "a failed acknowledgement leaves no reason behind",
-            "            run.reason = run.cause = None\n",
-            "",
-        ),
-        (
             "16 the count of a lock that memory ended is left to the next leader",
             "if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)",
             "if run.member_id is not None",
@@ -280,6 +218,72 @@ MUTANTS = [
             "16 a lock whose end is not durable is left to the next leader",
             "if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)",
             "if run.delivery_count and run.state is not ACKNOWLEDGED",
+        ),
+    ),
+    *gateway(
+        "share_partition/transitions",
+        (
+            "3 a release at the limit archives",
+            "        if run.delivery_count < self.config.delivery_count_limit:\n            return AVAILABLE",
+            "        if run.delivery_count <= self.config.delivery_count_limit:\n            return AVAILABLE",
+        ),
+        (
+            "3 with a dead-letter queue the limit leads to ARCHIVING",
+            "            return AVAILABLE\n        return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED\n",
+            "            return AVAILABLE\n        return ARCHIVED\n",
+        ),
+        (
+            "10 below the start offset a record is archived",
+            "        if run.last < self.start_offset:\n            return ARCHIVED\n        if run.delivery_count <",
+            "        if run.delivery_count <",
+        ),
+        (
+            "9 a failed write leaves an expired lock available",
+            "            if run.lock_expires_at_ms > now_ms:\n                continue\n",
+            "            continue\n",
+        ),
+        (
+            "9 past the limit a failed write leaves an expired lock archived",
+            "if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:",
+            "if run.last < self.start_offset:",
+        ),
+        (
+            "9 a failed write below the log start leaves its records archived",
+            "if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:",
+            "if run.delivery_count >= self.config.delivery_count_limit:",
+        ),
+        (
+            "9 a roll-back across the log start has two sides",
+            "                self.cut_out(run, self.start_offset, run.last)\n            if run.state in TERMINAL",
+            "                pass\n            if run.state in TERMINAL",
+        ),
+        (
+            "14 a roll-back takes the count back",
+            "            if run.state in TERMINAL:\n                self.count_terminal(run, -1)\n",
+            "",
+        ),
+        (
+            "14 a transition to a final state counts when it starts",
+            "        if state in TERMINAL:\n            self.count_terminal(run, 1)\n",
+            "",
+        ),
+        (
+            "9 a committed release can be found again",
+            "                self.mark_available(run.first)\n                made_available = True\n        return made_available\n\n    def roll_back",
+            "                made_available = True\n        return made_available\n\n    def roll_back",
+        ),
+        (
+            "a failed acknowledgement leaves no reason behind",
+            "            run.reason = run.cause = None\n",
+            "",
+        ),
+    ),
+    *gateway(
+        "share_partition/runs",
+        (
+            "a delay is persisted beside its state",
+            "            if run.reason is not None or run.available_at_ms:\n",
+            "            if run.reason is not None:\n",
         ),
     ),
 ]

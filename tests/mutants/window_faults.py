@@ -22,8 +22,13 @@ MUTANTS = [
         ),
         (
             "9 offsets below the start offset are not written",
-            "return StateBatch(max(self.first, start_offset), self.last, int(self.state), self.delivery_count)",
-            "return StateBatch(self.first, self.last, int(self.state), self.delivery_count)",
+            "            first = max(run.first, self.start_offset)\n",
+            "            first = run.first\n",
+        ),
+        (
+            "3 a change of state under way can only be taken back",
+            "not in (TRANSITIONS if self.write is None else ROLL_BACKS)",
+            "not in TRANSITIONS | ROLL_BACKS",
         ),
         (
             "3 both sides of a split belong to the write",

@@ -19,6 +19,14 @@ from sharequeue.protocol.types import (
     StateBatch,
 )
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange, Acquisition, LogBatch, room
+from sharequeue_gateway.share_partition.outcomes import (
+    AcknowledgeCall,
+    Acknowledged,
+    AcknowledgementBatch,
+    Completed,
+    Expired,
+    not_held,
+)
 from sharequeue_gateway.share_partition.restoring import InvalidState, restore
 from sharequeue_gateway.share_partition.runs import (
     ACKNOWLEDGED,
@@ -34,47 +42,7 @@ from sharequeue_gateway.share_partition.runs import (
     Run,
     StateWrite,
 )
-from sharequeue_gateway.share_partition.window import Window
-
-
-class AcknowledgementBatch(NamedTuple):
-    """What a member says of first..last: one type for all, or one per offset."""
-
-    first_offset: int
-    last_offset: int
-    types: tuple[AcknowledgeType, ...]
-    delivery_count: int | None = None
-    """Fences: records with another count are refused. With it a repeat of the acknowledgement is recognised."""
-    reason: str | None = None
-    delay_ms: int = 0
-
-
-class Acknowledged(NamedTuple):
-    """What came of an acknowledgement. `writes`: await them all; one may be an earlier one that this repeats.
-
-    No writes: everything was so already, or `ignored`: all of it lies below the start offset.
-    """
-
-    writes: tuple[StateWrite, ...]
-    ignored: bool
-    renewed: Sequence[AcquiredRange]
-
-
-class Completed(NamedTuple):
-    """What the outcome of a write changed. `dead_letters`: ranges whose ARCHIVING is durable now."""
-
-    made_available: bool
-    start_moved: bool
-    dead_letters: Sequence[DeadLetter]
-
-
-class Expired(NamedTuple):
-    """What locks and delays that were due changed. `records`: how many lost their lock."""
-
-    write: StateWrite | None
-    records: int
-    made_available: bool
-    dead_letters: Sequence[DeadLetter]
+from sharequeue_gateway.share_partition.transitions import Transitions
 
 
 class Loaded(NamedTuple):
@@ -84,8 +52,18 @@ class Loaded(NamedTuple):
     dead_letters: Sequence[DeadLetter]
 
 
-class SharePartition(Window):
-    """The state machine of one share-partition. Each method is one event."""
+class SharePartition(Transitions):
+    """The state machine of one share-partition. Each method is one event; what it reads is its window's.
+
+    | event | when |
+    | --- | --- |
+    | `load` | this gateway begins to lead it |
+    | `can_acquire`, `acquisition` | a fetch |
+    | `acknowledge`, `release_member` | a member settles records, or leaves |
+    | `complete_write` | the outcome of a state write is known |
+    | `expire` | locks or delays are due |
+    | `move_log_start`, `complete_dead_letter` | the log lost records; dead letters are written |
+    """
 
     __slots__ = ("leader_epoch", "state_epoch")
 
@@ -156,95 +134,76 @@ class SharePartition(Window):
     # Acknowledging
 
     def acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch], now_ms: int) -> Acknowledged:
-        """Apply acknowledgement batches, all or none; renewals stay whatever else fails.
+        """Apply acknowledgement batches, all or none; renewals stay even if another batch fails.
 
         Raises: InvalidRecordState (121): a record is not held by this member. InvalidRequest (42): offsets that were
             never fetched.
         """
-        write = StateWrite(self.start_offset)
-        joined: dict[int, StateWrite] = {}
-        renewed: list[AcquiredRange] = []
+        call = AcknowledgeCall(member_id, now_ms, StateWrite(self.start_offset), {}, [])
         ignored = True
         try:
             for batch in batches:
                 if batch.last_offset >= self.start_offset:
                     ignored = False
-                    self._acknowledge(member_id, batch, now_ms, write, joined, renewed)
+                    self._acknowledge(call, batch)
         except (InvalidRecordState, InvalidRequest):
-            self._roll_back(write, now_ms)
+            self.roll_back(call.write, now_ms)
             raise
+        write = call.write
         if write.runs:
-            self._fill(write)
-            joined[id(write)] = write
-        return Acknowledged(tuple(joined.values()), ignored, renewed)
+            write.fill(write.runs, self.delivery_complete_count)
+            call.joined[id(write)] = write
+        return Acknowledged(tuple(call.joined.values()), ignored, call.renewed)
 
-    def _acknowledge(
-        self,
-        member_id: str,
-        batch: AcknowledgementBatch,
-        now_ms: int,
-        write: StateWrite,
-        joined: dict[int, StateWrite],
-        renewed: list[AcquiredRange],
-    ) -> None:
-        self._locate(batch)
+    def _acknowledge(self, call: AcknowledgeCall, batch: AcknowledgementBatch) -> None:
+        """Apply one batch, above the start offset. Source: KIP-932."""
         first, last = max(batch.first_offset, self.start_offset), batch.last_offset
+        runs = list(self.overlapping(first, last))
+        self._check_fetched(batch, runs)
         if len(batch.types) == 1:
-            self._acknowledge_range(member_id, batch, batch.types[0], first, last, now_ms, write, joined, renewed)
+            self._settle(call, batch, batch.types[0], runs, first, last)
             return
         offset = batch.first_offset
         for acknowledge_type, same in groupby(batch.types):
             begin, offset = offset, offset + sum(1 for _ in same)
             if offset > first:
-                begin = max(begin, first)
-                self._acknowledge_range(
-                    member_id, batch, acknowledge_type, begin, offset - 1, now_ms, write, joined, renewed
-                )
+                begin, end = max(begin, first), offset - 1
+                self._settle(call, batch, acknowledge_type, list(self.overlapping(begin, end)), begin, end)
 
-    def _locate(self, batch: AcknowledgementBatch) -> None:
-        """Refuse offsets that are not in the window: below it or of an empty one 121, behind it or in a hole 42."""
-        index = self.index_of(batch.last_offset)
-        known = index >= 0 and (
-            self.runs[0].first <= batch.first_offset or batch.first_offset < self.start_offset <= batch.last_offset
-        )
-        if not known:
+    def _check_fetched(self, batch: AcknowledgementBatch, runs: Sequence[Run]) -> None:
+        """Refuse offsets outside the window: below it, or of an empty one, with 121; behind it or in a hole with 42."""
+        window_first = self.runs[0].first if self.runs else batch.last_offset + 1
+        begins_inside = window_first <= batch.first_offset or batch.first_offset < self.start_offset
+        if window_first > batch.last_offset or not begins_inside:
             raise InvalidRecordState(f"offset {batch.first_offset} is not in flight: fetch it first")
-        if self.runs[index].last < batch.last_offset:
+        if not runs or runs[-1].last < batch.last_offset:
             raise InvalidRequest(f"offset {batch.last_offset} was never fetched by this group")
 
-    def _acknowledge_range(
+    def _settle(
         self,
-        member_id: str,
+        call: AcknowledgeCall,
         batch: AcknowledgementBatch,
         acknowledge_type: AcknowledgeType,
+        runs: Sequence[Run],
         first: int,
         last: int,
-        now_ms: int,
-        write: StateWrite,
-        joined: dict[int, StateWrite],
-        renewed: list[AcquiredRange],
     ) -> None:
-        for run in list(self.overlapping(first, last)):
-            count = batch.delivery_count
+        """Give one type to first..last, which `runs` cover."""
+        for run in runs:
             target = self._target(acknowledge_type, run)
-            if self._is_repeat(run, target, count):
-                if run.write is not None:
-                    if run.write is write:
-                        raise InvalidRecordState(f"offset {max(run.first, first)} is acknowledged twice")
-                    joined[id(run.write)] = run.write
+            held = run.state is ACQUIRED and run.write is None and run.member_id == call.member_id
+            if not held or batch.delivery_count not in (None, run.delivery_count):
+                self._repeat(call, batch, run, target, max(run.first, first))
                 continue
-            self._check_held(run, member_id, count)
-            part = self.cut_out(run, first, last)
+            part = run if first <= run.first and run.last <= last else self.cut_out(run, first, last)
             if target is None:
-                part.lock_expires_at_ms = now_ms + self.config.record_lock_duration_ms
-                self.time_lock(part.lock_expires_at_ms, part.first, part.last)
-                renewed.append(AcquiredRange(part.first, part.last, part.delivery_count, part.lock_expires_at_ms))
-            else:
-                part.reason = batch.reason
-                if target is AVAILABLE and batch.delay_ms:
-                    part.available_at_ms = now_ms + batch.delay_ms
-                part.cause = REJECTED if acknowledge_type is AcknowledgeType.REJECT else LIMIT_EXCEEDED
-                self._begin(part, target, write)
+                self._renew(call, part)
+                continue
+            part.reason = batch.reason
+            if target is AVAILABLE and batch.delay_ms:
+                part.available_at_ms = call.now_ms + batch.delay_ms
+            part.cause = REJECTED if acknowledge_type is AcknowledgeType.REJECT else LIMIT_EXCEEDED
+            self.begin(part, target, call.write)
 
     def _target(self, acknowledge_type: AcknowledgeType, run: Run) -> DeliveryState | None:
         """The state a type leads to; None for renew. Source: KIP-932, KIP-1191, KIP-1222."""
@@ -254,7 +213,7 @@ class SharePartition(Window):
             case AcknowledgeType.ACCEPT:
                 return ACKNOWLEDGED
             case AcknowledgeType.RELEASE:
-                return self._made_available(run)
+                return self.released_state(run)
             case AcknowledgeType.REJECT:
                 return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED
             case AcknowledgeType.RENEW:
@@ -262,68 +221,31 @@ class SharePartition(Window):
                     raise InvalidRecordState("renewing acquisition locks is not enabled for the group")
                 return None
 
-    def _made_available(self, run: Run) -> DeliveryState:
-        """What becomes of a record that is to be AVAILABLE again: the delivery limit is read at this moment."""
-        if run.last < self.start_offset:
-            return ARCHIVED
-        if run.delivery_count < self.config.delivery_count_limit:
-            return AVAILABLE
-        return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED
+    def _renew(self, call: AcknowledgeCall, run: Run) -> None:
+        run.lock_expires_at_ms = call.now_ms + self.config.record_lock_duration_ms
+        self.time_lock(run.lock_expires_at_ms, run.first, run.last)
+        call.renewed.append(AcquiredRange(run.first, run.last, run.delivery_count, run.lock_expires_at_ms))
 
-    @staticmethod
-    def _is_repeat(run: Run, target: DeliveryState | None, delivery_count: int | None) -> bool:
-        """(offset, delivery count) names one delivery: whether it already is in the state the type leads to."""
-        if delivery_count is None or target is None or run.delivery_count != delivery_count:
-            return False
-        return run.state is target or (target is ARCHIVING and run.state is ARCHIVED)
+    def _repeat(
+        self, call: AcknowledgeCall, batch: AcknowledgementBatch, run: Run, target: DeliveryState | None, offset: int
+    ) -> None:
+        """Join the write of an earlier acknowledgement that this one repeats.
 
-    @staticmethod
-    def _check_held(run: Run, member_id: str, delivery_count: int | None) -> None:
-        where = f"offsets {run.first}-{run.last}" if run.last > run.first else f"offset {run.first}"
+        (offset, delivery count) names one delivery: a repeat finds it in the state that its type leads to.
+        Raises: InvalidRecordState: it is no repeat, and the member does not hold the records.
+        """
+        same_delivery = batch.delivery_count is not None and run.delivery_count == batch.delivery_count
+        settled = run.state is target or (target is ARCHIVING and run.state is ARCHIVED)
+        if not same_delivery or target is None or not settled:
+            raise not_held(run, call.member_id, batch.delivery_count)
+        if run.write is call.write:
+            raise InvalidRecordState(f"offset {offset} is acknowledged twice")
         if run.write is not None:
-            raise InvalidRecordState(f"{where}: another acknowledgement is being made durable")
-        if run.state is not ACQUIRED:
-            detail = "its lock may have ended; fetch again" if run.state is AVAILABLE else "it was settled before"
-            raise InvalidRecordState(f"{where}: not acquired but {run.state.name}: {detail}")
-        if run.member_id != member_id:
-            raise InvalidRecordState(f"{where}: held by another member")
-        if delivery_count is not None and run.delivery_count != delivery_count:
-            raise InvalidRecordState(f"{where}: delivered {run.delivery_count} times by now, not {delivery_count}")
-
-    # Persist, then commit
-
-    def _begin(self, run: Run, state: DeliveryState, write: StateWrite) -> None:
-        """Start a transition: visible, but flagged until its write is durable."""
-        run.become(state)
-        run.write = write
-        write.runs.append(run)
-        if state in TERMINAL:
-            self.count_terminal(run, 1)
-
-    def _fill(self, write: StateWrite) -> None:
-        write.delivery_complete_count = self.delivery_complete_count
-        for run in write.runs:
-            self._persist(run, write)
-
-    def _persist(self, run: Run, write: StateWrite) -> None:
-        batch = run.persisted(write.start_offset)
-        if batch is None:
-            return
-        write.state_batches.append(batch)
-        if run.reason is not None or run.available_at_ms:
-            write.annotations.append(
-                StateAnnotation(
-                    batch.first_offset,
-                    batch.last_offset,
-                    batch.delivery_count,
-                    run.available_at_ms or None,
-                    run.reason,
-                )
-            )
+            call.joined[id(run.write)] = run.write
 
     def complete_write(self, write: StateWrite, *, ok: bool, now_ms: int) -> Completed:
-        """Commit what a durable write moved, or roll it back: to ACQUIRED, or past a lock that ended meanwhile."""
-        made_available = self._commit(write) if ok else self._roll_back(write, now_ms)
+        """Commit what a durable write changed, or roll it back: to ACQUIRED, or past a lock that ended by now."""
+        made_available = self.commit(write) if ok else self.roll_back(write, now_ms)
         start_moved = self.advance()
         dead_letters = [self.dead_letter(run) for run in write.runs if ok and run.state is ARCHIVING]
         if not start_moved:
@@ -332,54 +254,10 @@ class SharePartition(Window):
         write.runs = []
         return Completed(made_available, start_moved, dead_letters)
 
-    def _commit(self, write: StateWrite) -> bool:
-        made_available = False
-        for run in write.runs:
-            if run.write is not write:
-                continue
-            run.write = None
-            run.unlock()
-            if not run.held:
-                self.held_count -= run.size
-            if run.state is AVAILABLE:
-                if run.available_at_ms:
-                    self.time_lock(run.available_at_ms, run.first, run.last)
-                else:
-                    self.mark_available(run.first)
-                    made_available = True
-        return made_available
-
-    def _roll_back(self, write: StateWrite, now_ms: int) -> bool:
-        made_available = False
-        for run in write.runs:
-            if run.write is not write:
-                continue
-            if run.first < self.start_offset <= run.last:
-                self.cut_out(run, self.start_offset, run.last)
-            if run.state in TERMINAL:
-                self.count_terminal(run, -1)
-            run.write = None
-            run.available_at_ms = 0
-            run.reason = run.cause = None
-            run.state = ACQUIRED
-            if run.lock_expires_at_ms > now_ms:
-                continue
-            run.unlock()
-            self.held_count -= run.size
-            if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:
-                run.become(ARCHIVED)
-                self.count_terminal(run, 1)
-            else:
-                run.become(AVAILABLE)
-                self.mark_available(run.first)
-                made_available = True
-        return made_available
-
     # Locks that end
 
     def expire(self, now_ms: int) -> Expired:
         """End locks and delays that are due. What memory decides stands, whatever becomes of the write."""
-        write = StateWrite(self.start_offset)
         dead_letters: list[DeadLetter] = []
         changed: list[Run] = []
         records = 0
@@ -397,9 +275,8 @@ class SharePartition(Window):
                     made_available = True
         if not changed:
             return Expired(None, records, made_available, dead_letters)
-        write.delivery_complete_count = self.delivery_complete_count
-        for run in changed:
-            self._persist(run, write)
+        write = StateWrite(self.start_offset)
+        write.fill(changed, self.delivery_complete_count)
         return Expired(write, records, made_available, dead_letters)
 
     def _expire_lock(self, run: Run, dead_letters: list[DeadLetter]) -> bool:
@@ -408,7 +285,7 @@ class SharePartition(Window):
             self.runs.insert(self.index_of(run.first) + 1, right)
             self.time_lock(right.lock_expires_at_ms, right.first, right.last)
         run.unlock()
-        state = self._made_available(run)
+        state = self.released_state(run)
         run.become(state)
         if state is ARCHIVING:
             run.cause = LIMIT_EXCEEDED
@@ -430,13 +307,13 @@ class SharePartition(Window):
                 if run.first < self.start_offset <= run.last:
                     below = self.cut_out(run, run.first, self.start_offset - 1)
                     below.cause = LIMIT_EXCEEDED
-                    self._begin(below, self._made_available(below), write)
+                    self.begin(below, self.released_state(below), write)
                     part = self.runs[self.index_of(self.start_offset)]
                 part.cause = LIMIT_EXCEEDED
-                self._begin(part, self._made_available(part), write)
+                self.begin(part, self.released_state(part), write)
         if not write.runs:
             return None
-        self._fill(write)
+        write.fill(write.runs, self.delivery_complete_count)
         return write
 
     # The log
@@ -460,7 +337,6 @@ class SharePartition(Window):
 
     def complete_dead_letter(self, first_offset: int, last_offset: int, now_ms: int) -> StateWrite | None:
         """The dead letters of a range are written: its records become ARCHIVED. The write is best effort."""
-        write = StateWrite(self.start_offset)
         changed = []
         for run in list(self.overlapping(first_offset, last_offset)):
             if run.state is ARCHIVING and run.write is None:
@@ -471,9 +347,8 @@ class SharePartition(Window):
                 changed.append(part)
         if not changed:
             return None
-        write.delivery_complete_count = self.delivery_complete_count
-        for part in changed:
-            self._persist(part, write)
+        write = StateWrite(self.start_offset)
+        write.fill(changed, self.delivery_complete_count)
         return write
 
     # Looking

@@ -3,9 +3,22 @@
 The window of a share-partition is a list of runs: contiguous offsets with one state, ascending, never overlapping.
 Kafka keeps batches and splits one into single offsets; a run remembers the batch it was cut from, because throttled
 redelivery goes by the size of the batch.
+
+                  fetch                      accept
+    AVAILABLE ─────────────▶ ACQUIRED ─────────────────────▶ ACKNOWLEDGED
+     │      ▲                 │  │  │
+     │      └─────────────────┘  │  │ gap; reject or the delivery limit
+     │       release, timeout    │  └──────────────────────▶ ARCHIVED
+     │                           │ with a dead-letter queue   ▲   ▲
+     │                           └──────────▶ ARCHIVING ──────┘   │
+     └────────────────────────────────────────────────────────────┘
+       the record left the log               its dead letter is written
+
+While the write of a change is under way the run is flagged (`Run.write`) and its state may only go back to ACQUIRED.
+`Run.become` is the one place that changes a state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.types import DeliveryState, StateAnnotation, StateBatch
@@ -30,6 +43,9 @@ TRANSITIONS: Final = frozenset(
     }
 )
 
+ROLL_BACKS: Final = frozenset((state, ACQUIRED) for state in DeliveryState if state is not ACQUIRED)
+"""The changes of state while a write is under way: it was refused, so its records are held again."""
+
 REJECTED: Final = "Offset rejected by client."
 LIMIT_EXCEEDED: Final = "Offset delivery count exceeded the threshold."
 
@@ -39,7 +55,7 @@ class IllegalTransition(Exception):
 
 
 class StateWrite:
-    """What one event persists. Until `complete_write` the runs it moved are flagged and refuse any other event.
+    """What one event persists. Until `complete_write` the runs it changed are flagged and refuse any other event.
 
     `start_offset`: the start offset when the event happened. `runs`: those to commit or roll back.
     """
@@ -53,13 +69,25 @@ class StateWrite:
         self.annotations: list[StateAnnotation] = []
         self.runs: list[Run] = []
 
+    def fill(self, runs: Iterable["Run"], delivery_complete_count: int) -> None:
+        """Say what is to be persisted: the states of `runs`, cut at the start offset, with reasons and delays."""
+        self.delivery_complete_count = delivery_complete_count
+        for run in runs:
+            if run.last < self.start_offset:
+                continue
+            first = max(run.first, self.start_offset)
+            self.state_batches.append(StateBatch(first, run.last, int(run.state), run.delivery_count))
+            if run.reason is not None or run.available_at_ms:
+                delayed_to_ms = run.available_at_ms or None
+                self.annotations.append(StateAnnotation(first, run.last, run.delivery_count, delayed_to_ms, run.reason))
+
 
 class Run:
     """Contiguous offsets of one state.
 
     `batch_first`, `batch_last`: the in-flight batch it belongs to. `lock_expires_at_ms`: while ACQUIRED, and until a
     pending transition from there is durable. `available_at_ms`: a delayed release, 0 when there is none. `write`: the
-    transition in progress.
+    write that makes its last change of state durable, while that is under way.
     """
 
     __slots__ = (
@@ -112,8 +140,8 @@ class Run:
         return self.state in (ACQUIRED, ARCHIVING) or self.write is not None or bool(self.available_at_ms)
 
     def become(self, state: DeliveryState) -> None:
-        """Change state: the only place that does, but for a roll-back."""
-        if (self.state, state) not in TRANSITIONS:
+        """Change state. Raises: IllegalTransition."""
+        if (self.state, state) not in (TRANSITIONS if self.write is None else ROLL_BACKS):
             raise IllegalTransition(f"{self.state.name} to {state.name} at {self.first}-{self.last}")
         self.state = state
 
@@ -134,12 +162,6 @@ class Run:
             self.write.runs.append(right)
         self.last = offset - 1
         return right
-
-    def persisted(self, start_offset: int) -> StateBatch | None:
-        """The state batch that persists it, cut at the start offset; None if all of it lies below."""
-        if self.last < start_offset:
-            return None
-        return StateBatch(max(self.first, start_offset), self.last, int(self.state), self.delivery_count)
 
 
 class DeadLetter(NamedTuple):
@@ -163,7 +185,7 @@ class RestoredLock(NamedTuple):
 
 
 class LeftLocks(NamedTuple):
-    """What the memory of an earlier leader knew, in the life of the share-partition that the state epoch names."""
+    """The locks that an earlier leader had in memory, and the state epoch under which it led."""
 
     state_epoch: int
     locks: Sequence[RestoredLock]

@@ -1,0 +1,82 @@
+"""Persist, then commit: a change of state is visible at once, and flagged until its write is durable. Pure.
+
+    begin ──▶ flagged: refuses any other event ──┬─ durable ──▶ commit
+                                                 └─ refused ──▶ roll back: ACQUIRED again;
+                                                                AVAILABLE or ARCHIVED if the lock ended
+
+While the write is under way the lock goes on: what ends it by time waits for the outcome.
+"""
+
+from sharequeue.protocol.types import DeliveryState
+from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, TERMINAL, Run, StateWrite
+from sharequeue_gateway.share_partition.window import Window
+
+
+class Transitions(Window):
+    """A window whose runs change their state under a write."""
+
+    __slots__ = ()
+
+    def released_state(self, run: Run) -> DeliveryState:
+        """The state of a record that is delivered again if its delivery limit, read at this moment, allows it."""
+        if run.last < self.start_offset:
+            return ARCHIVED
+        if run.delivery_count < self.config.delivery_count_limit:
+            return AVAILABLE
+        return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED
+
+    def begin(self, run: Run, state: DeliveryState, write: StateWrite) -> None:
+        """Change a run's state, flagged until `write` is durable."""
+        run.become(state)
+        run.write = write
+        write.runs.append(run)
+        if state in TERMINAL:
+            self.count_terminal(run, 1)
+
+    def commit(self, write: StateWrite) -> bool:
+        """The write is durable: what it changed stands. Returns: whether records can be acquired again."""
+        made_available = False
+        for run in write.runs:
+            if run.write is not write:
+                continue
+            run.write = None
+            run.unlock()
+            if run.state is AVAILABLE and run.available_at_ms:
+                self.time_lock(run.available_at_ms, run.first, run.last)
+                continue
+            if run.state is not ARCHIVING:
+                self.held_count -= run.size
+            if run.state is AVAILABLE:
+                self.mark_available(run.first)
+                made_available = True
+        return made_available
+
+    def roll_back(self, write: StateWrite, now_ms: int) -> bool:
+        """The write was refused: its records are held again, or past their lock's end what that makes of them.
+
+        Returns: whether records can be acquired again.
+        """
+        made_available = False
+        for run in write.runs:
+            if run.write is not write:
+                continue
+            if run.first < self.start_offset <= run.last:
+                self.cut_out(run, self.start_offset, run.last)
+            if run.state in TERMINAL:
+                self.count_terminal(run, -1)
+            run.become(ACQUIRED)
+            run.write = None
+            run.available_at_ms = 0
+            run.reason = run.cause = None
+            if run.lock_expires_at_ms > now_ms:
+                continue
+            run.unlock()
+            self.held_count -= run.size
+            if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:
+                run.become(ARCHIVED)
+                self.count_terminal(run, 1)
+            else:
+                run.become(AVAILABLE)
+                self.mark_available(run.first)
+                made_available = True
+        return made_available
