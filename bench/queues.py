@@ -109,7 +109,8 @@ class ShareQueue:
             max_wait_ms=WAIT_MS,
             acknowledgements=accepted(done or ()),
         )
-        response = _fetched(await self._client.exchange(apis.FETCH_RECORDS, request, path=self._group))
+        answer, _ = await self._client.relay(apis.FETCH_RECORDS, request, path=self._group)
+        response = _fetched(answer)
         if response.failed_count:
             raise RuntimeError(f"acknowledgements failed: {response.acknowledgement_results}")
         if self._follow and response.leaders:

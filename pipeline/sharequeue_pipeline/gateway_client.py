@@ -74,8 +74,8 @@ class GatewayClient:
     def _exchange(
         self, api: Api, request: Any = None, headers: dict[str, str] | None = None, wait_s: float = 0.0, **path: Any
     ) -> bytes:
-        return self._loop.run_until_complete(
-            self._client.exchange(
+        answer, _ = self._loop.run_until_complete(
+            self._client.relay(
                 api,
                 request,
                 path=path,
@@ -83,6 +83,7 @@ class GatewayClient:
                 deadline_s=self._options.timeout_ms / 1000 + wait_s,
             )
         )
+        return answer
 
     def _call(self, api: Api, request: Any = None, wait_s: float = 0.0, **path: Any) -> Any:
         return msgspec.json.decode(self._exchange(api, request, None, wait_s, **path), type=api.response)

@@ -171,7 +171,8 @@ async def ask(url: str, api: Api, request: Any = None, **path: Any) -> bytes:
     """Call the service once. Returns: the answer's bytes. Raises: ApiError."""
     client = Client(url)
     try:
-        return await client.exchange(api, request, path=path, retry=False)
+        answer, _ = await client.relay(api, request, path=path, retry=False)
+        return answer
     finally:
         await client.close()
 

@@ -6,7 +6,7 @@ import functools
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import urlencode
 
 import msgspec
@@ -39,10 +39,23 @@ def decoder_of(message: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(message)
 
 
+class CallOptions(TypedDict, total=False):
+    """What a call takes besides its request.
+
+    `path`: values of the path's parameters. `deadline_s`: seconds for all attempts together. `retry`: False for one
+    attempt alone.
+    """
+
+    path: Mapping[str, Any] | None
+    headers: Mapping[str, str] | None
+    deadline_s: float | None
+    retry: bool
+
+
 class Repeats:
     """Whether a call that failed is made again, and when: after pauses that grow, until the deadline.
 
-    Again is made what is retriable, if it is definite that it did not happen or the call is idempotent.
+    A call is retried if its error is retriable and either it did not happen for certain or the call is idempotent.
     """
 
     def __init__(self, api: Api, deadline: float, longest_pause_s: float) -> None:
@@ -54,7 +67,7 @@ class Repeats:
         self.pause_s = 0.0
 
     def after(self, error: ApiError) -> bool:
-        """Take note of a failure: none is definite after one that was not. Returns: whether there is another attempt."""
+        """Note a failure: none is definite after one that was not. Returns: whether there is another attempt."""
         self._definite = error.definite = self._definite and error.definite
         self.pause_s = max(self._next_pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
         self._next_pause_s = min(self._next_pause_s * 2, self._longest_pause_s)
@@ -68,7 +81,7 @@ class Repeats:
 class Client:
     """Calls another service, or the gateway: one set of connections, one retry policy.
 
-    A refused connection and a definite retriable answer (503, 429) are tried again; a lost answer only if the call is
+    A refused connection and a definite retriable answer (503, 429) are retried; a lost answer only if the call is
     idempotent. All attempts together end at the deadline.
     """
 
@@ -88,40 +101,19 @@ class Client:
         api: Api,
         request: Any = None,
         *,
-        path: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        deadline_s: float | None = None,
-        retry: bool = True,
         in_doubt: Callable[[], None] | None = None,
+        **options: Unpack[CallOptions],
     ) -> Any:
         """Make one call.
 
         Args:
             request: the body (the query for GET), of type `api.request`; bytes are sent as they are.
-            path: values of the path's parameters.
-            deadline_s: seconds for all attempts together.
-            in_doubt: called before the call is made again although an earlier attempt may have happened.
+            in_doubt: called before a retry if an earlier attempt may have happened.
         Returns: the answer as `api.response`, or None if it has no body.
         Raises: ApiError: the other side's problem; RequestTimedOut (not definite): no answer before the deadline.
         """
-        body, _ = await self.relay(
-            api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry, in_doubt=in_doubt
-        )
+        body, _ = await self.relay(api, request, in_doubt=in_doubt, **options)
         return None if api.response is None else nesting.decode(decoder_of(api.response), body)
-
-    async def exchange(
-        self,
-        api: Api,
-        request: Any = None,
-        *,
-        path: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        deadline_s: float | None = None,
-        retry: bool = True,
-    ) -> bytes:
-        """As `call`, but the answer's body stays bytes."""
-        body, _ = await self.relay(api, request, path=path, headers=headers, deadline_s=deadline_s, retry=retry)
-        return body
 
     async def relay(
         self,
@@ -134,11 +126,7 @@ class Client:
         retry: bool = True,
         in_doubt: Callable[[], None] | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
-        """As `exchange`, but with the answer's headers, for who passes it on.
-
-        Args:
-            in_doubt: called before the call is made again although an earlier attempt may have happened.
-        """
+        """As `call`, with the answer as it came: its body and its headers."""
         target = path_of(api, **path) if path else api.path
         if api.query_parameters and request is not None:
             query = {name: str(value) for name, value in msgspec.to_builtins(request).items() if value is not None}

@@ -1,18 +1,25 @@
 """Calling coordinators that run as several instances: each call goes to the owner of its key's shard.
 
-Any instance tells who owns what; that is kept until an owner is elsewhere, does not answer, or takes long.
+Any instance answers who owns what. That map is kept, and asked for again when an owner refuses, does not answer, or
+takes long.
 """
 
 import asyncio
 import itertools
 import time
 from collections.abc import Coroutine, Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, Unpack
 
-from sharequeue.http.caller import SHORTEST_ATTEMPT_S, Client, Repeats, decoder_of, encode
+from sharequeue.http.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats, decoder_of, encode
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable, RequestTimedOut
+from sharequeue.protocol.errors import (
+    ApiError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    RequestTimedOut,
+)
 from sharequeue.protocol.internal import (
     CoordinatorLocation,
     ShardOwner,
@@ -23,10 +30,12 @@ from sharequeue.protocol.shards import shard_of
 T = TypeVar("T")
 
 PATIENCE_S: Final = 0.75
-"""Who takes longer to answer may be paused: the others are asked who the owner is, time and again."""
+"""An instance that takes longer to answer may be paused: the others are asked repeatedly who the owner is."""
 MAP_DEADLINE_S: Final = 1.0
-MOVED: Final = frozenset({14, 15, 16})
-"""Answers of a coordinator that may not be the owner, or not the one to ask any more."""
+MOVED: Final = frozenset(
+    error.error.kafka_code for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+)
+"""Answers of a coordinator that may not be the owner any more."""
 
 
 class CoordinatorClient:
@@ -40,7 +49,7 @@ class CoordinatorClient:
         cluster_token: str | None = None,
         deadline_s: float = 10.0,
     ) -> None:
-        """`urls`: of one instance or more, separated by commas; they tell of all others."""
+        """`urls`: of one instance or more, separated by commas; they name all others."""
         self.kind = kind
         self._urls = [url.strip().rstrip("/") for url in urls.split(",") if url.strip()]
         self._cluster_token = cluster_token
@@ -48,9 +57,9 @@ class CoordinatorClient:
         self._clients: dict[str, Client] = {}
         self._owners: dict[int, ShardOwner] = {}
         self._only_url: str | None = None
-        """Where everything is, if it is all at one instance."""
+        """The instance that owns every shard, if one does."""
         self._others = len(set(self._urls)) > 1
-        """Whether there may be an instance to ask beside the one that is asked."""
+        """Whether more than one instance is known."""
         self._count = 0
         self._learning: asyncio.Task[None] | None = None
         self._turns = itertools.count()
@@ -64,7 +73,7 @@ class CoordinatorClient:
     # Who owns what
 
     def owner(self, key: str) -> ShardOwner | None:
-        """Who owns a key, as far as is known."""
+        """The owner of a key; None while it is not known."""
         return self._owners.get(shard_of(key, self._count)) if self._count else None
 
     async def find(self, key: str) -> CoordinatorLocation:
@@ -82,7 +91,9 @@ class CoordinatorClient:
     def _start_learning(self) -> "asyncio.Task[None]":
         if self._learning is None or self._learning.done():
             self._learning = asyncio.create_task(self._learn())
-            self._learning.add_done_callback(lambda task: task.cancelled() or task.exception())  # whoever still waits
+            self._learning.add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )  # it is logged otherwise
         return self._learning
 
     async def _learn(self) -> None:
@@ -122,6 +133,7 @@ class CoordinatorClient:
         self._only_url = urls.pop() if len(urls) == 1 and whole else None
 
     def _client(self, url: str) -> Client:
+        """The client of an instance, made when it is first asked for."""
         client = self._clients.get(url)
         if client is None:
             client = self._clients[url] = Client(url, cluster_token=self._cluster_token)
@@ -154,15 +166,10 @@ class CoordinatorClient:
         request: Any = None,
         *,
         key: str | None = None,
-        path: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        deadline_s: float | None = None,
-        retry: bool = True,
+        **options: Unpack[CallOptions],
     ) -> Any:
         """As `Client.call`, at the owner of `key`: a group id, `group:topic_id:partition` or CLUSTER; None: at any."""
-        body = await self.exchange(
-            api, request, key=key, path=path, headers=headers, deadline_s=deadline_s, retry=retry
-        )
+        body = await self.exchange(api, request, key=key, **options)
         return None if api.response is None else decoder_of(api.response).decode(body)
 
     async def exchange(
@@ -185,9 +192,8 @@ class CoordinatorClient:
             try:
                 url = self._only_url or await self._url_for(key)
                 left_s = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
-                asking = self._client(url).relay(
-                    api, request, path=path, headers=headers, deadline_s=left_s, retry=False
-                )
+                client = self._clients.get(url) or self._client(url)
+                asking = client.relay(api, request, path=path, headers=headers, deadline_s=left_s, retry=False)
                 body, _ = await (self._while_owned(key, url, asking) if self._others else asking)
                 return body
             except ApiError as error:
