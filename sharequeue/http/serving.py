@@ -33,7 +33,7 @@ from sharequeue.http.texts import convert_texts
 from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol import mistakes
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.bounds import TooMany
+from sharequeue.protocol.bounds import ALWAYS_FITS, TooMany
 from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, UnknownPath
 from sharequeue.protocol.messages import PointedDetail, Problem
 
@@ -252,7 +252,7 @@ class Endpoint:
                     _check_utf8(raw)
                 else:
                     raw.decode()
-            if self._check_body is not None:
+            if self._check_body is not None and len(raw) > ALWAYS_FITS:
                 self._check_body(raw)
             return self._decoder.decode(raw)
         except TooMany as fault:

@@ -14,6 +14,8 @@ MAX_VALUES: Final = 200_000
 """In one body, counted by its commas: ten times what the longest lists of the schemas need."""
 
 MAX_NAMES: Final = 20_000
+ALWAYS_FITS: Final = min(MAX_VALUES, MAX_NAMES, MAX_RECORDS)
+"""Bytes: a body of no more cannot hold too many of anything."""
 
 
 class TooMany(Exception):

@@ -1,5 +1,6 @@
 """The words of the protocol: states, acknowledgement types, state batches, names and their limits. Source: KIP-932."""
 
+import functools
 import re
 from enum import IntEnum, StrEnum
 from typing import Annotated, Final, NamedTuple
@@ -142,6 +143,7 @@ def topic_name_fault(name: str) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=1000)
 def group_id_fault(group_id: str) -> str | None:
     """Say why `group_id` cannot name a group, or None if it can."""
     if not 1 <= len(group_id) <= MAX_NAME_LENGTH:
