@@ -1,4 +1,4 @@
-"""Calls about many share-partitions: cut by who owns them, their answers joined in order."""
+"""Calls about many share-partitions: cut by owner, their answers joined in order."""
 
 import asyncio
 import itertools
@@ -6,14 +6,15 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from sharequeue.http.caller import SHORTEST_ATTEMPT_S, Repeats
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress
+from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
 from sharequeue.protocol.internal import (
     GroupState,
-    GroupStateResult,
     PartitionState,
     PartitionStateResult,
     ShareStateRequest,
@@ -30,6 +31,10 @@ from sharequeue.protocol.types import SharePartitionKey
 
 MOST_ASKED: Final = 2000
 """Share-partitions in one call."""
+ELSEWHERE: Final = frozenset(error.error.kafka_code for error in (CoordinatorLoadInProgress, NotCoordinator))
+"""Answered by an instance that is not the owner, before it did anything."""
+
+_decode_write: Final = msgspec.json.Decoder(WriteBatchResponse).decode
 
 
 class Entry(NamedTuple):
@@ -49,7 +54,7 @@ class ShareStateClient(CoordinatorClient):
         super().__init__(urls, "share", cluster_token=cluster_token, deadline_s=deadline_s)
 
     def owner_url(self, key: SharePartitionKey) -> str:
-        """Where a share-partition's owner is, as far as is known."""
+        """Where a share-partition's owner is; empty while that is not known."""
         if self._only_url is not None:
             return self._only_url
         owner = self.owner(share_key(key))
@@ -63,8 +68,8 @@ class ShareStateClient(CoordinatorClient):
         *,
         deadline_s: float | None = None,
     ) -> dict[SharePartitionKey, PartitionStateResult]:
-        """A state call of one group, about partitions by topic id. What an owner that moved refused is asked of the new
-        one. Returns: each share-partition's own result, in order. Raises: ApiError: no owner answered.
+        """A state call of one group, about partitions by topic id. A partition whose owner has moved is asked of the
+        new owner. Returns: each share-partition's own result, in order. Raises: ApiError: no owner answered.
         """
         entries = [
             Entry(SharePartitionKey(group_id, topic_id, state.partition), state)
@@ -75,53 +80,39 @@ class ShareStateClient(CoordinatorClient):
         async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
             request = ShareStateRequest(group_id=group_id, topics=_by_topic(part))
             answer: ShareStateResponse = await self.call(api, request, key=key, deadline_s=seconds)
-            _check_topics(request.topics, answer.results)
-            return [result for topic in answer.results for result in topic.partitions]
+            return _topic_results(request.topics, answer.results)
 
         results = await self._split(entries, send, deadline_s)
         return {entry.key: result for entry, result in zip(entries, results, strict=True)}
 
-    async def write_batch(self, request: WriteBatchRequest, *, deadline_s: float | None = None) -> WriteBatchResponse:
-        """Writes of several groups, each share-partition with its own result: 14 and 16 too, for whoever repeats these
-        by themselves. Raises: ApiError: no owner answered."""
-        if self._only_url is not None:  # nothing to split; this is on the way of every acknowledgement
-            first = request.groups[0]
-            key = SharePartitionKey(
-                first.group_id, first.topics[0].topic_id or "", first.topics[0].partitions[0].partition
-            )
-            whole: WriteBatchResponse = await self.call(
-                apis.WRITE_STATE_BATCH, request, key=share_key(key), deadline_s=deadline_s
-            )
-            _check_groups(request, whole)
-            if any(result.error_code in (14, 16) for result in _results(whole)):
+    async def write_batch(
+        self, request: WriteBatchRequest, *, deadline_s: float | None = None
+    ) -> list[PartitionStateResult]:
+        """Writes of several groups. Returns: each share-partition's own result, in order; those that an owner refused
+        because it is another one by now too: the caller repeats these. Raises: ApiError: no owner answered.
+        """
+        if self._only_url is None:
+            return await self._write_to_owners(request, deadline_s)
+        key = share_key(_entries(request)[0].key) if self._others else None
+        body = await self.exchange(apis.WRITE_STATE_BATCH, request, key=key, deadline_s=deadline_s)
+        results = _results(request, _decode_write(body))
+        for result in results:
+            if result.error_code in ELSEWHERE:
                 self._start_learning()
-            return whole
-        entries = [
-            Entry(SharePartitionKey(group.group_id, topic.topic_id or "", state.partition), state)
-            for group in request.groups
-            for topic in group.topics
-            for state in topic.partitions
-        ]
+        return results
+
+    async def _write_to_owners(
+        self, request: WriteBatchRequest, deadline_s: float | None
+    ) -> list[PartitionStateResult]:
+        """As `write_batch`, cut by owner."""
+        entries = _entries(request)
 
         async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
             body = request if len(part) == len(entries) else WriteBatchRequest(groups=_groups(part))
             answer: WriteBatchResponse = await self.call(apis.WRITE_STATE_BATCH, body, key=key, deadline_s=seconds)
-            _check_groups(body, answer)
-            return _results(answer)
+            return _results(body, answer)
 
-        results = iter(await self._split(entries, send, deadline_s, repeat=False))
-        return WriteBatchResponse(
-            groups=[
-                GroupStateResult(
-                    group_id=group.group_id,
-                    results=[
-                        TopicStateResult(topic_id=topic.topic_id, partitions=[next(results) for _ in topic.partitions])
-                        for topic in group.topics
-                    ],
-                )
-                for group in request.groups
-            ]
-        )
+        return await self._split(entries, send, deadline_s, repeat=False)
 
     async def _split(
         self, entries: Sequence[Entry], send: Send, deadline_s: float | None, *, repeat: bool = True
@@ -129,7 +120,7 @@ class ShareStateClient(CoordinatorClient):
         """Send the entries to their owners side by side.
 
         Args:
-            repeat: send what was refused as not owned once more, until the deadline.
+            repeat: send again, until the deadline, what an instance refused because it is not the owner.
         """
         deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
         results: dict[int, PartitionStateResult] = {}
@@ -152,7 +143,7 @@ class ShareStateClient(CoordinatorClient):
                     results.update(zip(places, answer, strict=True))
             if len(failures) == len(parts) and len(waiting) == len(entries) and failures:
                 raise next((failure for failure in failures if not failure.definite), failures[0])
-            waiting = [place for place in waiting if results[place].error_code in (14, 16)]
+            waiting = [place for place in waiting if results[place].error_code in ELSEWHERE]
             if waiting:
                 self._start_learning()
             if not waiting or not repeat or time.monotonic() + pause_s + SHORTEST_ATTEMPT_S >= deadline:
@@ -206,43 +197,53 @@ def _cut(key: str | None, places: Sequence[int]) -> list[tuple[str | None, list[
 
 
 def _failed(partition: int, error: ApiError) -> PartitionStateResult:
-    """The result where an owner gave none: 15 where it may have happened, or may yet."""
+    """The result where an owner gave none: COORDINATOR_NOT_AVAILABLE where the call may have happened, or may yet."""
     refused = error.definite and not error.error.retriable
-    error_code = error.error.kafka_code if refused else 15
+    error_code = (error if refused else CoordinatorNotAvailable).error.kafka_code
     return PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)
 
 
-def _check_groups(request: WriteBatchRequest, answer: WriteBatchResponse) -> None:
-    """Check that an answer is about exactly the share-partitions of its request, in their order.
+def _results(request: WriteBatchRequest, answer: WriteBatchResponse) -> list[PartitionStateResult]:
+    """The results of an answer, which must be about exactly the share-partitions of its request, in their order.
 
-    Raises: ApiError, not definite: it is about others, so nothing is known of those that were asked for.
+    Raises: ApiError, not definite: it is about others, so nothing is known of those of the request.
     """
     if len(answer.groups) != len(request.groups):
         raise _mixed_up()
+    results: list[PartitionStateResult] = []
     for asked, answered in zip(request.groups, answer.groups, strict=True):
         if asked.group_id != answered.group_id:
             raise _mixed_up()
-        _check_topics(asked.topics, answered.results)
+        results += _topic_results(asked.topics, answered.results)
+    return results
 
 
-def _check_topics(asked: Sequence[TopicState], answered: Sequence[TopicStateResult]) -> None:
-    """As `_check_groups`, for the topics of one group."""
+def _topic_results(asked: Sequence[TopicState], answered: Sequence[TopicStateResult]) -> list[PartitionStateResult]:
+    """As `_results`, for the topics of one group."""
     if len(asked) != len(answered):
         raise _mixed_up()
+    results: list[PartitionStateResult] = []
     for topic, result in zip(asked, answered, strict=True):
         if topic.topic_id != result.topic_id or len(topic.partitions) != len(result.partitions):
             raise _mixed_up()
         for state, found in zip(topic.partitions, result.partitions, strict=True):
             if state.partition != found.partition:
                 raise _mixed_up()
+        results += result.partitions
+    return results
 
 
 def _mixed_up() -> ApiError:
     return ApiError("the share coordinator answered for other share-partitions than it was asked for")
 
 
-def _results(answer: WriteBatchResponse) -> list[PartitionStateResult]:
-    return [result for group in answer.groups for topic in group.results for result in topic.partitions]
+def _entries(request: WriteBatchRequest) -> list[Entry]:
+    return [
+        Entry(SharePartitionKey(group.group_id, topic.topic_id or "", state.partition), state)
+        for group in request.groups
+        for topic in group.topics
+        for state in topic.partitions
+    ]
 
 
 def _by_topic(entries: Iterable[Entry]) -> list[TopicState]:

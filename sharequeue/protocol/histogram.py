@@ -20,6 +20,11 @@ def bucket_of(duration_ms: int) -> int:
     return _EXACT + (shift - 1) * _PER_DOUBLING + (duration_ms >> shift) - _PER_DOUBLING
 
 
+SHORT_MS: Final = 4096
+BUCKETS: Final = tuple(map(bucket_of, range(SHORT_MS)))
+"""The buckets of durations below SHORT_MS, to look up: most records are accepted sooner."""
+
+
 def bounds_of(bucket: int) -> tuple[int, int]:
     """The first duration of a bucket, and the first behind it."""
     if bucket < _EXACT:

@@ -201,9 +201,9 @@ def test_requests_over_several_owners_are_answered_in_order(stack: Stack, client
             for write in writes
             for group, topic_id in ((name, first), (f"{name}-new", first), (name, second))
         ]
-        answer = await coordinators.write_batch(WriteBatchRequest(groups=groups))
-        assert [group.group_id for group in answer.groups] == [group.group_id for group in groups]
-        codes = [group.results[0].partitions[0].error_code for group in answer.groups]
+        results = await coordinators.write_batch(WriteBatchRequest(groups=groups))
+        assert [result.partition for result in results] == [group.topics[0].partitions[0].partition for group in groups]
+        codes = [result.error_code for result in results]
         assert codes == [code for number in range(PARTITIONS) for code in (0, 42, 0 if number < 7 else 42)]
         read = await coordinators.state(apis.READ_STATE, name, {first: states(leader_epoch=3)})
         assert [result.start_offset for result in read.values()] == list(range(PARTITIONS))

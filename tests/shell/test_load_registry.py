@@ -15,8 +15,13 @@ from sharequeue_gateway.cluster.redis_client import redis_client
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
+from sharequeue_gateway.leader.hand_over import HandOver
+from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.locks.lock_store import LockTimers
@@ -63,6 +68,9 @@ class Parts(NamedTuple):
     """The leader of a gateway that has neither Redis nor a log, with its collaborators."""
 
     leader: Leader
+    loads: Loads
+    kept_locks: KeptLocks
+    hand_over: HandOver
     metadata: Metadata
     cluster: Cluster
     lock_store: LockTimers
@@ -99,19 +107,31 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
         take_from_others=Routing(cluster).take_from_others,
         epochs=epochs,
     )
-    leader = Leader(
+    led, dead_letters, kept_locks = LedIndex(), DeadLetterQueue(), KeptLocks(cluster, Clock())
+    loads = Loads(
+        led,
+        kept_locks,
+        dead_letters,
         clock=Clock(),
-        metadata=metadata,
         cluster=cluster,
         epochs=epochs,
         loader=loader,
-        persister=Persister(share_coordinator, deadline_ms=100),
-        lock_timers=lock_store,
-        activity=nowhere,
         max_share_partitions=10,
-        idle_ms=60_000,
     )
-    return Parts(leader, metadata, cluster, lock_store)
+    leader = Leader(
+        led,
+        loads,
+        kept_locks,
+        dead_letters,
+        Persister(share_coordinator, deadline_ms=100),
+        lock_store,
+        nowhere,
+        clock=Clock(),
+        cluster=cluster,
+        activity=nowhere,
+    )
+    hand_over = HandOver(leader, loads, kept_locks, cluster, epochs, lock_store, lambda: None)
+    return Parts(leader, loads, kept_locks, hand_over, metadata, cluster, lock_store)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["asked", "asked, and not answered"])
@@ -119,13 +139,13 @@ def test_a_load_of_a_deleted_group_is_cancelled(lost: bool) -> None:
     """Otherwise the load would repeat its call until it is answered, and so create the group again."""
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
-        loads = gateway.leader.loads
+        loads = gateway.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0), (ORDERS, 1)]))
         answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         (load,) = loads._tasks
         if lost:
             answer.set_result(None)
-        loads.abandon(lambda key: key.partition == 1)
+        loads.cancel(lambda key: key.partition == 1)
         assert [type(outcome) for outcome in await asking] == [CoordinatorNotAvailable] * 2
         await asyncio.wait([load])
         assert load.cancelled()
@@ -134,26 +154,26 @@ def test_a_load_of_a_deleted_group_is_cancelled(lost: bool) -> None:
     run(work)
 
 
-def test_a_load_abandoned_before_it_begins_is_answered() -> None:
+def test_a_load_cancelled_before_it_begins_is_answered() -> None:
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
-        loads = gateway.leader.loads
+        loads = gateway.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
         while not loads._tasks:  # noqa: ASYNC110 - the load is a task that has not begun
             await asyncio.sleep(0)
-        loads.abandon(lambda key: key.group_id == "g")
-        loads.abandon(lambda key: key.group_id == "g")
+        loads.cancel(lambda key: key.group_id == "g")
+        loads.cancel(lambda key: key.group_id == "g")
         assert [type(outcome) for outcome in await asking] == [CoordinatorNotAvailable]
 
     run(work)
 
 
-def test_abandoning_one_group_keeps_the_loads_of_others() -> None:
+def test_cancelling_the_loads_of_one_group_keeps_those_of_others() -> None:
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
-        loads = gateway.leader.loads
+        loads = gateway.loads
         asking = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
         await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         (load,) = loads._tasks
-        loads.abandon(lambda key: key.group_id == "h")
+        loads.cancel(lambda key: key.group_id == "h")
         await asyncio.sleep(0)
         assert not load.cancelling()
         assert not asking.done()
@@ -163,24 +183,24 @@ def test_abandoning_one_group_keeps_the_loads_of_others() -> None:
     run(work)
 
 
-def test_a_load_asked_for_after_abandoning_begins() -> None:
+def test_a_load_asked_for_after_a_cancelled_one_begins() -> None:
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
-        loads = gateway.leader.loads
+        loads = gateway.loads
         first = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
         await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
-        loads.abandon(lambda key: key.group_id == "g")
+        loads.cancel(lambda key: key.group_id == "g")
         second = asyncio.create_task(loads.get("g", [(ORDERS, 0)]))
         await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         await first
         assert not second.done()
-        (load,) = (load for load, keys in loads._tasks.items() if keys)
+        (load,) = (load.task for load in loads._loading.values())
         load.cancel()
         second.cancel()
 
     run(work)
 
 
-def test_a_load_that_has_just_ended_is_not_abandoned() -> None:
+def test_a_load_that_has_just_ended_is_not_cancelled() -> None:
     """The load is done, but its callbacks have not run yet."""
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
@@ -190,8 +210,8 @@ def test_a_load_that_has_just_ended_is_not_abandoned() -> None:
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.expect(apis.READ_STATE)
-        loading = leader.loads._loading[KEY]
-        loading.add_done_callback(lambda _: leader.unload_group("g", None, end=True))
+        loading = gateway.loads._loading[KEY].outcome
+        loading.add_done_callback(lambda _: leader.group_reset("g", None, end=True))
         answer.set_result(READ)
         (led,) = await asking
         assert faults == []
@@ -209,7 +229,7 @@ def test_a_load_is_fenced_when_another_gateway_takes_its_share_partition() -> No
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.expect(apis.READ_STATE)
-        await leader.let_go([KEY])
+        await gateway.hand_over.yield_to_next([KEY])
         answer.set_result(READ)
         (led,) = await asking
         assert isinstance(led, LedSharePartition)
@@ -236,9 +256,9 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
         answer = await coordinator.expect(apis.READ_STATE)
         if heard:
             gateway.cluster.generation = Generation(1, (ELSEWHERE,))
-            await leader.hand_over(missed=False)
+            await gateway.hand_over.generation_changed(missed=False)
         else:
-            await leader.let_go([KEY])
+            await gateway.hand_over.yield_to_next([KEY])
         answer.set_result(READ)
         await asyncio.wait_for(asking, 10)
         waiting.close()
@@ -255,7 +275,7 @@ def test_a_load_is_fenced_when_another_gateway_led_during_it() -> None:
         answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         for number, node in ((1, ELSEWHERE), (2, cluster.me)):
             cluster.generation = Generation(number, (node,))
-            await leader.hand_over(missed=False)
+            await gateway.hand_over.generation_changed(missed=False)
         answer.set_result(INITIALIZED)
         await coordinator.answer(apis.READ_STATE, READ)
         (led,) = await asking
@@ -281,7 +301,6 @@ def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
     """A gateway that still leads loads again when the first lock ends."""
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
-        leader = gateway.leader
         now_ms = Clock().now_ms()
         loaded = SharePartition.load(
             ShareGroupConfig(),
@@ -293,11 +312,11 @@ def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
             now_ms=now_ms - 3_000,
         )
         led = LedSharePartition(KEY, "orders", loaded.share_partition, now_ms)
-        leader.loads.keep_locks(led)
+        gateway.kept_locks.keep(led)
         if elsewhere:
             gateway.cluster.generation = Generation(1, (ELSEWHERE,))
-        assert leader.loads.given_up_and_due() == ([KEY] if due else [])
-        assert leader.loads.tell_locks([KEY]) == [led]
+        assert gateway.kept_locks.due() == ([KEY] if due else [])
+        assert gateway.kept_locks.give([KEY]) == [led]
 
     run(work)
 
@@ -308,7 +327,7 @@ def test_a_load_survives_a_generation_that_keeps_its_leader() -> None:
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         gateway.cluster.generation = Generation(1, (gateway.cluster.me,))
-        await leader.hand_over(missed=False)
+        await gateway.hand_over.generation_changed(missed=False)
         answer.set_result(INITIALIZED)
         await coordinator.answer(apis.READ_STATE, READ)
         assert await asking == list(leader.all())

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import RecordBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
@@ -59,11 +58,11 @@ def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(event: str, writ
         (write,) = gateway.lock_store._gathered
         letting_go = None
         if event.startswith("let go"):
-            letting_go = asyncio.create_task(leader.let_go([KEY]))
+            letting_go = asyncio.create_task(gateway.hand_over.yield_to_next([KEY]))
             await asyncio.sleep(0)
             assert led.fenced
         if event == "reset":
-            leader.unload_group("g", None, end=True)
+            leader.group_reset("g", None, end=True)
         gateway.lock_store.degraded = event.endswith("Redis away")
         write.done.set_result(written)
         assert await recording is answered
@@ -82,7 +81,7 @@ def test_letting_go_waits_for_lock_writes_in_progress() -> None:
         led = await led_with_a_lock(coordinator, gateway)
         recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
         await asyncio.sleep(0)
-        letting_go = asyncio.create_task(leader.let_go([KEY]))
+        letting_go = asyncio.create_task(gateway.hand_over.yield_to_next([KEY]))
         await asyncio.wait([letting_go], timeout=0.05)
         assert not letting_go.done()
         gateway.lock_store._gathered[0].done.set_result(True)
@@ -92,9 +91,9 @@ def test_letting_go_waits_for_lock_writes_in_progress() -> None:
     run(work)
 
 
-def locks_left(leader: Leader) -> list[RestoredLock]:
+def locks_left(gateway: Parts) -> list[RestoredLock]:
     """The locks that the next leader gets."""
-    return [lock for led in leader.loads.tell_locks([KEY]) for lock in led.machine.locks() if lock.member_id]
+    return [lock for led in gateway.kept_locks.give([KEY]) for lock in led.machine.locks() if lock.member_id]
 
 
 @pytest.mark.parametrize("how", ["let go", "unloaded: the outcome of a write is not known"])
@@ -105,13 +104,13 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
         leader = gateway.leader
         led = await led_with_a_lock(coordinator, gateway)
         ranges = acquire(led, "n", 1, 2)
-        led.note_untold("n", ranges, Clock().now_ms())
+        led.note_unanswered("n", ranges, Clock().now_ms())
         if how == "let go":
-            await leader.let_go([KEY])
+            await gateway.hand_over.yield_to_next([KEY])
         else:
             leader.unload(led)
-            leader.loads.give_up(led)
-        assert [(lock.first_offset, lock.last_offset, lock.member_id) for lock in locks_left(leader)] == [(0, 0, "m")]
+            gateway.kept_locks.keep(led)
+        assert [(lock.first_offset, lock.last_offset, lock.member_id) for lock in locks_left(gateway)] == [(0, 0, "m")]
         assert not await leader.record_locks(led, "n", ranges)
 
     run(work)
@@ -123,12 +122,12 @@ def test_a_lock_withheld_from_its_fetch_is_not_handed_over() -> None:
         led = await led_with_a_lock(coordinator, gateway)
         recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
         await asyncio.sleep(0)
-        letting_go = asyncio.create_task(leader.let_go([KEY]))
+        letting_go = asyncio.create_task(gateway.hand_over.yield_to_next([KEY]))
         await asyncio.sleep(0)
         gateway.lock_store.degraded = True
         gateway.lock_store._gathered[0].done.set_result(True)
         assert not await recording
         await letting_go
-        assert locks_left(leader) == []
+        assert locks_left(gateway) == []
 
     run(work)

@@ -14,6 +14,7 @@ from sharequeue_gateway.http.topics_api import GroupsApi
 from sharequeue.http.serving import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis, messages
+from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.internal import (
     DescribeTopicsResponse,
@@ -33,7 +34,22 @@ def changes_of(version: int, **changed: Any) -> MetadataChangesResponse:
     return MetadataChangesResponse(version=version, **changed)
 
 
-def run(work: Callable[[CoordinatorWire, Metadata], Awaitable[None]], *, follow: bool = True) -> None:
+class Heard:
+    """Notes the topics that the feed deleted."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    def topic_deleted(self, topic_id: str) -> None:
+        self.deleted.append(topic_id)
+
+    def group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
+        pass
+
+
+def run(
+    work: Callable[[CoordinatorWire, Metadata], Awaitable[None]], *, follow: bool = True, events: Heard | None = None
+) -> None:
     """Run a test with metadata that follows the feed from version 5, or that does not follow it yet."""
 
     async def main() -> None:
@@ -41,7 +57,7 @@ def run(work: Callable[[CoordinatorWire, Metadata], Awaitable[None]], *, follow:
             client = CoordinatorClient(coordinator.url, "group", deadline_s=1)
             metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
             if follow:
-                async with following(metadata):
+                async with following(metadata, events):
                     assert await coordinator.change(changes_of(5)) == 5
                     await work(coordinator, metadata)
             else:
@@ -52,8 +68,8 @@ def run(work: Callable[[CoordinatorWire, Metadata], Awaitable[None]], *, follow:
 
 
 @contextlib.asynccontextmanager
-async def following(metadata: Metadata) -> AsyncIterator[None]:
-    task = asyncio.create_task(metadata.follow())
+async def following(metadata: Metadata, events: Heard | None = None) -> AsyncIterator[None]:
+    task = asyncio.create_task(metadata.follow(events or Heard(), lambda generation: None))
     try:
         yield
     finally:
@@ -76,16 +92,16 @@ async def know_config(coordinator: CoordinatorWire, metadata: Metadata) -> None:
 
 
 def test_a_reset_that_fails_forgets_nothing() -> None:
+    events = Heard()
+
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         await know(coordinator, metadata, described("orders", "id-1"))
-        deleted: list[str] = []
-        metadata.on_topic_deleted = deleted.append
         coordinator.away = True
         assert await coordinator.change(changes_of(9, reset=True)) == 5
         assert metadata.known_topic("orders") is metadata.known_topic_id("id-1") is not None
-        assert deleted == []
+        assert events.deleted == []
 
-    run(work)
+    run(work, events=events)
 
 
 def test_changes_that_failed_half_way_are_applied_again() -> None:

@@ -20,6 +20,7 @@ from sharequeue.protocol.internal import (
 )
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import fetched
+from tests.core.write_events import Unheard
 from tests.shell.coordinator_wire import CoordinatorWire
 
 WANTED = {"t1": (0, 1), "t2": (0,)}
@@ -91,7 +92,7 @@ def test_a_write_answered_for_another_share_partition_has_an_unknown_outcome(
         d = fetched("[0-9]", hold_writes=True)
         d.ack("0-9 Acc")
         persister = Persister(client, deadline_ms=10_000)
-        running = asyncio.create_task(persister.run())
+        running = asyncio.create_task(persister.run(Unheard()))
         led = LedSharePartition(SharePartitionKey("g", "t1", 0), "t", d.machine, d.now_ms)
         outcome = persister.submit(led, d.writes[0])
         answer = WriteBatchResponse(groups=[GroupStateResult(group_id=group_id, results=results(wrong))])

@@ -12,6 +12,7 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import fetched
+from tests.core.write_events import Unheard
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ async def written(url: str) -> ApiError | None:
     d.ack("0-9 Acc")
     client = ShareStateClient(url)
     persister = Persister(client, deadline_ms=1000)
-    running = asyncio.create_task(persister.run())
+    running = asyncio.create_task(persister.run(Unheard()))
     try:
         led = LedSharePartition(SharePartitionKey("g", "0" * 32, 0), "t", d.machine, d.now_ms)
         return await asyncio.wait_for(persister.submit(led, d.writes[0]), 20)

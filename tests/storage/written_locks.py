@@ -38,14 +38,27 @@ def restored(entries: Entries) -> list[RestoredLock]:
     return [RestoredLock(*name, *entry) for name, entry in sorted(entries.items())]
 
 
+class HeardTimers(LockTimers):
+    """Lock timers that tell the test: `on_due` is called for each share-partition that is due, `all_locks` is asked."""
+
+    on_due: Callable[[SharePartitionKey], object] = staticmethod(lambda key: None)
+    all_locks: Callable[[], list[LockWrite]] = staticmethod(list)
+
+    def locks_due(self, key: SharePartitionKey) -> None:
+        self.on_due(key)
+
+    def led_locks(self) -> list[LockWrite]:
+        return self.all_locks()
+
+
 @asynccontextmanager
 async def timers(
     url: str, node_id: str = "gateway-0", timeout_ms: int = 5000, clock: Clock | None = None
-) -> AsyncIterator[LockTimers]:
+) -> AsyncIterator[HeardTimers]:
     """Lock timers of one gateway, with their loops running."""
     redis = redis_client(url)
-    started = LockTimers(redis, clock or Clock(), node_id, timeout_ms)
-    loops = [asyncio.create_task(started.run()), asyncio.create_task(started.remind())]
+    started = HeardTimers(redis, clock or Clock(), node_id, timeout_ms)
+    loops = [asyncio.create_task(started.run()), asyncio.create_task(started.remind(started))]
     try:
         yield started
         assert not any(loop.done() for loop in loops), "a loop ended"

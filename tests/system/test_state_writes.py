@@ -17,6 +17,7 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.stack.stack import Stack, temporary_stack
+from tests.core.write_events import Unheard
 from tests.http.calls import wait_until
 
 
@@ -49,7 +50,7 @@ async def persisting(
     token = (data_dir / "cluster.token").read_text().strip()
     client = ShareStateClient(stack.service("share coordinator").url, cluster_token=token)
     persister = Persister(client, deadline_ms=deadline_ms)
-    loop = asyncio.create_task(persister.run())
+    loop = asyncio.create_task(persister.run(Unheard()))
     try:
         yield client, persister
     finally:

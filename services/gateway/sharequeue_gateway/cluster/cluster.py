@@ -9,8 +9,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from sharequeue import background
 from sharequeue.http.caller import Client
@@ -40,6 +39,13 @@ FORMER_LEADS_S: Final = 30.0
 """How long after a change a former leader is asked to let go before a share-partition is loaded."""
 
 
+class GenerationEvents(Protocol):
+    """Hears of each new generation."""
+
+    async def generation_changed(self, *, missed: bool) -> None:
+        """Other gateways lead now. `missed`: a generation was skipped, in which others may have led what is led here."""
+
+
 class Cluster:
     """What this gateway knows of all gateways."""
 
@@ -59,16 +65,21 @@ class Cluster:
         self._giving_up: set[asyncio.Task[None]] = set()
         self.me: Final = Node(node_id, url)
         self.generation = Generation(0, (self.me,))
-        self.on_change: Callable[[bool], Awaitable[None]] | None = None
-        """Told of each new generation: whether there was one in between, so that others may have led what is led here."""
+        self._events: GenerationEvents | None = None
+        """Given to `run`."""
 
     # Who leads
 
     @property
-    def alone(self) -> bool:
+    def generation(self) -> Generation:
+        """The gateways that lead."""
+        return self._generation
+
+    @generation.setter
+    def generation(self, generation: Generation) -> None:
+        self._generation = generation
+        self.alone = generation.nodes == (self.me,)
         """Whether this gateway leads everything."""
-        nodes = self.generation.nodes
-        return len(nodes) == 1 and nodes[0] == self.me
 
     def leads(self, key: SharePartitionKey) -> bool:
         return self.alone or self.generation.leader_of(key) == self.me
@@ -130,7 +141,7 @@ class Cluster:
         request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
         response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
         self._keep_lease(asked_s, response.lease_ms)
-        self.generation = self._generation(response.generation)
+        self.generation = self._generation_of(response.generation)
         if self.others():  # they have led what this one leads now
             self._note_former(Generation(0, tuple(self.others())))
         return response.leader_epoch
@@ -150,8 +161,9 @@ class Cluster:
         if generation > self.generation.number:
             self._renew_now.set()
 
-    async def run(self) -> None:
-        """Renew the lease and learn of new generations, for ever."""
+    async def run(self, events: GenerationEvents) -> None:
+        """Renew the lease and learn of new generations, and tell `events`. Runs until it is cancelled."""
+        self._events = events
         renewed = True
         while True:
             pause_s = self._lease_s / RENEWALS_PER_LEASE
@@ -215,13 +227,14 @@ class Cluster:
         if told.number <= known.number:
             return
         self._note_former(known)
-        self.generation = self._generation(told)
+        self.generation = self._generation_of(told)
         log.info(
             "gateways changed",
             extra=fields(generation=told.number, gateways=[node.node_id for node in self.generation.nodes]),
         )
-        if self.on_change is not None:  # beside the renewals: a hand-over may take longer than a lease
-            background.start(self._hand_overs, self._hand_over(missed=told.previous != known.number))
+        if self._events is not None:  # beside the renewals: a hand-over may take longer than a lease
+            missed = told.previous != known.number
+            background.start(self._hand_overs, self._hand_over(self._events, missed=missed))
         for node in known.nodes:
             if node not in self.generation.nodes and node != self.me:
                 background.start(self._giving_up, self._give_up(node))
@@ -233,10 +246,9 @@ class Cluster:
         self._former, self._former_until_s = former, time.monotonic() + FORMER_LEADS_S
         self._silent.clear()
 
-    async def _hand_over(self, *, missed: bool) -> None:
+    async def _hand_over(self, events: GenerationEvents, *, missed: bool) -> None:
         try:
-            if self.on_change is not None:
-                await self.on_change(missed)
+            await events.generation_changed(missed=missed)
         except Exception:
             log.exception("handing over to other gateways failed")
 
@@ -248,6 +260,6 @@ class Cluster:
             if client is not None:
                 await client.close()
 
-    def _generation(self, told: GatewayGeneration) -> Generation:
+    def _generation_of(self, told: GatewayGeneration) -> Generation:
         nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in told.gateways)
         return Generation(told.number, nodes or (self.me,))

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -75,6 +75,13 @@ Partitions = Sequence[tuple[Topic, int]]
 """Partitions of a request: topic and index."""
 
 
+class MetadataEvents(Protocol):
+    """Hears of what the change feed brought."""
+
+    def topic_deleted(self, topic_id: str) -> None: ...
+    def group_changed(self, group_id: str, config: ShareGroupConfig) -> None: ...
+
+
 class Metadata:
     """Topics by name and id, and group settings, asked for once and then followed by the change feed."""
 
@@ -91,10 +98,8 @@ class Metadata:
         self._heard_at = 0.0
         self._awaiting: dict[Changed, None] = {}
         """What changed while each of the answers that are awaited now was."""
-        self.on_topic_deleted: Callable[[str], None] = lambda topic_id: None
-        self.on_generation: Callable[[int], None] = lambda generation: None
-        """Called with the number of the gateways' generation that the group coordinator speaks of."""
-        self.on_group_changed: Callable[[str, ShareGroupConfig], None] = lambda group_id, config: None
+        self._events: MetadataEvents | None = None
+        """Given to `follow`."""
 
     # Topics
 
@@ -103,6 +108,11 @@ class Metadata:
 
     def known_topic_id(self, topic_id: str) -> Topic | None:
         return self._by_id.get(topic_id)
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The name of a topic, if it is known."""
+        topic = self._by_id.get(topic_id)
+        return None if topic is None else topic.name
 
     def knows(self, name: str, partition: int) -> bool:
         topic = self._by_name.get(name)
@@ -213,7 +223,8 @@ class Metadata:
         if topic is not None and self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
             metrics.forget_topic(topic.name)
-        self.on_topic_deleted(topic_id)
+        if self._events is not None:
+            self._events.topic_deleted(topic_id)
 
     # Groups
 
@@ -255,6 +266,12 @@ class Metadata:
                 config = self._configs[group_id] = share_group_config(group_id, values, self._kafka_defaults)
                 return config
 
+    async def group_changed(self, group_id: str) -> None:
+        """A group's settings changed: ask for them, and pass them on."""
+        config = await self.learn_config(group_id)
+        if self._events is not None:
+            self._events.group_changed(group_id, config)
+
     # Changes
 
     def reachable(self) -> bool:
@@ -281,8 +298,13 @@ class Metadata:
         finally:
             del self._awaiting[changed]
 
-    async def follow(self) -> None:
-        """Follow the change feed for ever."""
+    async def follow(self, events: MetadataEvents, hear_of: Callable[[int], None]) -> None:
+        """Follow the change feed, and tell `events`. Runs until it is cancelled.
+
+        Args:
+            hear_of: called with the number of the gateways' generation that the group coordinator names.
+        """
+        self._events = events
         while True:
             heard = self._version >= 0 and self._heard_at > 0  # else: hear at once that it is there
             query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=FEED_WAIT_MS if heard else 0)
@@ -291,7 +313,7 @@ class Metadata:
                     apis.METADATA_CHANGES, query, key=CLUSTER, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False
                 )
                 self._heard_at = time.monotonic()
-                self.on_generation(changes.generation)
+                hear_of(changes.generation)
                 await self._apply(changes)
             except ApiError as error:
                 self._heard_at = 0.0
@@ -313,7 +335,7 @@ class Metadata:
             self.forget(topic_id)
         for group_id in list(self._configs) if changes.reset else changes.group_ids:
             if group_id in self._configs:
-                self.on_group_changed(group_id, await self.learn_config(group_id))
+                await self.group_changed(group_id)
         self._version = changes.version
 
     async def _learn_anew(self) -> None:

@@ -1,14 +1,14 @@
 """The dead-letter queue: writes ranges that are ARCHIVING to their topic, then archives them. Source: KIP-1191.
 
-Ours to do better than Kafka: a dead letter is never dropped. While it cannot be written it stays ARCHIVING and is tried
-again; one that its topic refuses for good is parked in a table of the record log. It is written once: each carries its
-(group, topic id, partition, offset, delivery count) as a key, kept until ARCHIVED is durable, so that a crash writes none
-again; and once a leader has written any of a share-partition, no earlier one can, which may only have been paused.
+Other than in Kafka a dead letter is never dropped. While it cannot be written its record stays ARCHIVING and the write is
+retried; one that its topic can never take is parked in a table of the record log. It is written once: its key (group, topic
+id, partition, offset, delivery count) is kept until ARCHIVED is durable, so that a crash writes none twice. Once a leader
+has written a dead letter of a share-partition the record log refuses those of earlier leaders, which may only be paused.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTop
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue, PendingLetters
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, RecordBatch, RecordLog
@@ -48,30 +49,18 @@ class SourceRecord(msgspec.Struct):
 _source_records: Final = msgspec.json.Decoder(list[SourceRecord])
 
 
-class PendingLetters:
-    """A range on its way, and how its tries went."""
-
-    __slots__ = ("attempts", "last_error", "led", "letter", "next_attempt_at_ms")
-
-    def __init__(self, led: LedSharePartition, letter: DeadLetter) -> None:
-        self.led = led
-        self.letter = letter
-        self.attempts = 0
-        self.last_error = ""
-        self.next_attempt_at_ms = 0
-
-
 class Refused(NamedTuple):
     """Why the topic can never take a group's dead letters as things are."""
 
     reason: str
 
 
-class DeadLetterQueue:
+class DeadLetterWriter:
     """Writes the dead letters of all share-partitions this gateway leads."""
 
     def __init__(
         self,
+        queue: DeadLetterQueue,
         leader: Leader,
         metadata: Metadata,
         record_log: RecordLog,
@@ -80,46 +69,31 @@ class DeadLetterQueue:
         auto_create_topics: bool,
         retry_max_ms: int,
     ) -> None:
+        self._queue = queue
         self._leader = leader
         self._metadata = metadata
         self._record_log = record_log
         self._clock = clock
         self._auto_create_topics = auto_create_topics
         self._retry_max_ms = retry_max_ms
-        self._pending: dict[PendingLetters, None] = {}
         self._archived: list[tuple[SharePartitionKey, int, DeadLetter]] = []
         """Ranges whose dead letters are written and whose ARCHIVED is durable: their keys are of no more use."""
-        self._wake = asyncio.Event()
-        leader.on_dead_letters = self.enqueue
-        metrics.DEAD_LETTERS_PENDING.set_function(lambda: sum(map(_size, self._pending)))
-
-    def enqueue(self, led: LedSharePartition, letters: Sequence[DeadLetter]) -> None:
-        """Take ranges that have just become ARCHIVING, or were found so at load."""
-        self._pending.update((PendingLetters(led, letter), None) for letter in letters)
-        self._wake.set()
-
-    def stuck(self) -> bool:
-        """Whether a dead letter could not be written at its last try."""
-        return any(pending.attempts for pending in self._pending)
-
-    def pending_of(self, led: LedSharePartition) -> Iterable[PendingLetters]:
-        return (pending for pending in self._pending if pending.led is led and pending.attempts)
 
     async def run(self) -> None:
-        """Write what is due, for ever."""
+        """Write what is due. Runs until it is cancelled."""
         while True:
             await self._forget_archived()
-            self._pending = {pending: None for pending in self._pending if not pending.led.fenced}
+            self._queue.drop_fenced()
             now_ms = self._clock.now_ms()
-            due = [pending for pending in self._pending if pending.next_attempt_at_ms <= now_ms]
+            due = [pending for pending in self._queue if pending.next_attempt_at_ms <= now_ms]
             if due:
                 await self._write(due)
                 continue
-            next_ms = min((pending.next_attempt_at_ms for pending in self._pending), default=None)
-            self._wake.clear()
+            next_ms = min((pending.next_attempt_at_ms for pending in self._queue), default=None)
+            self._queue.news.clear()
             try:
                 async with asyncio.timeout(None if next_ms is None else max(next_ms - now_ms, 1) / 1000):
-                    await self._wake.wait()
+                    await self._queue.news.wait()
             except TimeoutError:
                 continue
 
@@ -132,8 +106,8 @@ class DeadLetterQueue:
             await self._write_share_partition(ranges)
 
     async def _write_share_partition(self, ranges: Sequence[PendingLetters]) -> None:
-        """Write what is due of one share-partition: many ranges at a time, but each on its own once it failed, so that
-        none stops the others."""
+        """Write what is due of one share-partition: many ranges at once, but a range that failed before by itself, so
+        that it does not stop the others."""
         led = ranges[0].led
         metrics.DEAD_LETTER_WRITES[led.key.group_id].inc(len(ranges))
         try:
@@ -164,17 +138,17 @@ class DeadLetterQueue:
         metrics.FAILED_DEAD_LETTER_WRITES[led.key.group_id].inc(len(ranges))
         now_ms = self._clock.now_ms()
         for pending in ranges:
-            if pending in self._pending:
+            if pending in self._queue:
                 pending.attempts += 1
                 pending.last_error = detail
                 pause_ms = min(FIRST_PAUSE_MS * 2 ** min(pending.attempts, 20), self._retry_max_ms)
                 pending.next_attempt_at_ms = now_ms + pause_ms
 
     async def _destination(self, led: LedSharePartition) -> Topic | Refused:
-        """The group's dead-letter topic, made if it is missing; or why it refuses."""
+        """The group's dead-letter topic, created if it is missing; or why it cannot take dead letters."""
         name = led.config.dead_letter_topic_name
         if not name:
-            return Refused("the group's dead-letter queue was turned off meanwhile")
+            return Refused("the group's dead-letter queue was turned off")
         try:
             topic = await self._metadata.topic(name)
         except UnknownTopicOrPartition:
@@ -198,13 +172,13 @@ class DeadLetterQueue:
                 "dead letters parked", extra=fields(group_id=led.key.group_id, topic=led.topic_name, cause=parked)
             )
         for pending in ranges:
-            del self._pending[pending]
+            self._queue.remove(pending)
             self._leader.activity.dead(led, pending.letter)
             if not led.fenced:
                 self._archive(led, pending.letter)
 
     def _archive(self, led: LedSharePartition, letter: DeadLetter) -> None:
-        """The dead letters of a range are written: it ends."""
+        """The dead letters of a range are written: its records become ARCHIVED."""
         state_epoch = led.machine.state_epoch
         write = led.machine.complete_dead_letter(letter.first_offset, letter.last_offset, self._clock.now_ms())
         if write is None:
@@ -213,7 +187,7 @@ class DeadLetterQueue:
         def persisted(outcome: asyncio.Future[ApiError | None]) -> None:
             if outcome.result() is None:
                 self._archived.append((led.key, state_epoch, letter))
-                self._wake.set()
+                self._queue.news.set()
 
         self._leader.persist(led, write).add_done_callback(persisted)
 
@@ -326,13 +300,11 @@ def _portions(ranges: Sequence[PendingLetters]) -> list[list[PendingLetters]]:
     portions: list[list[PendingLetters]] = []
     size = RECORDS_AT_ONCE
     for pending in ranges:
-        letter = pending.letter
-        records = letter.last_offset - letter.first_offset + 1
-        if pending.attempts or size + records > RECORDS_AT_ONCE:
+        if pending.attempts or size + pending.records > RECORDS_AT_ONCE:
             portions.append([])
             size = 0
         portions[-1].append(pending)
-        size = RECORDS_AT_ONCE if pending.attempts else size + records
+        size = RECORDS_AT_ONCE if pending.attempts else size + pending.records
     return portions
 
 
@@ -361,7 +333,3 @@ def _records_of(batch: RecordBatch, first_offset: int, last_offset: int) -> dict
 
 def _where(led: LedSharePartition, cause: str) -> Mapping[str, Any]:
     return fields(group_id=led.key.group_id, topic=led.topic_name, partition=led.key.partition, cause=cause)
-
-
-def _size(pending: PendingLetters) -> int:
-    return pending.letter.last_offset - pending.letter.first_offset + 1

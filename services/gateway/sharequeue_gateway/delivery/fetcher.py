@@ -62,7 +62,6 @@ class Fetcher:
         self._record_log = record_log
         self._reader = PartitionReader(leader, record_log, clock)
         self._clock = clock
-        leader.on_log_changed = self._note_left
         self._turns: Final = itertools.count(1)
         self._waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
         self._under_way: dict[WaitingFetch, str] = {}
@@ -405,11 +404,7 @@ class Fetcher:
 
     def _note_left(self, led: LedSharePartition) -> None:
         """Note whether there is something left in a share-partition; if not, the next fetches pass it over."""
-        now_ms = self._clock.now_ms()
-        if may_acquire(led, self._record_log, now_ms):
-            self._leader.unserved.note(led, now_ms)
-        else:
-            self._leader.unserved.forget(led)
+        self._leader.note_left(led, self._clock.now_ms())
 
     def give_back(self, member_id: str, acquired: Sequence[Acquisition]) -> None:
         """Release at once what was acquired for a client that is gone; the delivery count stays."""

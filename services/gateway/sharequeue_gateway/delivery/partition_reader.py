@@ -114,7 +114,7 @@ class PartitionReader:
             absent = absent_ranges(batches, fetch_offset, led.key.group_id)
             count = acquiring.acquire(batches, fetch_offset=fetch_offset, max_records=most, absent=absent)
             if count > 0:
-                led.note_untold(member_id, acquiring.acquired, now_ms)  # reading on adds to this list
+                led.note_unanswered(member_id, acquiring.acquired, now_ms)  # reading on adds to this list
                 if batches[-1].last_offset + 1 < read.log_end_offset and size < max_bytes and not acquiring.over:
                     more = limits._replace(max_records=max_records - count, max_bytes=max_bytes - size)
                     batches = [*batches, *await self._read_on(waiting, led, acquiring, more, batches[-1].last_offset)]

@@ -25,11 +25,11 @@ from sharequeue.protocol.messages import (
 )
 from sharequeue.protocol.types import MAX_INT32, DeliveryState, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic
-from sharequeue_gateway.delivery.dead_letters import DeadLetterQueue
 from sharequeue_gateway.delivery.fetcher import PartitionFault
 from sharequeue_gateway.http.fetch_answer import partition_error
 from sharequeue_gateway.http.page_tokens import page_token, place_of
 from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import Parked, RecordLog
@@ -160,7 +160,7 @@ class InFlightApi:
                     last_error=pending.last_error,
                     next_attempt_at_ms=pending.next_attempt_at_ms,
                 )
-                for pending in self._dead_letters.pending_of(led)
+                for pending in self._dead_letters.failed_of(led)
             ],
             parked_dead_letters=parked_here.records if parked_here else 0,
             parked_cause=parked_here.cause if parked_here else None,

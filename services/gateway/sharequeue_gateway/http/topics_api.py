@@ -151,7 +151,7 @@ class GroupsApi:
         body = await self._metadata.forward(apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, group=group_id)
         if self._metadata.config(group_id) is not None:
             with contextlib.suppress(ApiError):  # they are changed, and the feed tells of it too
-                self._metadata.on_group_changed(group_id, await self._metadata.learn_config(group_id))
+                await self._metadata.group_changed(group_id)
         return Answer(body)
 
     async def offsets(self, call: Call) -> messages.ListShareGroupOffsetsResponse:

@@ -1,0 +1,13 @@
+"""The share-partitions that this gateway leads: loads them, runs their events, persists what the events decide.
+
+`leader.py` is the room's front: delivery and http call it, and the loops of other rooms tell it what happened
+(`write_ended`, `log_changed`, `topic_deleted`, `group_changed`). `hand_over.py` moves leadership between gateways,
+`load_registry.py` and `loader.py` load, `persister.py` writes state, `due_locks.py` ends locks and delays.
+
+           load                        unload: another leads, a write's outcome is unknown,
+    away ─────────▶ led ─────────────▶ idle, deleted, reset
+      ▲              │ events           │
+      └──────────────┴──────────────────┘ locks that may still be held are kept for the next load, here or elsewhere
+
+A share-partition that is unloaded is `fenced`: an event that waited finds that and loads it again.
+"""

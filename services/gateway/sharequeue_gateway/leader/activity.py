@@ -1,8 +1,8 @@
 """What went through the queue, counted by hour, group and partition, for reports.
 
-Counts are kept in memory and written every few seconds as they stand: a row holds all that one part of a gateway's run
-counted in an hour, so that a write whose answer was lost can be repeated. A crash loses what was counted since the last
-write. Ranges are counted, not records.
+Counts are kept in memory and written every few seconds: a row holds the whole count of one part of a gateway's run in
+one hour, so that a write whose answer was lost can be repeated. A crash loses what was counted since the last write.
+Ranges are counted, not records.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.histogram import bucket_of
+from sharequeue.protocol.histogram import BUCKETS, SHORT_MS, bucket_of
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityRow
@@ -72,7 +72,7 @@ class Part:
 
 
 class Activity:
-    """Counts for one gateway. `topic_name`: of a topic id, if it is known."""
+    """Counts for one gateway. `topic_name`: the name of a topic id, if it is known."""
 
     def __init__(
         self,
@@ -112,32 +112,28 @@ class Activity:
             counters.delivered += records
             deliveries[delivery_count] = deliveries.get(delivery_count, 0) + records
 
-    def settled(self, led: LedSharePartition, write: StateWrite) -> None:
-        """A write is durable: what members said of records holds. Before the machine completes it."""
+    def settled(self, led: LedSharePartition, write: StateWrite, now_ms: int) -> None:
+        """A write is durable: count the acknowledgements it holds. Before the machine completes it."""
         if not write.runs:
             return
         counters = self._of(led.key)
+        times = led.batch_times
         for run in write.runs:
             if run.write is not write:
                 continue
             if run.state is ACKNOWLEDGED:
                 counters.accepted += run.size
-                self._note_times(led, counters, run.first, run.last)
+                if times is not None:
+                    for records, timestamp_ms in times.parts(run.first, run.last):
+                        took_ms = now_ms - timestamp_ms
+                        bucket = BUCKETS[took_ms] if 0 <= took_ms < SHORT_MS else bucket_of(took_ms)
+                        counters.times_to_accept[bucket] = counters.times_to_accept.get(bucket, 0) + records
             elif run.cause == REJECTED and run.state is not AVAILABLE:
                 counters.rejected += run.size
             elif run.state is not ARCHIVED or run.delivery_count >= led.config.delivery_count_limit:
                 counters.released += run.size  # the rest are gaps: there is no record
-        if led.batch_times is not None:
-            led.batch_times.forget_below(led.machine.start_offset)
-
-    def _note_times(self, led: LedSharePartition, counters: Counters, first_offset: int, last_offset: int) -> None:
-        if led.batch_times is None:
-            return
-        now_ms = self._clock.now_ms()
-        times = counters.times_to_accept
-        for records, timestamp_ms in led.batch_times.parts(first_offset, last_offset):
-            bucket = bucket_of(now_ms - timestamp_ms)
-            times[bucket] = times.get(bucket, 0) + records
+        if times is not None:
+            times.forget_below(led.machine.start_offset)
 
     def expired(self, led: LedSharePartition, records: int) -> None:
         self._of(led.key).expired += records
@@ -151,7 +147,7 @@ class Activity:
     # Writing
 
     async def run(self) -> None:
-        """Write what was counted, and remove what is old, for ever."""
+        """Write what was counted, and remove what is old. Runs until it is cancelled."""
         purged_hour = 0
         while True:
             now_ms = self._clock.now_ms()

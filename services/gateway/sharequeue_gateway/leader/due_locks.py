@@ -1,7 +1,8 @@
-"""Locks that are due end: Redis says when, also for share-partitions that are not loaded; a sweep is there without it."""
+"""Locks that are due end: Redis names them, also of share-partitions that are not loaded; a sweep does without Redis."""
 
 import asyncio
 import logging
+from typing import Final
 
 from sharequeue import background
 from sharequeue.clock import Clock
@@ -12,24 +13,29 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader import lock_entries
+from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_store import LockTimers, LockWrite
 
 log = logging.getLogger(__name__)
 
-SWEEP_PAUSE_S = 0.5
-LOAD_AGAIN_MS = 1_000
-NOT_LED_AGAIN_MS = 10_000
-"""How long a share-partition that is due, but that another leads as it seems, is left alone: it learns who by then."""
+SWEEP_PAUSE_S: Final = 0.5
+LOAD_AGAIN_MS: Final = 1_000
+NOT_LED_AGAIN_MS: Final = 10_000
+"""How long a due share-partition is left alone if another gateway seems to lead it: this one learns by then who does."""
 
 
 class DueLocks:
-    """Ends what is due at the leader, loads what is due and not loaded, and passes on what is due elsewhere."""
+    """Ends what is due at the leader, loads what is due and not loaded, and passes on what is due elsewhere.
+
+    It is what the lock timers tell (their `LockEvents`): `locks_due`, and `led_locks` when Redis lost its locks.
+    """
 
     def __init__(
         self,
         leader: Leader,
+        kept_locks: KeptLocks,
         epochs: LeaderEpochs,
         lock_timers: LockTimers,
         metadata: Metadata,
@@ -37,6 +43,7 @@ class DueLocks:
         clock: Clock,
     ) -> None:
         self._leader = leader
+        self._kept_locks = kept_locks
         self._epochs = epochs
         self._lock_timers = lock_timers
         self._metadata = metadata
@@ -44,17 +51,17 @@ class DueLocks:
         self._clock = clock
         self._loading: set[SharePartitionKey] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        lock_timers.on_due = self._on_due
 
     async def sweep(self) -> None:
-        """End locks that are due without Redis's help. For ever."""
+        """End locks that are due without Redis's help. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(SWEEP_PAUSE_S)
             await self._leader.expire_all_due()
-            for key in self._leader.loads.given_up_and_due():
+            for key in self._kept_locks.due():
                 self._start_loading(key)
 
-    def _on_due(self, key: SharePartitionKey) -> None:
+    def locks_due(self, key: SharePartitionKey) -> None:
+        """A lock or a delay of a share-partition is due."""
         led = self._leader.loaded(key)
         if led is not None:
             self._end(led)
@@ -63,14 +70,21 @@ class DueLocks:
         else:
             background.start(self._tasks, self._lock_timers.hand_over({key: self._cluster.leader_of(key).node_id}))
 
+    def led_locks(self) -> list[LockWrite]:
+        """All locks that this gateway knows, for a Redis that lost them."""
+        now_ms = self._clock.now_ms()
+        own = [led for led in self._leader.all() if led.machine.runs or led.lock_entries]
+        return [lock_entries.whole(led, now_ms) for led in (*own, *self._kept_locks.for_others())]
+
     def _end(self, led: LedSharePartition) -> None:
-        self._leader.expire(led)
+        now_ms = self._clock.now_ms()
+        self._leader.expire(led, now_ms)
 
         def written(leads: asyncio.Future[bool]) -> None:
             if not leads.result():
                 self._leader.unload(led)
 
-        self._lock_timers.write(lock_entries.ended(led, self._clock.now_ms())).add_done_callback(written)
+        self._lock_timers.write(lock_entries.ended(led, now_ms)).add_done_callback(written)
 
     def _start_loading(self, key: SharePartitionKey) -> None:
         if key not in self._loading:
@@ -78,7 +92,7 @@ class DueLocks:
             background.start(self._tasks, self._load(key))
 
     async def _load(self, key: SharePartitionKey) -> None:
-        """A lock of a share-partition that nobody fetches from is due: load it, so that its records come back."""
+        """Load a share-partition that has a due lock and no fetch, so that its records are delivered again."""
         tried = self._epochs.current
         try:
             await self._metadata.topics_by_id([key.topic_id])
@@ -87,14 +101,14 @@ class DueLocks:
             if topic is not None:
                 (loaded,) = await self._leader.get(key.group_id, [(topic, key.partition)], initialize=False)
             if isinstance(loaded, LedSharePartition):
-                if not loaded.fenced:  # else it is still due, and is named again
+                if not loaded.fenced:  # else it is named again
                     self._end(loaded)
             elif isinstance(loaded, NotLeaderOrFollower):
-                self._leader.loads.forget_given_up(key.__eq__)
+                self._kept_locks.discard(key)
                 if not await self._epochs.above(tried) and self._cluster.leads(key):
                     await self._lock_timers.put_off(key, NOT_LED_AGAIN_MS)
             elif topic is None or (isinstance(loaded, ApiError) and loaded.definite and not loaded.error.retriable):
-                self._leader.loads.forget_given_up(key.__eq__)
+                self._kept_locks.discard(key)
                 await self._lock_timers.forget_due(key)
             else:
                 await self._lock_timers.put_off(key, LOAD_AGAIN_MS)

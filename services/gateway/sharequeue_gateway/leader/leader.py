@@ -1,93 +1,87 @@
-"""The leader of share-partitions: loads them, applies events to them, and persists what the events decided.
+"""The leader of share-partitions: applies events to those that are led here, and persists what the events decided.
 
-One event loop and no await between a decision and its bookkeeping, so there are no locks. A write outlives the request
-that caused it. An outcome that is not known is not a failure: the share-partition is read again, with a higher leader
-epoch that fences the lost write. Source: KIP-932, the share-partition leader.
+There is one event loop and no await between a decision and its bookkeeping, so there are no locks. A write outlives the
+request that caused it; its outcome is an event of its own (`write_ended`). Source: KIP-932, the share-partition leader.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
+from sharequeue.protocol.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    InvalidRequest,
+    NotLeaderOrFollower,
+    UnknownTopicOrPartition,
+)
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.leader import led_metrics, lock_entries
 from sharequeue_gateway.leader.activity import Activity
+from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
+from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
-from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.led_share_partition import NO_DEADLINE_MS, LedSharePartition, may_acquire
 from sharequeue_gateway.leader.load_registry import Loaded, Loads
-from sharequeue_gateway.leader.loader import Loader
-from sharequeue_gateway.leader.persister import Pending, Persister
+from sharequeue_gateway.leader.persister import PendingWrite, Persister
 from sharequeue_gateway.leader.unserved import Unserved
-from sharequeue_gateway.locks.lock_store import LockTimers, LockWrite
-from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
+from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.share_partition.machine import AcquiredRange, StateWrite
+from sharequeue_gateway.share_partition.outcomes import Completed
 
 log = logging.getLogger(__name__)
 
-IDLE_LOOK_PAUSE_S = (0.1, 5.0)
-"""The shortest and the longest pause between two looks at what is idle."""
-IDLE_LOOKS = 10
-"""How often within the idle time."""
-LOOKED_AT_ONCE = 2000
-UNLOADING_CODES = frozenset({3, 6, 42, 69})
-LET_GO_S = 1.5
-"""How long writes under way may take before share-partitions are handed over."""
+UNLOADING: Final = frozenset(
+    error.error.kafka_code for error in (NotLeaderOrFollower, UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
+)
+"""A write refused with one of these: another gateway leads, or the topic, the group or its state is gone."""
 
 
 class Leader:
-    """All share-partitions this gateway leads, by key."""
+    """The events of all share-partitions that this gateway leads.
+
+    Requests: `get`, `record_locks`, `persist`, `release_member`, `group_reset`. From other rooms: `write_ended` (the
+    persister), `log_changed` and `log_forgotten` (the record log), `topic_deleted` and `group_changed` (metadata),
+    `expire` (due locks).
+    """
 
     def __init__(
         self,
-        *,
-        clock: Clock,
-        metadata: Metadata,
-        cluster: Cluster,
-        epochs: LeaderEpochs,
-        loader: Loader,
+        led: LedIndex,
+        loads: Loads,
+        kept_locks: KeptLocks,
+        dead_letters: DeadLetterQueue,
         persister: Persister,
         lock_timers: LockTimers,
+        record_log: RecordLog,
+        *,
+        clock: Clock,
+        cluster: Cluster,
         activity: Activity,
-        max_share_partitions: int,
-        idle_ms: int,
     ) -> None:
-        self._clock = clock
-        self._metadata = metadata
-        self._cluster = cluster
-        self._epochs = epochs
+        self._led = led
+        self._loads = loads
+        self._kept_locks = kept_locks
+        self._dead_letters = dead_letters
         self._persister = persister
         self._lock_timers = lock_timers
+        self._record_log = record_log
+        self._clock = clock
+        self._cluster = cluster
         self.activity = activity
         self.unserved = Unserved()
-        self._idle_ms = idle_ms
-        self._led = LedIndex()
-        self._timed: dict[LedSharePartition, None] = {}
-        """Those that may have a lock or a delay which ends."""
-        self.loads = Loads(
-            self._led,
-            clock=clock,
-            cluster=cluster,
-            epochs=epochs,
-            loader=loader,
-            max_share_partitions=max_share_partitions,
-            on_loaded=self._on_loaded,
-        )
-        self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
-        self.on_dead_letters: Callable[[LedSharePartition, Sequence[DeadLetter]], None] = lambda led, letters: None
-        self.on_log_changed: Callable[[LedSharePartition], None] = lambda led: None
-        """Told of changes of a log, unless records of it are known to wait for a fetch."""
-        persister.on_outcome = self._on_outcome
-        lock_timers.all_locks = self._all_locks
-        metadata.on_topic_deleted = self._on_topic_deleted
-        metadata.on_group_changed = self._on_group_changed
+        self._under_way: dict[int, asyncio.Future[ApiError | None]] = {}
+        """Outcomes of the writes under way, by the id of the machine's write."""
 
     # Loading and unloading
 
@@ -97,16 +91,14 @@ class Leader:
     def all(self) -> Iterable[LedSharePartition]:
         return self._led
 
-    def find(
-        self, group_id: str, partitions: Sequence[tuple[Topic, int]]
-    ) -> tuple[list[LedSharePartition], Sequence[tuple[Topic, int]]]:
+    def find(self, group_id: str, partitions: Partitions) -> tuple[list[LedSharePartition], Partitions]:
         """Returns: those of a group's share-partitions that are loaded, and the partitions of the others; in order."""
         return self._led.find(group_id, partitions)
 
     async def get(
         self,
         group_id: str,
-        partitions: Sequence[tuple[Topic, int]],
+        partitions: Partitions,
         *,
         initialize: bool = True,
         deadline_ms: int | None = None,
@@ -114,85 +106,56 @@ class Leader:
         """The share-partitions of a group, loaded; an error in the place of one that cannot be.
 
         Args:
-            initialize: a group and its share-partitions come to be; without it those that are not initialised fail.
-            deadline_ms: when the caller goes without those that still load, but for LOADING_PATIENCE_MS in any case.
+            initialize: create the group and its share-partitions; without it those that are not initialised fail.
+            deadline_ms: those that still load then are an error, but not before LOADING_PATIENCE_MS.
         """
-        return await self.loads.get(group_id, partitions, initialize=initialize, deadline_ms=deadline_ms)
-
-    def _on_loaded(self, led: LedSharePartition, dead_letters: Sequence[DeadLetter]) -> None:
-        self._timed[led] = None
-        if dead_letters:
-            self.on_dead_letters(led, dead_letters)
+        by_key = self._led.by_key
+        found = [by_key.get(SharePartitionKey(group_id, topic.topic_id, partition)) for topic, partition in partitions]
+        if None in found:
+            return await self._loads.get(group_id, partitions, initialize=initialize, deadline_ms=deadline_ms)
+        return found  # type: ignore[return-value]  # None was just ruled out
 
     def unload(self, led: LedSharePartition) -> None:
-        """Lead it no more: whoever waits loads it again."""
+        """Lead it no longer: fetches that wait for it load it again, here or where it is led now."""
         led.fenced = True
         if self._led.remove(led):
-            self._timed.pop(led, None)
-            self.loads.unloaded(led)
+            self._loads.unloaded(led)
             self.unserved.forget(led)
             led_metrics.forget_share_partition(led)
         led.wake_all()
 
-    # Leadership
-
-    async def hand_over(self, *, missed: bool) -> None:
-        """Other gateways lead now: let go of what is theirs, take what those that are gone held.
-
-        `missed`: still others may have led in between.
-        """
-        self._epochs.raise_to(self._cluster.generation.number)
-        self.adopt()
-        self.loads.outdate(lambda key: missed or not self._cluster.leads(key))
-        await self.let_go([led.key for led in self._led if missed or not self._cluster.leads(led.key)])
-
-    def adopt(self) -> None:
-        """What is due at gateways that are gone is due here as far as it is led here."""
-        self._lock_timers.adopt({node.node_id for node in self._cluster.generation.nodes}, self._cluster.leads)
-
-    async def let_go(self, keys: Sequence[SharePartitionKey]) -> None:
-        """Lead these no more, once the writes under way have ended; what is held there is made due at who leads it.
-
-        Their locks are kept for a while, for who leads next: Redis may have missed them.
-        """
-        self.loads.outdate(set(keys).__contains__)
-        leds = [led for key in keys if (led := self._led.get(key)) is not None]
-        due = {
-            led.key: self._cluster.leader_of(led.key).node_id
-            for led in leds
-            if led.machine.held_count or led.machine.next_deadline_ms() is not None
-        }
-        for led in leds:
-            self.loads.keep_locks(led)
-            self.unload(led)
-        quiet = [led.quiet() for led in leds if led.writes]
-        if quiet:
-            await asyncio.wait(quiet, timeout=LET_GO_S)
-        await self._lock_timers.hand_over(due)
-
-    async def until_locks_told(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
-        """This gateway leaves: who leads now learns of what is held from Redis; while that is away, from here."""
-        if self._lock_timers.degraded:
-            await self.loads.until_told(have_loaded)
-
-    def unload_group(self, group_id: str, topic_ids: Collection[str] | None, *, end: bool) -> None:
-        """The state of a group's share-partitions was set anew: lead nothing that was loaded before.
+    def group_reset(self, group_id: str, topic_ids: Collection[str] | None, *, end: bool) -> None:
+        """The state of a group's share-partitions was reset: lead nothing that was loaded before.
 
         Args:
             topic_ids: only of these topics; None: of all.
-            end: nobody who asked before may begin it again.
+            end: cancel the loads under way too, so that they do not create the group again.
         """
 
         def concerned(key: SharePartitionKey) -> bool:
             return key.group_id == group_id and (topic_ids is None or key.topic_id in topic_ids)
 
-        for led in [led for led in self._led.of_group(group_id) if concerned(led.key)]:
-            self.unload(led)
-        self.loads.forget_given_up(concerned)
+        self._forget([led for led in self._led.of_group(group_id) if concerned(led.key)], concerned)
         if end:
-            self.loads.abandon(concerned)
-        else:
-            self.loads.outdate(concerned)
+            self._loads.cancel(concerned)
+
+    def topic_deleted(self, topic_id: str) -> None:
+        """A topic is gone: lead nothing of it."""
+        self._forget(self._led.of_topic(topic_id), lambda key: key.topic_id == topic_id)
+
+    def _forget(self, leds: Iterable[LedSharePartition], concerned: Callable[[SharePartitionKey], bool]) -> None:
+        for led in leds:
+            self.unload(led)
+        self._kept_locks.drop(concerned)
+        self._loads.discard(concerned)
+
+    def group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
+        """A group has other settings."""
+        for led in self._led.of_group(group_id):
+            led.machine.config = config
+            led.wake()
+
+    # Who else may lead
 
     @property
     def alone(self) -> bool:
@@ -205,11 +168,11 @@ class Leader:
             raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
 
     def _may_acquire(self) -> bool:
-        """Whether another gateway surely does not hand out the same records: Redis fences it, or else the lease does."""
+        """Whether no other gateway hands out the same records: Redis fences it, or else the lease does."""
         return not self._lock_timers.degraded or self._cluster.lease_holds()
 
     async def still_leads(self, led: LedSharePartition) -> bool:
-        """Whether nobody else leads by now: asked before a holder is refused for what is only in memory."""
+        """Whether no other gateway leads by now; asked before a member is refused for what only memory knows."""
         epoch = await self._lock_timers.leader_epoch(led.key)
         if led.fenced:
             return False
@@ -220,78 +183,84 @@ class Leader:
             return False
         return True
 
+    # The log
+
     def log_changed(self, topic_id: str, partition: int) -> None:
         """Records were appended to a partition, or its log start moved."""
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0
             if not led.unserved_since_ms:
-                self.on_log_changed(led)
+                self.note_left(led, self._clock.now_ms())
             led.wake()
 
     def log_forgotten(self, topic_id: str, partition: int) -> None:
-        """Whether anything is appended to a partition is not followed any more."""
+        """The end of a partition's log is not followed any more."""
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0
 
-    def _on_topic_deleted(self, topic_id: str) -> None:
-        def concerned(key: SharePartitionKey) -> bool:
-            return key.topic_id == topic_id
-
-        for led in self._led.of_topic(topic_id):
-            self.unload(led)
-        self.loads.forget_given_up(concerned)
-        self.loads.outdate(concerned)
-
-    def _on_group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
-        for led in self._led.of_group(group_id):
-            led.machine.config = config
-            led.wake()
+    def note_left(self, led: LedSharePartition, now_ms: int) -> None:
+        """Note whether records of a share-partition wait for a fetch; if none do, fetches pass it over."""
+        if may_acquire(led, self._record_log, now_ms):
+            self.unserved.note(led, now_ms)
+        else:
+            self.unserved.forget(led)
 
     # Persist, then commit
 
     def persist(self, led: LedSharePartition, write: StateWrite) -> asyncio.Future[ApiError | None]:
-        """Send a write; the future ends with None when it is durable. A write that is on its way is joined."""
-        known = self._by_machine_write.get(id(write))
+        """Send a write; the future ends with None when it is durable. A write that is under way is joined."""
+        known = self._under_way.get(id(write))
         if known is not None:
             return known
         led.writes += 1
         if not led.fenced:
-            self._timed[led] = None
-        outcome = self._by_machine_write[id(write)] = self._persister.submit(led, write)
+            self._led.timed[led] = None
+        outcome = self._under_way[id(write)] = self._persister.submit(led, write)
         return outcome
 
-    def _on_outcome(self, pending: Pending, error: ApiError | None) -> None:
+    def write_ended(self, pending: PendingWrite, error: ApiError | None) -> None:
+        """The outcome of a state write is known, one of three (see persister.py); before `persist`'s future ends."""
         led, write = pending.led, pending.write
-        led.write_ended()
-        self.loads.write_ended(led)
-        del self._by_machine_write[id(write)]
+        del self._under_way[id(write)]
+        led.writes -= 1
+        if led.fenced and not led.writes:
+            self._loads.writes_ended(led)
+        now_ms = self._clock.now_ms()
         if error is None:
-            self.activity.settled(led, write)
+            self.activity.settled(led, write, now_ms)
+        else:
+            self._unload_after(led, error)
+        if not led.fenced:
+            self._completed(led, led.machine.complete_write(write, ok=error is None, now_ms=now_ms), now_ms)
+
+    def _unload_after(self, led: LedSharePartition, error: ApiError) -> None:
+        """A write failed: fence it if its outcome is unknown; unload the share-partition unless it was just refused."""
         if led.fenced:
-            if error is not None and not error.definite and self.loads.may_write(led):
-                self._epochs.fence()
-            return
-        if error is not None and error.error.kafka_code in UNLOADING_CODES:
+            if not error.definite:
+                self._loads.fence(led)
+        elif error.error.kafka_code in UNLOADING:
             self.unload(led)
-            return
-        if error is not None and not error.definite:
+        elif not error.definite:
+            self._loads.fence(led)
             self.unload(led)
-            self.loads.give_up(led)
-            return
-        completed = led.machine.complete_write(write, ok=error is None, now_ms=self._clock.now_ms())
-        if led.machine.window_empty:
+            self._kept_locks.keep(led)
+
+    def _completed(self, led: LedSharePartition, completed: Completed, now_ms: int) -> None:
+        """The machine has committed a write or rolled it back: pass on what that changed."""
+        machine = led.machine
+        if not machine.runs:
             led.batch_times = None
         if completed.dead_letters:
-            self.on_dead_letters(led, completed.dead_letters)
+            self._dead_letters.enqueue(led, completed.dead_letters)
         if completed.made_available:
-            self.unserved.note(led, self._clock.now_ms())
+            self.unserved.note(led, now_ms)
             led.wake()
-        elif led.empty_until_ms:  # it still is, but what the write was about may come back earlier
-            led.note_empty()
+        elif led.empty_until_ms:  # it still is empty, but a delay of this write may end earlier
+            led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
         elif completed.start_moved:
             led.wake()
         else:
-            led.wake_turned_away(self._clock.now_ms())
+            led.wake_turned_away(now_ms)
 
     # Locks
 
@@ -302,95 +271,78 @@ class Leader:
         ranges: Sequence[AcquiredRange],
         fetch: tuple[str, bytes, int] | None = None,
     ) -> bool:
-        """Write locks to Redis before they are told. Returns: False if they must not be told.
+        """Write locks to Redis before the member is answered. Returns: False if it must not get the records.
 
-        Another gateway leads, then this one unloads; or it cannot be known whether one does. Then this one keeps what it
-        leads: while Redis is away nothing else knows the locks that its holders have. What was let go meanwhile is told
-        all the same: whoever leads next finds the locks in Redis, as it does not look before this one has let go.
+        Another gateway leads: then this one unloads. Or it cannot be known whether one does: then this one goes on
+        leading, since while Redis is away only its memory knows the locks. If leadership moved during the write the
+        member still gets the records: the next leader reads Redis only after this one has let go, and finds the locks.
         """
-        led.is_told(ranges)
+        led.note_answered(ranges)
         if led.fenced or not self._may_acquire():
             return False
-        self._timed[led] = None
+        self._led.timed[led] = None
         write = lock_entries.taken(led, member_id, ranges, self._clock.now_ms(), fetch)
         led.writes += 1
         try:
             written = await self._lock_timers.write(write)
         finally:
-            led.write_ended()
-            self.loads.write_ended(led)
+            led.writes -= 1
+            if led.fenced and not led.writes:
+                self._loads.writes_ended(led)
         if not written:
             log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
             self.unload(led)
             return False
         if led.fenced:
-            told = self.loads.keeps_locks_of(led) and not self._lock_timers.degraded
-            if not told:
-                led.take_back(member_id, ranges, self._clock.now_ms())
-            return told
+            found = self._kept_locks.holds(led) and not self._lock_timers.degraded
+            if not found:
+                led.release_in_memory(member_id, ranges, self._clock.now_ms())
+            return found
         return self._may_acquire()
 
-    def _all_locks(self) -> list[LockWrite]:
+    def release_member(
+        self, leds: Iterable[LedSharePartition], member_id: str
+    ) -> list[asyncio.Future[ApiError | None]]:
+        """Release what a member holds. Returns: the outcomes of the writes, which need not be awaited."""
         now_ms = self._clock.now_ms()
-        own = [led for led in self._led if not led.machine.window_empty or led.lock_entries]
-        return [lock_entries.whole(led, now_ms) for led in (*own, *self.loads.kept_for_others())]
+        writes = [(led, led.machine.release_member(member_id, now_ms)) for led in leds]
+        return [self.persist(led, write) for led, write in writes if write is not None]
 
-    def expire(self, led: LedSharePartition) -> None:
-        """Give back what locks and delays that are due held back. What memory decided stands if the write fails."""
-        machine = led.machine
-        expired = machine.expire(self._clock.now_ms())
+    # Time
+
+    def expire_if_due(self, led: LedSharePartition, now_ms: int) -> None:
+        deadline_ms = led.machine.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self.expire(led, now_ms)
+
+    def expire(self, led: LedSharePartition, now_ms: int) -> None:
+        """End the locks and delays that are due. What memory decided stands if the write fails."""
+        expired = led.machine.expire(now_ms)
         if expired.records:
             metrics.LOCK_TIMEOUTS[led_metrics.labels_of(led)].inc(expired.records)
             self.activity.expired(led, expired.records)
         if expired.write is not None:
             written = self.persist(led, expired.write)
             if expired.dead_letters:
-                written.add_done_callback(lambda _: self._dead_letters_of_expired(led, expired.dead_letters))
+
+                def enqueue(_: object) -> None:
+                    """Not if it was replaced: the new leader may still deliver what expired in this memory."""
+                    if not led.fenced:
+                        self._dead_letters.enqueue(led, expired.dead_letters)
+
+                written.add_done_callback(enqueue)
         if expired.made_available:
-            self.unserved.note(led, self._clock.now_ms())
+            self.unserved.note(led, now_ms)
             led.wake()
         else:
-            led.wake_turned_away(self._clock.now_ms())
-
-    def _dead_letters_of_expired(self, led: LedSharePartition, letters: Sequence[DeadLetter]) -> None:
-        """Whoever was replaced learns it from the write: what ended in its memory is not dead where it is led now."""
-        if not led.fenced:
-            self.on_dead_letters(led, letters)
-
-    def expire_if_due(self, led: LedSharePartition, now_ms: int) -> None:
-        deadline_ms = led.machine.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms <= now_ms:
-            self.expire(led)
+            led.wake_turned_away(now_ms)
 
     async def expire_all_due(self) -> None:
         now_ms = self._clock.now_ms()
         slices = Slices()
-        for led in list(self._timed):
+        for led in list(self._led.timed):
             if slices.over():
                 await slices.pause()
             self.expire_if_due(led, now_ms)
             if led.machine.next_deadline_ms() is None and not led.writes:
-                self._timed.pop(led, None)
-
-    async def unload_idle(self) -> None:
-        """Unload what nobody uses. For ever."""
-        shortest_s, longest_s = IDLE_LOOK_PAUSE_S
-        pause_s = min(max(self._idle_ms / 1000 / IDLE_LOOKS, shortest_s), longest_s)
-        while True:
-            await asyncio.sleep(pause_s)
-            idle_before_ms = self._clock.now_ms() - self._idle_ms
-            for index, led in enumerate(list(self._led)):
-                used_at_ms = led.idle_since()
-                if used_at_ms is not None and used_at_ms < idle_before_ms:
-                    self.unload(led)
-                if index % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
-                    await asyncio.sleep(0)
-            metrics.forget_groups(self._led.of_group)
-
-    def release_member(
-        self, leds: Iterable[LedSharePartition], member_id: str
-    ) -> list[asyncio.Future[ApiError | None]]:
-        """Release what a member holds. Returns: the outcomes of the writes, which need not be waited for."""
-        now_ms = self._clock.now_ms()
-        writes = [(led, led.machine.release_member(member_id, now_ms)) for led in leds]
-        return [self.persist(led, write) for led, write in writes if write is not None]
+                self._led.timed.pop(led, None)

@@ -17,21 +17,25 @@ NOTHING: Final[Mapping[int, LedSharePartition]] = MappingProxyType({})
 
 
 class LedIndex:
-    """Each look-up costs what it finds, however many are led."""
+    """Each look-up costs what it finds, however many are led.
+
+    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay which ends.
+    """
 
     def __init__(self) -> None:
-        self._by_key: dict[SharePartitionKey, LedSharePartition] = {}
+        self.by_key: dict[SharePartitionKey, LedSharePartition] = {}
+        self.timed: dict[LedSharePartition, None] = {}
         self._by_group: dict[str, dict[str, dict[int, LedSharePartition]]] = {}
         self._by_topic: dict[str, dict[int, Leds]] = {}
 
     def __len__(self) -> int:
-        return len(self._by_key)
+        return len(self.by_key)
 
     def __iter__(self) -> Iterator[LedSharePartition]:
-        return iter(self._by_key.values())
+        return iter(self.by_key.values())
 
     def get(self, key: SharePartitionKey) -> LedSharePartition | None:
-        return self._by_key.get(key)
+        return self.by_key.get(key)
 
     def find(
         self, group_id: str, partitions: Sequence[tuple[Topic, int]]
@@ -61,16 +65,18 @@ class LedIndex:
 
     def add(self, led: LedSharePartition) -> None:
         key = led.key
-        self._by_key[key] = led
+        self.by_key[key] = led
         self._by_group.setdefault(key.group_id, {}).setdefault(key.topic_id, {})[key.partition] = led
         self._by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
+        self.timed[led] = None
 
     def remove(self, led: LedSharePartition) -> bool:
         """Returns: whether it was there."""
         key = led.key
-        if self._by_key.get(key) is not led:
+        if self.by_key.get(key) is not led:
             return False
-        del self._by_key[key]
+        del self.by_key[key]
+        self.timed.pop(led, None)
         of_group = self._by_group[key.group_id]
         _remove(of_group, key.topic_id, key.partition)
         if not of_group:

@@ -1,4 +1,4 @@
-"""Metrics of what this gateway leads: read from the led share-partitions when somebody asks for /metrics."""
+"""Metrics of the share-partitions that this gateway leads, read from them with each request for /metrics."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ IN_FLIGHT_BATCHES = "sharequeue_in_flight_batch_count"
 IN_FLIGHT = "sharequeue_in_flight_share_partitions"
 UNSERVED = "sharequeue_share_partition_unserved_seconds"
 UNSERVED_FROM_MS = 1000
-"""Each share-partition with records waits for a moment between two fetches: that is not worth a series."""
+"""A shorter wait is the pause between two fetches, and is not worth a series."""
 
 
 def labels_of(led: LedSharePartition) -> Labels:
@@ -23,7 +23,7 @@ def labels_of(led: LedSharePartition) -> Labels:
 def series(
     leds: Callable[[], Iterable[LedSharePartition]], unserved_ms: Callable[[], Iterable[tuple[str, int]]]
 ) -> Iterator[str]:
-    """The families of many series, in parts; what is led may change between them.
+    """The families of many series, in parts; share-partitions may be loaded and unloaded between the parts.
 
     Args:
         unserved_ms: as Unserved.longest_ms.
@@ -59,9 +59,12 @@ def series(
         yield line(UNSERVED, ("group",), group, longest_ms / 1000)
 
 
-def watch(leds: Callable[[], Iterable[LedSharePartition]], waiting: Callable[[], int]) -> None:
-    """Have the gauges read what they show."""
+def watch(
+    leds: Callable[[], Iterable[LedSharePartition]], waiting: Callable[[], int], dead_letters: Callable[[], int]
+) -> None:
+    """Have the gauges read what they show. `dead_letters`: records whose dead letters are not written yet."""
     metrics.WAITING_FETCHES.set_function(waiting)
+    metrics.DEAD_LETTERS_PENDING.set_function(dead_letters)
     metrics.LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
 
 

@@ -1,4 +1,4 @@
-"""One share-partition as its leader runs it: the pure machine, and who waits for it."""
+"""One share-partition as its leader runs it: the pure machine, and the fetches that wait for it."""
 
 import asyncio
 import contextlib
@@ -31,12 +31,12 @@ class Waiter(Protocol):
 class LedSharePartition:
     """A loaded share-partition. `machine` decides; this keeps what only the shell needs.
 
-    `fenced`: this object leads no more; a waiting fetch must load the share-partition again.
-    `empty_until_ms`: nothing is to be acquired before this time unless something happens, which sets it to 0.
-    `unserved_since_ms`: see `unserved.Unserved`; 0 while nothing is known to be there.
+    `fenced`: it was unloaded; a fetch that waits must load the share-partition again.
+    `empty_until_ms`: nothing can be acquired before this time unless an event sets it to 0.
+    `unserved_since_ms`: see `unserved.Unserved`; 0 while no records are known to wait for a fetch.
     `served_turn`: see `turns.Served`.
     `reading`: a fetch is reading the log for it; others wait for their turn (Kafka's fetch lock).
-    `turned_away`: a fetch found it being read, or its limits used up; whoever changes that wakes the waiting ones.
+    `turned_away`: a fetch found it being read, or its limits used up; the event that changes this wakes those that wait.
     """
 
     __slots__ = (
@@ -53,8 +53,8 @@ class LedSharePartition:
         "served_turn",
         "topic_name",
         "turned_away",
+        "unanswered",
         "unserved_since_ms",
-        "untold",
         "used_at_ms",
         "waiters",
         "writes",
@@ -77,18 +77,18 @@ class LedSharePartition:
         self.waiters: dict[Waiter, None] | None = None
         self._quiet: asyncio.Future[None] | None = None
         self.writes = 0
-        """Writes on their way to the share coordinator, and of locks to Redis."""
+        """Writes under way: of state to the share coordinator, and of locks to Redis."""
         self.lock_entries: dict[tuple[int, int], None] | None = None
         """Lock entries in Redis, by first and last offset."""
-        self.untold: list[tuple[str, Sequence[AcquiredRange]]] | None = None
-        """What fetches acquired that still read other partitions: members and ranges. Nobody was told."""
+        self.unanswered: list[tuple[str, Sequence[AcquiredRange]]] | None = None
+        """Members and ranges of fetches that acquired here and were not answered yet: they read other partitions."""
 
     @property
     def config(self) -> ShareGroupConfig:
         return self.machine.config
 
     def note_empty(self) -> None:
-        """Nothing is to be acquired until a lock or a delay ends."""
+        """Nothing can be acquired until a lock or a delay ends."""
         self.empty_until_ms = self.machine.next_deadline_ms() or NO_DEADLINE_MS
 
     def add_waiter(self, waiter: Waiter) -> None:
@@ -103,7 +103,7 @@ class LedSharePartition:
                 self.waiters = None
 
     def wake(self) -> None:
-        """Something may be there: wake the fetch that has waited longest; it wakes the next one if it leaves something."""
+        """Records may be there: wake the fetch that has waited longest; if it leaves any it wakes the next one."""
         self.empty_until_ms = 0
         for waiter in self.waiters or ():
             if not waiter.woken:
@@ -111,7 +111,7 @@ class LedSharePartition:
                 return
 
     def wake_after(self, waiter: Waiter) -> None:
-        """Wake the next fetch behind `waiter`, which leaves what it was woken for."""
+        """Wake the next fetch behind `waiter`, which leaves records."""
         behind = iter(self.waiters or ())
         if waiter in behind:  # goes on from there
             for following in behind:
@@ -120,7 +120,7 @@ class LedSharePartition:
                     return
 
     def wake_turned_away(self, now_ms: int) -> None:
-        """Records ended to be held: wake who found the limits used up, if there is room now."""
+        """Fewer records are held: wake a fetch that found the limits used up, if there is room now."""
         if self.turned_away and self.machine.can_acquire(now_ms):
             self.turned_away = False
             self.wake()
@@ -130,21 +130,20 @@ class LedSharePartition:
             for waiter in list(self.waiters):
                 waiter.wake()
 
-    def write_ended(self) -> None:
-        """A write's outcome is known."""
-        self.writes -= 1
-        if self._quiet is not None and not self.writes:
+    def become_quiet(self) -> None:
+        """No write is under way any more."""
+        if self._quiet is not None:
             self._quiet.set_result(None)
             self._quiet = None
 
     def quiet(self) -> asyncio.Future[None]:
-        """Ends when no write is on its way any more; there is one now."""
+        """Of a share-partition that was unloaded: ends when no write is under way any more; there is one now."""
         if self._quiet is None:
             self._quiet = asyncio.get_running_loop().create_future()
         return self._quiet
 
     def idle_since(self) -> int | None:
-        """When it was last used, or None while anybody or anything still needs it."""
+        """When it was last used; None while it is in use: a fetch waits or reads, a write is under way, a lock is held."""
         if self.waiters or self.reading or self.writes or self.machine.held_count:
             return None
         return None if self.machine.next_deadline_ms() is not None else self.used_at_ms
@@ -155,34 +154,34 @@ class LedSharePartition:
             self.batch_times = BatchTimes()
         self.batch_times.note(batches)
 
-    # Locks that nobody was told of yet
+    # Locks of fetches that are not answered yet
 
-    def note_untold(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
+    def note_unanswered(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
         """A fetch acquired these, and does more before it is answered."""
-        if self.untold is None:
-            self.untold = [(member_id, ranges)]
-        else:  # entries of a fetch that got no answer are dropped when their locks expire
-            held = [entry for entry in self.untold if entry[1][0].lock_expires_at_ms > now_ms]
-            self.untold = [*held, (member_id, ranges)]
+        if self.unanswered is None:
+            self.unanswered = [(member_id, ranges)]
+        else:  # a fetch that failed left its entry: it is dropped when its locks have ended
+            held = [entry for entry in self.unanswered if entry[1][0].lock_expires_at_ms > now_ms]
+            self.unanswered = [*held, (member_id, ranges)]
 
-    def is_told(self, ranges: Sequence[AcquiredRange]) -> None:
+    def note_answered(self, ranges: Sequence[AcquiredRange]) -> None:
         """The fetch that acquired these is about to be answered."""
-        if self.untold is None or (len(self.untold) == 1 and self.untold[0][1] is ranges):
-            self.untold = None
+        if self.unanswered is None or (len(self.unanswered) == 1 and self.unanswered[0][1] is ranges):
+            self.unanswered = None
         else:
-            self.untold = [entry for entry in self.untold if entry[1] is not ranges]
+            self.unanswered = [entry for entry in self.unanswered if entry[1] is not ranges]
 
-    def take_back_untold(self, now_ms: int) -> None:
-        """It is led no more, and whoever leads next is not to take over locks that nobody was told of."""
-        for member_id, ranges in self.untold or ():
-            self.take_back(member_id, ranges, now_ms)
-        self.untold = None
+    def release_unanswered(self, now_ms: int) -> None:
+        """It is unloaded: the next leader must not restore locks of which no member knows."""
+        for member_id, ranges in self.unanswered or ():
+            self.release_in_memory(member_id, ranges, now_ms)
+        self.unanswered = None
 
-    def take_back(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
-        """Release in memory alone what is led here no more: nothing of it is written. Delivery counts stay."""
+    def release_in_memory(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
+        """Release records of a share-partition that is unloaded: nothing is written. Delivery counts stay."""
         for first_offset, last_offset, delivery_count, _ in ranges:
             release = AcknowledgementBatch(first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count)
-            with contextlib.suppress(ApiError):  # the lock ended meanwhile
+            with contextlib.suppress(ApiError):  # the lock has ended
                 for write in self.machine.acknowledge(member_id, [release], now_ms).writes:
                     self.machine.complete_write(write, ok=True, now_ms=now_ms)
 
@@ -195,11 +194,11 @@ class LedSharePartition:
             self.lock_entries[first_offset, last_offset] = None
 
     def lock_entries_outgrown(self) -> bool:
-        """Whether most entries are of no use any more, as behind a lock that is held long: then write anew what counts."""
+        """Whether most entries are of no use, as behind a lock that is held for long: then all are written again."""
         return self.lock_entries is not None and len(self.lock_entries) > LOCK_ENTRY_SLACK + 2 * len(self.machine.runs)
 
     def take_lock_entries_over(self) -> list[tuple[int, int]]:
-        """Entries that the start offset has passed: their locks ended and that is durable."""
+        """Entries below the start offset: the end of their locks is durable."""
         entries = self.lock_entries
         if not entries:
             return []
@@ -215,9 +214,9 @@ class LedSharePartition:
 
 
 def may_acquire(led: LedSharePartition, record_log: RecordLog, now_ms: int) -> bool:
-    """Whether another fetch would find something, as far as can be told without asking the database.
+    """Whether a fetch would find records, judged without asking the database.
 
-    Where only the limits are in the way, those who wait count as turned away; where nothing is, that is remembered.
+    If only the limits are in the way, the fetches that wait count as turned away. If there are no records, that is noted.
     """
     machine = led.machine
     if led.fenced or led.empty_until_ms > now_ms:

@@ -1,11 +1,12 @@
-"""Loading a share-partition: initialise, read its state, restore its locks, find where it starts.
+"""Loading a share-partition: initialise it, read its state, restore its locks, find its start offset.
 
-The order is what fences: reading the state records our leader epoch at the share coordinator (no earlier leader can
-write), then the lock script raises it in Redis (no earlier leader can acquire). Source: KIP-932.
+The order fences earlier leaders. Reading the state records our leader epoch at the share coordinator: no earlier leader
+can write. Then the lock script raises it in Redis: no earlier leader can acquire. Source: KIP-932.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -15,6 +16,7 @@ from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorNotAvailable,
     InvalidRecordState,
+    InvalidRequest,
     NotLeaderOrFollower,
     error_of,
 )
@@ -34,19 +36,18 @@ from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.share_partition.machine import DeadLetter, RestoredLock, SharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks
 
-LOADS_AT_ONCE = 64
-
-NOT_INITIALIZED = 42
-"""What the share coordinator answers for a share-partition it was never told of."""
+LOADS_AT_ONCE: Final = 64
+NOT_INITIALIZED: Final = InvalidRequest.error.kafka_code
+"""The share coordinator's answer about a share-partition that was never initialised."""
 
 Wanted = tuple[SharePartitionKey, Topic]
 Outcome = tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError
 Take = Callable[[Sequence[SharePartitionKey]], Awaitable[dict[SharePartitionKey, list[LeftLocks]]]]
-"""Asks other gateways to let go of share-partitions. Returns: the locks that each knew."""
+"""Asks other gateways to yield share-partitions. Returns: the locks that each knew."""
 
 
 class Loader:
-    """Makes led share-partitions of what the coordinators, Redis and the log know."""
+    """Builds led share-partitions from the answers of the coordinators, of Redis and of the log."""
 
     def __init__(
         self,
@@ -81,9 +82,9 @@ class Loader:
         """Load share-partitions of one group.
 
         Args:
-            left: locks of those this gateway has led until a moment ago. They hold on, as do those that another former
-                leader tells, also where Redis has missed them.
-            initialize: a group and its share-partitions come to be.
+            left: the locks of those that this gateway itself led before. They stay held, as do those that another
+                former leader answers with, even if Redis has missed them.
+            initialize: create the group and its share-partitions.
         Returns: for each the loaded one and dead letters to resume, or its error.
         """
         async with self._at_once:
@@ -94,9 +95,9 @@ class Loader:
             if initialize and ask_first:
                 faults = await self._initialize(group_id, wanted)
             to_read = [item for item in wanted if item[0] not in faults]
-            told = await self._take_from_former([key for key, _ in to_read])
+            given = await self._take_from_former([key for key, _ in to_read])
             states = await self._read(group_id, to_read, leader_epoch)
-            if initialize and not ask_first:  # without the group coordinator the state itself tells
+            if initialize and not ask_first:  # without the group coordinator the state shows what is initialised
                 unknown = [item for item in to_read if states[item[0]].error_code == NOT_INITIALIZED]
                 if unknown:
                     faults = await self._initialize(group_id, unknown)
@@ -110,10 +111,10 @@ class Loader:
             restored = dict(zip((key for key, _ in readable), locks, strict=True))
             if self._lock_timers.degraded:
                 for key, found in (await self._take_from_others([key for key, _ in readable])).items():
-                    told.setdefault(key, []).extend(found)
+                    given.setdefault(key, []).extend(found)
             led = [key for key, _ in readable if restored[key] is not None]
             if led:
-                # asked for only now: who names a group that does not exist is not to make us remember it
+                # only now, or requests that name groups which do not exist would fill our memory with them
                 config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
                 unstarted = {
                     key: states[key].state_epoch or 0
@@ -121,7 +122,7 @@ class Loader:
                     if states[key].start_offset in (None, UNINITIALIZED_START_OFFSET)
                 }
                 starts = await self._start_offsets.resolve(group_id, unstarted, leader_epoch, config)
-                # what changed meanwhile was told to what is led, and from here on this is
+                # the settings may have changed while the start offsets were resolved
                 config = self._metadata.config(group_id) or config
             outcomes: list[Outcome] = []
             for key, topic in wanted:
@@ -133,7 +134,7 @@ class Loader:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
                     start_offset = starts.get(key, states[key].start_offset)
-                    known = [*([left[key]] if key in left else ()), *told.get(key, ())]
+                    known = [*([left[key]] if key in left else ()), *given.get(key, ())]
                     missed = [lock for locks in known for lock in _of_this_life(locks, states[key])]
                     kept = restored[key] or ()
                     outcome = self._make(key, topic, config, states[key], start_offset, kept, missed, leader_epoch)
@@ -177,7 +178,7 @@ class Loader:
         missed: Sequence[RestoredLock],
         leader_epoch: int,
     ) -> Outcome:
-        """`locks`: as Redis has them; `missed`: those it may have missed."""
+        """`locks`: those of Redis; `missed`: those that Redis may have missed."""
         if isinstance(start_offset, ApiError):
             return start_offset
         try:
@@ -213,5 +214,5 @@ def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
 
 
 def _of_this_life(left: LeftLocks, state: PartitionStateResult) -> Sequence[RestoredLock]:
-    """The locks that were left, unless the state was set anew meanwhile."""
+    """The locks that were left, unless the state was reset since."""
     return left.locks if left.state_epoch == state.state_epoch else ()

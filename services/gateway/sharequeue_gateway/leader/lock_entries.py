@@ -1,4 +1,4 @@
-"""What is written to Redis of a share-partition's locks: those just taken or ended, or all there are."""
+"""The writes of a share-partition's locks to Redis: of locks just taken or ended, or of all its locks."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -31,13 +31,13 @@ def taken(
 
 
 def ended(led: LedSharePartition, now_ms: int) -> LockWrite:
-    """Locks that are over, and when the next one is due."""
+    """Locks that have ended, and when the next one is due."""
     over = led.take_lock_entries_over()
     return LockWrite(led.key, led.machine.leader_epoch, _remind_at_ms(led, now_ms), {}, over, None)
 
 
 def whole(led: LedSharePartition, now_ms: int, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
-    """All that Redis should hold of a share-partition's locks, in place of what it holds."""
+    """All locks of a share-partition, in place of those that Redis holds."""
     machine = led.machine
     locks = machine.locks()
     led.lock_entries = None

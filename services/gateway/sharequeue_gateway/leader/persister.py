@@ -1,24 +1,38 @@
-"""Writes of share-partition state to their share coordinators: what gathers while one request is under way goes as the
-next, at each of them by itself: one that is away holds up no other's writes.
+"""Writes of share-partition state to their share coordinators, and the outcome of each. Source: KIP-932, the persister.
 
-Every outcome is told: durable, refused with its error, or not known. Source: KIP-932, the persister.
+The writes that gather while one request is under way go as the next one, at each share coordinator by itself: one that
+does not answer delays no other. A write has one of three outcomes:
+
+              ┌─ durable: no error ──────────────▶ the change of state is committed
+    submit ───┼─ refused: a definite error ──────▶ rolled back, or unloaded if another gateway leads
+              └─ unknown: an error, not definite ▶ unloaded; the next load fences the write with a higher epoch
+
+Each outcome is passed on twice. First `WriteEvents.write_ended` is called, so that the machine has committed or rolled
+back; then the future of `submit` ends, for those that answer a member. Both happen in one step of the event loop.
 """
 
 import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
 
 from sharequeue.log import Rarely, fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import (
     ApiError,
+    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    GroupIdNotFound,
+    InvalidRequest,
+    NotCoordinator,
     NotLeaderOrFollower,
     RequestTimedOut,
     StorageError,
+    UnknownTopicOrPartition,
     error_of,
 )
 from sharequeue.protocol.internal import (
@@ -27,7 +41,6 @@ from sharequeue.protocol.internal import (
     PartitionStateResult,
     TopicState,
     WriteBatchRequest,
-    WriteBatchResponse,
 )
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -35,16 +48,23 @@ from sharequeue_gateway.share_partition.machine import StateWrite
 
 log = logging.getLogger(__name__)
 
-RETRIABLE = frozenset({14, 15, 16})
-RETRY_PAUSE_S = 0.1
-MOST_BYTES = 4 << 20
-"""About what one request holds; a single write may be larger."""
+NOT_AVAILABLE: Final = CoordinatorNotAvailable.error.kafka_code
+RETRIABLE: Final = frozenset(
+    error.error.kafka_code for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+)
+FENCED: Final = frozenset(error.error.kafka_code for error in (FencedLeaderEpoch, FencedStateEpoch))
+PASSED_ON: Final = frozenset(
+    error.error.kafka_code for error in (UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
+)
+RETRY_PAUSE_S: Final = 0.1
+MOST_BYTES: Final = 4 << 20
+"""About how much one request holds; a single write may be larger."""
 
 
-class Pending(NamedTuple):
-    """One write on its way. `outcome` ends with None when it is durable, else with the error.
+class PendingWrite(NamedTuple):
+    """One write under way. `outcome` ends with None when it is durable, else with the error.
 
-    `doubtful`: an earlier try may be durable, so that no later failure is definite.
+    `doubtful`: an earlier attempt may be durable, so that no later failure is definite.
     """
 
     led: LedSharePartition
@@ -54,193 +74,194 @@ class Pending(NamedTuple):
     doubtful: bool = False
 
 
-def persist_error(kafka_code: int, detail: str | None) -> ApiError:
-    """The share coordinator's answer as the leader's: 14, 15, 16 → 15; 74, 124 → 6; 3, 42, 56 and 69 as they are.
+class WriteEvents(Protocol):
+    """Hears of the outcomes of writes."""
 
-    15 is not definite: the share coordinator also answers it when it lost a commit's outcome.
+    def write_ended(self, pending: PendingWrite, error: ApiError | None) -> None:
+        """The outcome of a write is known: durable without an error; refused if the error is definite; or unknown."""
+
+
+def persist_error(kafka_code: int, detail: str | None) -> ApiError:
+    """The share coordinator's answer as the leader's error.
+
+    COORDINATOR_NOT_AVAILABLE is not definite: the share coordinator also answers it when it lost a commit's outcome.
     """
     if kafka_code in RETRIABLE:
         return CoordinatorNotAvailable(detail or "the share coordinator is not available", definite=False)
-    if kafka_code in (74, 124):
+    if kafka_code in FENCED:
         return NotLeaderOrFollower(detail or "another leader or a newer state took over")
-    if kafka_code == 56:
+    if kafka_code == StorageError.error.kafka_code:
         return StorageError(detail or "the state cannot be stored", definite=True)
-    if kafka_code in (3, 42, 69):
+    if kafka_code in PASSED_ON:
         return error_of(kafka_code, detail)
-    return error_of(-1, f"the share coordinator answered {kafka_code}: {detail}")
+    return ApiError(f"the share coordinator answered {kafka_code}: {detail}")
 
 
 class Persister:
     """Gathers writes of all share-partitions and sends them as one request at a time to each share coordinator."""
 
-    def __init__(
-        self,
-        share_coordinator: ShareStateClient,
-        *,
-        deadline_ms: int,
-        on_outcome: Callable[[Pending, ApiError | None], None] | None = None,
-    ) -> None:
+    def __init__(self, share_coordinator: ShareStateClient, *, deadline_ms: int) -> None:
         self._share_coordinator = share_coordinator
         self._deadline_s = deadline_ms / 1000
         self._refused = Rarely(lines=3, seconds=1)
-        self._gathered: list[Pending] = []
+        self._gathered: list[PendingWrite] = []
         self._busy: set[str] = set()
+        """URLs of the share coordinators that a request is under way to."""
         self._on_their_way: set[SharePartitionKey] = set()
-        self._sending: asyncio.TaskGroup | None = None
-        self._context = contextvars.Context()
-        """Of no request: what is sent is of many."""
         self._retries: set[asyncio.TimerHandle] = set()
-        self.on_outcome = on_outcome
+        self._sending: tuple[asyncio.TaskGroup, WriteEvents] | None = None
+        self._context = contextvars.Context()
+        """Of no request: what is sent belongs to many."""
 
     def submit(self, led: LedSharePartition, write: StateWrite) -> asyncio.Future[ApiError | None]:
         """Send `write` with the next request. The future never raises; several may await it."""
         outcome: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
-        self._gather(Pending(led, write, outcome, time.monotonic() + self._deadline_s))
-        return outcome
-
-    def _gather(self, pending: Pending) -> None:
+        pending = PendingWrite(led, write, outcome, time.monotonic() + self._deadline_s)
         self._gathered.append(pending)
         self._start_sending((pending,))
+        return outcome
 
-    async def run(self) -> None:
-        """Send what was gathered, for ever."""
+    async def run(self, events: WriteEvents) -> None:
+        """Send what was gathered, and tell `events` of the outcomes. Runs until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            self._sending = tasks
+            self._sending = tasks, events
             try:
                 self._start_sending(self._gathered)
                 await asyncio.get_running_loop().create_future()
             finally:
                 self._sending = None
 
-    def _start_sending(self, waiting: Iterable[Pending]) -> None:
-        """Send these, and all that waits for the same share coordinators by then, but where a request is under way."""
+    def _start_sending(self, waiting: Iterable[PendingWrite]) -> None:
+        """Start a request to each owner of these to which none is under way."""
         if self._sending is None:
             return
+        tasks, events = self._sending
         for pending in waiting:
             url = self._share_coordinator.owner_url(pending.led.key)
             if url not in self._busy and pending.led.key not in self._on_their_way:
                 self._busy.add(url)
-                self._sending.create_task(self._send_to(url), context=self._context)
+                tasks.create_task(self._send_to(url, events), context=self._context)
 
-    async def _send_to(self, url: str) -> None:
-        gathered = self._next(url)
+    async def _send_to(self, url: str, events: WriteEvents) -> None:
+        gathered = self._take(url)
         keys = [pending.led.key for pending in gathered]
         self._on_their_way.update(keys)
         if gathered:  # else another has become the owner
-            await self._send(gathered)
+            await self._send(gathered, events)
         self._busy.discard(url)
         self._on_their_way.difference_update(keys)
         self._start_sending(self._gathered)
 
-    def _next(self, url: str) -> list[Pending]:
-        """What can go to a share coordinator now; writes of a share-partition never pass each other."""
-        ready: list[Pending] = []
-        left: list[Pending] = []
-        for pending in self._gathered:
-            key = pending.led.key
-            goes = key not in self._on_their_way and self._share_coordinator.owner_url(key) == url
-            (ready if goes else left).append(pending)
-        count = _within(ready, MOST_BYTES)
-        self._gathered = ready[count:] + left
-        return ready[:count]
+    def _take(self, url: str) -> list[PendingWrite]:
+        """The writes to send to a share coordinator now: at least one, if there are any, and at most MOST_BYTES.
 
-    async def _send(self, gathered: list[Pending]) -> None:
-        by_led: dict[LedSharePartition, list[Pending]] = {}  # a retry of one that leads no more keeps its own epochs
+        Writes of a share-partition never overtake each other.
+        """
+        taken: list[PendingWrite] = []
+        left: list[PendingWrite] = []
+        size = 0
+        for pending in self._gathered:
+            key, write = pending.led.key, pending.write
+            if key in self._on_their_way or self._share_coordinator.owner_url(key) != url:
+                left.append(pending)
+                continue
+            size += 256 + 96 * len(write.state_batches)
+            for annotation in write.annotations:
+                size += 128 + len(annotation.reason or "")
+            if size > MOST_BYTES and taken:
+                left.append(pending)
+            else:
+                taken.append(pending)
+        self._gathered = left
+        return taken
+
+    async def _send(self, gathered: list[PendingWrite], events: WriteEvents) -> None:
+        by_led: dict[LedSharePartition, list[PendingWrite]] = {}  # each load of a share-partition has epochs of its own
         for pending in gathered:
             by_led.setdefault(pending.led, []).append(pending)
         remaining_s = max(pending.deadline for pending in gathered) - time.monotonic()
+        failure: ApiError
         try:
-            response: WriteBatchResponse = await self._share_coordinator.write_batch(
-                WriteBatchRequest(groups=[_group_state(led.key, writes) for led, writes in by_led.items()]),
+            results = await self._share_coordinator.write_batch(
+                WriteBatchRequest(groups=[_group_state(led, writes) for led, writes in by_led.items()]),
                 deadline_s=max(remaining_s, 0.05),
             )
-            results = [group.results[0].partitions[0] for group in response.groups]
-            if len(results) != len(by_led):
-                raise ApiError("the share coordinator answered for other share-partitions than it was asked for")
         except ApiError as error:
             log.warning("state write failed", extra=fields(writes=len(gathered), cause=error.detail))
-            for pending in gathered:
-                self._finish(pending, error if error.definite else RequestTimedOut(error.detail))
-            return
+            failure = error if error.definite else RequestTimedOut(error.detail)
         except (IndexError, ValueError) as fault:
-            log.exception("state write was answered in a form that cannot be read")
-            for pending in gathered:
-                self._finish(pending, ApiError(f"the share coordinator's answer cannot be read: {fault}"))
+            log.exception("the answer to a state write cannot be read")
+            failure = ApiError(f"the share coordinator's answer cannot be read: {fault}")
+        else:
+            for writes, result in zip(by_led.values(), results, strict=True):
+                for pending in writes:
+                    if result.error_code:
+                        self._refuse(pending, result, events)
+                    else:
+                        _end(pending, None, events)
             return
-        for writes, result in zip(by_led.values(), results, strict=True):
-            self._settle(writes, result)
+        for pending in gathered:
+            _end(pending, failure, events)
 
-    def _settle(self, writes: list[Pending], result: PartitionStateResult) -> None:
-        if result.error_code == 0:
-            for pending in writes:
-                self._finish(pending, None)
+    def _refuse(self, pending: PendingWrite, result: PartitionStateResult, events: WriteEvents) -> None:
+        """The share coordinator did not take a write: try again if that may help, until the deadline."""
+        now_s = time.monotonic()
+        if result.error_code in RETRIABLE and now_s + RETRY_PAUSE_S < pending.deadline:
+            # the other retriable errors come before anything is written
+            doubtful = pending.doubtful or result.error_code == NOT_AVAILABLE
+            self._retry_later(pending._replace(doubtful=doubtful))
             return
-        retry = result.error_code in RETRIABLE
-        for pending in writes:
-            if retry and time.monotonic() + RETRY_PAUSE_S < pending.deadline:
-                doubtful = pending.doubtful or result.error_code == 15  # 14 and 16 come before anything is written
-                self._gather_later(pending._replace(doubtful=doubtful))
-            else:
-                key = pending.led.key
-                error = persist_error(result.error_code, result.error_message)
-                missed = self._refused.allows(time.monotonic())
-                if missed is not None:
-                    log.warning(
-                        "state write refused",
-                        extra=fields(
-                            group_id=key.group_id,
-                            topic_id=key.topic_id,
-                            partition=key.partition,
-                            kafka_code=result.error_code,
-                            cause=error.detail,
-                            not_logged=missed,
-                        ),
-                    )
-                self._finish(pending, error)
+        error = persist_error(result.error_code, result.error_message)
+        missed = self._refused.allows(now_s)
+        if missed is not None:
+            key = pending.led.key
+            log.warning(
+                "state write refused",
+                extra=fields(
+                    group_id=key.group_id,
+                    topic_id=key.topic_id,
+                    partition=key.partition,
+                    kafka_code=result.error_code,
+                    cause=error.detail,
+                    not_logged=missed,
+                ),
+            )
+        _end(pending, error, events)
 
-    def _gather_later(self, pending: Pending) -> None:
-        def gather() -> None:
+    def _retry_later(self, pending: PendingWrite) -> None:
+        def retry() -> None:
             self._retries.discard(handle)
-            self._gather(pending)
+            self._gathered.append(pending)
+            self._start_sending((pending,))
 
-        handle = asyncio.get_running_loop().call_later(RETRY_PAUSE_S, gather)
+        handle = asyncio.get_running_loop().call_later(RETRY_PAUSE_S, retry)
         self._retries.add(handle)
 
-    def _finish(self, pending: Pending, error: ApiError | None) -> None:
-        if error is not None and error.definite and pending.doubtful:
-            error = type(error)(error.detail, error=error.error, definite=False)
-        if self.on_outcome is not None:
-            self.on_outcome(pending, error)
-        if not pending.outcome.done():
-            pending.outcome.set_result(error)
+
+def _end(pending: PendingWrite, error: ApiError | None, events: WriteEvents) -> None:
+    """The outcome of a write: first its event, then its future."""
+    if error is not None and error.definite and pending.doubtful:
+        error = type(error)(error.detail, error=error.error, definite=False)
+    events.write_ended(pending, error)
+    if not pending.outcome.done():
+        pending.outcome.set_result(error)
 
 
-def _within(gathered: list[Pending], most_bytes: int) -> int:
-    """How many of the writes go with one request: at least one."""
-    size = 0
-    for count, pending in enumerate(gathered):
-        write = pending.write
-        size += 256 + 96 * len(write.state_batches)
-        size += sum(128 + len(note.reason or "") for note in write.annotations)
-        if size > most_bytes and count:
-            return count
-    return len(gathered)
-
-
-def _group_state(key: SharePartitionKey, writes: list[Pending]) -> GroupState:
-    """All gathered writes of one share-partition as one: the latest start offset and count, every state batch."""
-    last = writes[-1]
-    state_batches: list[StateBatch] = last.write.state_batches
-    annotations: list[StateAnnotation] = last.write.annotations
+def _group_state(led: LedSharePartition, writes: list[PendingWrite]) -> GroupState:
+    """All writes of one share-partition as one: the latest start offset and count, every state batch."""
+    last = writes[-1].write
+    state_batches: list[StateBatch] = last.state_batches
+    annotations: list[StateAnnotation] = last.annotations
     if len(writes) > 1:
         state_batches = [batch for pending in writes for batch in pending.write.state_batches]
         annotations = [annotation for pending in writes for annotation in pending.write.annotations]
+    key = led.key
     partition = PartitionState(
         partition=key.partition,
-        state_epoch=last.led.machine.state_epoch,
-        leader_epoch=last.led.machine.leader_epoch,
-        start_offset=last.write.start_offset,
-        delivery_complete_count=last.write.delivery_complete_count,
+        state_epoch=led.machine.state_epoch,
+        leader_epoch=led.machine.leader_epoch,
+        start_offset=last.start_offset,
+        delivery_complete_count=last.delivery_complete_count,
         state_batches=state_batches,
         annotations=annotations,
     )

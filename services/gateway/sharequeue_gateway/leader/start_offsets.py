@@ -1,6 +1,6 @@
-"""Where a group begins in partitions it never read; durable before anything is served from there.
+"""Where a group begins in partitions that it never read: resolved once, and durable before records are delivered.
 
-Otherwise a group that asks rarely would resolve `latest` anew each time and never receive anything. Source: KIP-932,
+A group that fetches rarely would otherwise resolve `latest` with each fetch and never receive a record. Source: KIP-932,
 share.auto.offset.reset.
 """
 
@@ -69,7 +69,7 @@ class StartOffsets:
     async def _chosen(
         self, topic_id: str, keys: Sequence[SharePartitionKey], config: ShareGroupConfig
     ) -> dict[SharePartitionKey, int]:
-        """Where the group's reset strategy says to begin."""
+        """The start offsets that the group's reset strategy chooses."""
         ends = await self._record_log.offsets(topic_id, [key.partition for key in keys])
         return {key: await self._choose(key, ends[key.partition], config.auto_offset_reset) for key in keys}
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 from redis.asyncio import Redis
@@ -98,6 +98,15 @@ def fetch_key(group_id: str, member_id: str, fetch_id: str) -> str:
     return _encode([group_id, member_id, fetch_id]).decode()
 
 
+class LockEvents(Protocol):
+    """Hears of locks that are due, and knows all locks of this gateway."""
+
+    def locks_due(self, key: SharePartitionKey) -> None: ...
+
+    def led_locks(self) -> list[LockWrite]:
+        """All locks, to write them back when Redis answers again."""
+
+
 class LockTimers:
     """Writes and reads locks. While Redis does not answer in time it is left out: `degraded` until a probe answers."""
 
@@ -120,9 +129,6 @@ class LockTimers:
         """What is wrong with Redis while `degraded`."""
         self._logged = ("", 0.0)
         """The trouble that was logged last, and when."""
-        self.all_locks: Callable[[], list[LockWrite]] = list
-        """All locks this gateway leads, to write them back when Redis answers again."""
-        self.on_due: Callable[[SharePartitionKey], None] = lambda key: None
 
     def write(self, write: LockWrite) -> asyncio.Future[bool]:
         """Write locks with the next pipeline. Returns: False if a higher leader epoch is known: hand out nothing."""
@@ -310,12 +316,12 @@ class LockTimers:
         self.degraded = degraded
         metrics.LOCK_TIMERS_DEGRADED.set(degraded)
 
-    async def remind(self) -> None:
-        """Name share-partitions with a lock that is due; while degraded probe until Redis is back. For ever."""
+    async def remind(self, events: LockEvents) -> None:
+        """Name share-partitions with a due lock; while degraded probe until Redis is back. Runs until it is cancelled."""
         while True:
             if self.degraded:
                 await asyncio.sleep(PROBE_PAUSE_S if self.trouble == SILENT else REFUSED_PAUSE_S)
-                await self._recover()
+                await self._recover(events)
                 continue
             await asyncio.sleep(DUE_PAUSE_S)
             to_adopt = self._to_adopt
@@ -324,23 +330,23 @@ class LockTimers:
                 if self._to_adopt is to_adopt and not self.degraded:
                     self._to_adopt = None
             if self._clock.now_ms() >= self._look_ms:
-                await self._guard(self._remind_once())
+                await self._guard(self._remind_once(events))
 
-    async def _remind_once(self) -> None:
+    async def _remind_once(self, events: LockEvents) -> None:
         now_ms = self._clock.now_ms()
         self._look_ms = now_ms + LOOK_PAUSE_MS
         due: list[Any] = await self._redis.zrange(self._due_set, 0, now_ms, byscore=True, offset=0, num=DUE_BATCH)
         if due:
             self._look_ms = now_ms  # whatever is not seen to by then is named again, and there may be more
         for member in due:
-            self.on_due(_decode_key(member))
+            events.locks_due(_decode_key(member))
 
-    async def _recover(self) -> None:
-        """Write every lock back, and those that are taken meanwhile; only then is Redis used again."""
+    async def _recover(self, events: LockEvents) -> None:
+        """Write every lock back, and those that are taken during that; only then is Redis used again."""
         try:
             async with asyncio.timeout(5):
                 await self._probe()
-                locks = self.all_locks()
+                locks = events.led_locks()
                 self._while_writing_back = []
                 for start in range(0, len(locks), DUE_BATCH):
                     await self._send(locks[start : start + DUE_BATCH])

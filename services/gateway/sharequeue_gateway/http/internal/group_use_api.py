@@ -1,4 +1,4 @@
-"""What the group coordinator asks of every gateway before it sets a group's state anew, and the end of one member."""
+"""The calls of the group coordinator: whether a group is in use, unload it before a reset, release a member."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from sharequeue_gateway.routing.sessions import Sessions
 
 
 class GroupUse:
-    """Who uses a group through this gateway, and how that ends."""
+    """The handlers of groupUsage, unloadGroup and releaseMember."""
 
     def __init__(
         self, metadata: Metadata, leader: Leader, fetcher: Fetcher, sessions: Sessions, lock_timers: LockTimers
@@ -55,7 +55,7 @@ class GroupUse:
         if request.end:
             self._sessions.end(group_id)
             self._fetcher.end(group_id)
-        self._leader.unload_group(group_id, request.topic_ids, end=request.end)
+        self._leader.group_reset(group_id, request.topic_ids, end=request.end)
         if request.topic_ids is None:  # the group is deleted
             metrics.forget_group(group_id)
         return Empty()

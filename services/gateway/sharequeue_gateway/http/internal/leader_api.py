@@ -35,7 +35,7 @@ from sharequeue_gateway.delivery.local_fetch import LocalFetch
 from sharequeue_gateway.delivery.partition_reader import Acquisition, FetchLimits
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.http.fetch_answer import fetch_answer
-from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.hand_over import HandOver
 from sharequeue_gateway.routing.sessions import Sessions
 
 _WELL: Final = (JSON, (ALL_WELL.encode(), b"1"))
@@ -51,7 +51,7 @@ class LeaderApi:
         clock: Clock,
         metadata: Metadata,
         cluster: Cluster,
-        leader: Leader,
+        hand_over: HandOver,
         fetcher: Fetcher,
         local: LocalFetch,
         acknowledger: Acknowledger,
@@ -60,7 +60,7 @@ class LeaderApi:
         self._clock = clock
         self._metadata = metadata
         self._cluster = cluster
-        self._leader = leader
+        self._hand_over = hand_over
         self._fetcher = fetcher
         self._local = local
         self._acknowledger = acknowledger
@@ -166,10 +166,9 @@ class LeaderApi:
     async def yield_share_partitions(self, call: Call) -> YieldResponse:
         request: YieldRequest = call.request
         keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
-        await self._leader.let_go(keys)
         held = [
             HeldSharePartition(**led.key._asdict(), state_epoch=led.machine.state_epoch, locks=led.machine.locks())
-            for led in self._leader.loads.tell_locks(keys)
+            for led in await self._hand_over.yield_to_next(keys)
         ]
         return YieldResponse(held=held)
 

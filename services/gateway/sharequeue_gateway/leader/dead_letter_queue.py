@@ -1,0 +1,61 @@
+"""Ranges whose dead letters are to be written: filled by the leader, emptied by the writer in delivery/dead_letters.py."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition.runs import DeadLetter
+
+
+class PendingLetters:
+    """A range that is ARCHIVING, and how often and why its dead letters could not be written."""
+
+    __slots__ = ("attempts", "last_error", "led", "letter", "next_attempt_at_ms")
+
+    def __init__(self, led: LedSharePartition, letter: DeadLetter) -> None:
+        self.led = led
+        self.letter = letter
+        self.attempts = 0
+        self.last_error = ""
+        self.next_attempt_at_ms = 0
+
+    @property
+    def records(self) -> int:
+        return self.letter.last_offset - self.letter.first_offset + 1
+
+
+class DeadLetterQueue:
+    """The ranges of all share-partitions, in the order in which they came. `news` is set when there is work."""
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        self._pending: dict[PendingLetters, None] = {}
+
+    def __iter__(self) -> Iterator[PendingLetters]:
+        return iter(self._pending)
+
+    def __contains__(self, pending: PendingLetters) -> bool:
+        return pending in self._pending
+
+    def enqueue(self, led: LedSharePartition, letters: Sequence[DeadLetter]) -> None:
+        """Take ranges that have just become ARCHIVING, or were ARCHIVING when they were loaded."""
+        self._pending.update((PendingLetters(led, letter), None) for letter in letters)
+        self.news.set()
+
+    def remove(self, pending: PendingLetters) -> None:
+        """The dead letters of a range are written."""
+        del self._pending[pending]
+
+    def drop_fenced(self) -> None:
+        """Leave the ranges of share-partitions that are not led here any more to their next leader."""
+        self._pending = {pending: None for pending in self._pending if not pending.led.fenced}
+
+    def records(self) -> int:
+        return sum(pending.records for pending in self._pending)
+
+    def stuck(self) -> bool:
+        """Whether a dead letter could not be written at its last attempt."""
+        return any(pending.attempts for pending in self._pending)
+
+    def failed_of(self, led: LedSharePartition) -> Iterable[PendingLetters]:
+        return (pending for pending in self._pending if pending.led is led and pending.attempts)

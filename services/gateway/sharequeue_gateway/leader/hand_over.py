@@ -1,0 +1,103 @@
+"""Leadership moves between gateways: this one lets go of what others lead now, and gives them the locks it knows.
+
+     former leader                          next leader
+    generation changed, or asked to yield ◀── loads: asks the former leader to yield
+    unload, keep the locks
+    wait for the writes under way (LET_GO_S)
+    make what is held due there (Redis)
+    answer with the locks ──────────────────▶ reads the state and Redis with a higher leader epoch
+
+A former leader that does not answer is fenced by that epoch.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
+from sharequeue_gateway.leader.kept_locks import KeptLocks
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.load_registry import Loads
+from sharequeue_gateway.locks.lock_store import LockTimers
+
+LET_GO_S: Final = 1.5
+"""How long writes under way may take before share-partitions are handed over."""
+
+
+class HandOver:
+    """Moves leadership away from this gateway. `sessions_moved`: drops the share sessions that others keep now."""
+
+    def __init__(
+        self,
+        leader: Leader,
+        loads: Loads,
+        kept_locks: KeptLocks,
+        cluster: Cluster,
+        epochs: LeaderEpochs,
+        lock_timers: LockTimers,
+        sessions_moved: Callable[[], None],
+    ) -> None:
+        self._leader = leader
+        self._loads = loads
+        self._kept_locks = kept_locks
+        self._cluster = cluster
+        self._epochs = epochs
+        self._lock_timers = lock_timers
+        self._sessions_moved = sessions_moved
+
+    def begin(self, leader_epoch: int) -> None:
+        """This gateway was registered: it leads from this epoch on."""
+        self._epochs.raise_to(leader_epoch)
+        self._adopt()
+
+    async def generation_changed(self, *, missed: bool) -> None:
+        """Other gateways lead now: let go of what is theirs, and take over what is due of those that are gone.
+
+        Args:
+            missed: this gateway skipped a generation, in which a third one may have led what is led here.
+        """
+
+        def moved(key: SharePartitionKey) -> bool:
+            return missed or not self._cluster.leads(key)
+
+        self._sessions_moved()
+        self._epochs.raise_to(self._cluster.generation.number)
+        self._adopt()
+        self._loads.discard(moved)
+        await self._let_go([led for led in self._leader.all() if moved(led.key)])
+
+    def _adopt(self) -> None:
+        """Take over the due locks of gateways that are gone, for the share-partitions that this one leads now."""
+        self._lock_timers.adopt({node.node_id for node in self._cluster.generation.nodes}, self._cluster.leads)
+
+    async def yield_to_next(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
+        """The next leader asks for share-partitions: let go of them. Returns: those whose locks it must restore."""
+        self._loads.discard(set(keys).__contains__)
+        await self._let_go([led for key in keys if (led := self._leader.loaded(key)) is not None])
+        return self._kept_locks.give(keys)
+
+    async def _let_go(self, leds: Sequence[LedSharePartition]) -> None:
+        """Lead these no longer; once their writes have ended make what is held due at the gateways that lead now.
+
+        Their locks are kept for a while for the next leader: Redis may have missed them.
+        """
+        due = {
+            led.key: self._cluster.leader_of(led.key).node_id
+            for led in leds
+            if led.machine.held_count or led.machine.next_deadline_ms() is not None
+        }
+        for led in leds:
+            self._kept_locks.keep(led)
+            self._leader.unload(led)
+        quiet = [led.quiet() for led in leds if led.writes]
+        if quiet:
+            await asyncio.wait(quiet, timeout=LET_GO_S)
+        await self._lock_timers.hand_over(due)
+
+    async def finish(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
+        """This gateway stops: the next leaders read the locks from Redis; while that is away they get them from here."""
+        if self._lock_timers.degraded:
+            await self._kept_locks.until_given(have_loaded)

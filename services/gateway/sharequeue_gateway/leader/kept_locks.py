@@ -1,0 +1,99 @@
+"""Locks of share-partitions that were unloaded while members held records: kept for whichever gateway loads them next.
+
+    unloaded with locks ──▶ kept ──┬─ loaded here ──▶ restored, dropped
+                                   ├─ another gateway asks for them ──▶ given; kept until the last one ends
+                                   └─ the group is reset, the topic deleted ──▶ dropped
+
+A holder may never ask again, so each share-partition is loaded when a lock of it ends (`due`).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sharequeue.clock import Clock
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition.runs import LeftLocks
+
+GIVE_S: Final = 2.0
+"""How long a gateway that stops offers the locks that it alone knows."""
+GIVE_PAUSE_S: Final = 0.1
+
+
+class Kept(NamedTuple):
+    """A share-partition that was unloaded. `ends_at_ms`: its last lock; `given`: another gateway has its locks."""
+
+    led: LedSharePartition
+    ends_at_ms: int
+    given: asyncio.Event
+
+
+class KeptLocks:
+    """What is kept, by share-partition; each at most once: keeping it again replaces it."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._kept: dict[SharePartitionKey, Kept] = {}
+
+    def keep(self, led: LedSharePartition) -> None:
+        """Keep the locks of a share-partition that is unloaded, but those that no answer has named yet."""
+        led.release_unanswered(self._clock.now_ms())
+        if led.machine.held_count:
+            ends_at_ms = max((lock.deadline_ms for lock in led.machine.locks()), default=0)
+            self._kept[led.key] = Kept(led, ends_at_ms, asyncio.Event())
+
+    def holds(self, led: LedSharePartition) -> bool:
+        """Whether the next load restores the locks of this share-partition."""
+        kept = self._kept.get(led.key)
+        return kept is not None and kept.led is led
+
+    def left(self, keys: Iterable[SharePartitionKey]) -> dict[SharePartitionKey, LeftLocks]:
+        """The locks to restore with a load of these."""
+        return {
+            key: LeftLocks(kept.led.machine.state_epoch, kept.led.machine.locks())
+            for key in keys
+            if (kept := self._kept.get(key)) is not None
+        }
+
+    def give(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
+        """Another gateway asks for the locks of these. Returns: those of which any are kept."""
+        given = [kept for key in keys if (kept := self._kept.get(key)) is not None]
+        for kept in given:
+            kept.given.set()
+        return [kept.led for kept in given]
+
+    def for_others(self) -> list[LedSharePartition]:
+        """Those that another gateway leads now, which has not asked for their locks."""
+        return [
+            kept.led for key, kept in self._kept.items() if not kept.given.is_set() and not self._cluster.leads(key)
+        ]
+
+    async def until_given(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
+        """Have the gateways that lead now ask for the locks that are kept for them; give up after GIVE_S."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GIVE_S):
+                while left := self.for_others():
+                    await have_loaded(left)
+                    await asyncio.sleep(GIVE_PAUSE_S)
+
+    def due(self) -> list[SharePartitionKey]:
+        """Share-partitions to load: led here with a lock that has ended; led elsewhere once the last one has ended."""
+        now_ms = self._clock.now_ms()
+        return [
+            key
+            for key, (led, ends_at_ms, _) in self._kept.items()
+            if ((led.machine.next_deadline_ms() or 0) if self._cluster.leads(key) else ends_at_ms) <= now_ms
+        ]
+
+    def discard(self, key: SharePartitionKey) -> None:
+        """Its locks are restored, or of no use any more."""
+        self._kept.pop(key, None)
+
+    def drop(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
+        """Forget these: their state was reset, or their topic is deleted."""
+        for key in filter(concerned, list(self._kept)):
+            del self._kept[key]
