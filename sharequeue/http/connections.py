@@ -21,7 +21,7 @@ class CannotConnect(Exception):
 
 
 class ConnectionLost(Exception):
-    """The request was sent, in part at least; what became of it is not known."""
+    """The request was sent, at least in part; its outcome is unknown."""
 
 
 class HttpAnswer(NamedTuple):
@@ -85,7 +85,7 @@ class Connections:
             try:
                 return await answer
             finally:
-                if not answer.done() or answer.cancelled():  # who asked is gone; an answer may still come
+                if not answer.done() or answer.cancelled():  # the caller is gone; an answer may still come
                     connection.close()
         finally:
             self._free.release()
@@ -93,7 +93,7 @@ class Connections:
     def _take(self) -> "_Connection | None":
         oldest = time.monotonic() - IDLE_S
         while self._idle:
-            connection = self._idle.pop()  # the one used last: the others may be closed one day
+            connection = self._idle.pop()  # the one used last, so that the others grow old and close
             if connection.usable and connection.idle_since > oldest:
                 return connection
             connection.close()
@@ -138,7 +138,7 @@ class _Connection(asyncio.Protocol):
         self.idle_since = 0.0
 
     def ask(self, head: bytes, body: bytes | None, deadline: float) -> "asyncio.Future[HttpAnswer]":
-        """Make a request. Who does not wait for the answer any more closes the connection."""
+        """Make a request. A caller that stops waiting for the answer closes the connection."""
         self._answer = self._loop.create_future()
         self._parser = httptools.HttpResponseParser(self)
         self._expect_answer()
@@ -172,7 +172,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            self._end(ConnectionLost("it answered what was not asked"))
+            self._end(ConnectionLost("it answered without a request"))
             return
         try:
             self._parser.feed_data(data)
@@ -205,11 +205,11 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:  # only word that the answer is yet to come
+        if status < 200:  # an interim answer: the final one follows
             self._expect_answer()
             return
         if self._answer is None or self._answer.done():
-            self._end(ConnectionLost("it answered what was not asked"))
+            self._end(ConnectionLost("it answered without a request"))
             return
         if self._timer is not None:
             self._timer.cancel()

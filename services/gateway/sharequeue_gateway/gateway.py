@@ -277,10 +277,12 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
         RecordsApi(
             clock=clock,
             metadata=metadata,
+            cluster=cluster,
             fetcher=fetcher,
             routing=routing,
             routed=RoutedFetch(routing, local, fetcher, clock),
-            acknowledger=RoutedAcknowledger(routing, acknowledger, metadata, clock),
+            acknowledger=acknowledger,
+            routed_acknowledger=RoutedAcknowledger(routing, acknowledger, metadata, clock),
             sessions=sessions,
             max_waiting_fetches=settings.max_waiting_fetches,
         ),

@@ -5,7 +5,7 @@ share-partition must ascend and succeed or fail together. Source: KIP-932.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
@@ -17,7 +17,7 @@ from sharequeue.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult
-from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
+from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType, TopicIdPartition
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
@@ -28,22 +28,25 @@ from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
 APPLIED: Final = AcknowledgementResult(status="applied")
 IGNORED: Final = AcknowledgementResult(status="ignored")
 MOST_DETAIL: Final = 140
-"""Characters of a failure's cause: there is one for each acknowledgement, and those are short."""
+"""Characters of a failure's cause; an answer may hold one for each acknowledgement."""
 COUNTED: Final = frozenset({"accept", "release", "reject", "renew"})
 
 Writes = Sequence[asyncio.Future[ApiError | None]]
 
 
 class Checked(NamedTuple):
-    """An acknowledgement whose form is right, and where it belongs."""
+    """An acknowledgement whose form is right. `place`: the partition it names."""
 
     topic: Topic
-    partition: int
+    place: TopicIdPartition
     batch: AcknowledgementBatch
 
 
-def check(acknowledgement: Acknowledgement) -> AcknowledgementBatch:
-    """The form of one acknowledgement. Raises: InvalidRequest (42): what is wrong with it."""
+def check(acknowledgement: Acknowledgement, renew: bool = True) -> AcknowledgementBatch:
+    """Check the form of one acknowledgement; `renew`: whether it may be a renewal.
+
+    Raises: InvalidRequest (42): what is wrong with it.
+    """
     first_offset, last_offset = acknowledgement.first_offset, acknowledgement.last_offset
     if first_offset < 0 or last_offset > MAX_INT64:
         raise InvalidRequest("offsets are from 0 to 2^63 - 1")
@@ -70,6 +73,8 @@ def check(acknowledgement: Acknowledgement) -> AcknowledgementBatch:
         raise InvalidRequest("delay_ms goes with release alone")
     if acknowledgement.reason and not {AcknowledgeType.RELEASE, AcknowledgeType.REJECT} & set(types):
         raise InvalidRequest("reason goes with release and reject alone")
+    if AcknowledgeType.RENEW in types and not renew:
+        raise InvalidRequest("renew in a fetch needs is_renew_ack; or send it to acknowledge")
     return AcknowledgementBatch(
         first_offset,
         last_offset,
@@ -102,12 +107,20 @@ def failed(error: ApiError) -> AcknowledgementResult:
 
 
 def failed_of(results: Iterable[AcknowledgementResult]) -> int:
-    """How many did not succeed, as far as is known."""
+    """How many failed, or may have failed."""
     return sum(result.status in ("failed", "unknown") for result in results)
 
 
+def _by_partition(checked: Mapping[int, Checked]) -> list[list[int]]:
+    """The indexes of acknowledgements that succeed or fail together with `atomic`."""
+    units: dict[TopicIdPartition, list[int]] = {}
+    for index, item in checked.items():
+        units.setdefault(item.place, []).append(index)
+    return list(units.values())
+
+
 async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowledgement]) -> ApiError | None:
-    """Have the topics and partitions known that are acknowledged. Returns: why that cannot be asked, if so."""
+    """Ask for the topics and partitions that are acknowledged and not known. Returns: the error, if there is no answer."""
     partitions: dict[str, int] = {}
     for acknowledgement in acknowledgements:
         topic, partition = acknowledgement.topic, acknowledgement.partition
@@ -123,7 +136,7 @@ async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowle
 
 
 class Acknowledger:
-    """Applies the acknowledgements of one call."""
+    """Applies the acknowledgements of one call to the share-partitions that this gateway leads."""
 
     def __init__(self, leader: Leader, metadata: Metadata, clock: Clock) -> None:
         self._leader = leader
@@ -145,93 +158,85 @@ class Acknowledger:
             renew: whether `renew` may be among them.
         Returns: the results, in request order.
         """
-        results: list[AcknowledgementResult | None] = [None] * len(acknowledgements)
-        checked: dict[int, Checked] = {}
-        away = await ask_for_topics(self._metadata, acknowledgements)
-        slices = Slices()
-        for index, acknowledgement in enumerate(acknowledgements):
-            if slices.over():
-                await slices.pause()
-            try:
-                checked[index] = self._check(acknowledgement, renew)
-            except UnknownTopicOrPartition as error:
-                results[index] = failed(away or error)
-            except ApiError as error:
-                results[index] = failed(error)
-        leds = await self._load(group_id, checked.values())
+        slices = Slices() if len(acknowledgements) > 1 else None
+        checked, results = await self._check(acknowledgements, renew, slices)
+        partitions = {item.place: (item.topic, item.place[1]) for item in checked.values()}
+        loaded = await self._leader.get(group_id, list(partitions.values()), initialize=False)
+        leds = dict(zip(partitions, loaded, strict=True))
+        units = _by_partition(checked) if atomic else [[index] for index in checked]
         writes: dict[int, Writes] = {}
-        for indexes in self._units(checked, atomic):
-            if slices.over():
+        for indexes in units:
+            if slices is not None and slices.over():
                 await slices.pause()
+            unit = [checked[index] for index in indexes]
+            now_ms = self._clock.now_ms()  # for each: the one before may have waited for Redis
             try:
-                outcome = await self._apply(member_id, leds, [checked[index] for index in indexes], atomic)
+                outcome = await self._apply(member_id, leds[unit[0].place], unit, atomic, now_ms)
             except ApiError as error:
-                for index in indexes:
-                    results[index] = failed(error)
-                continue
-            for index in indexes:
-                if isinstance(outcome, AcknowledgementResult):
-                    results[index] = outcome
-                else:
-                    writes[index] = outcome
+                outcome = failed(error)
+            if isinstance(outcome, AcknowledgementResult):
+                results.update(dict.fromkeys(indexes, outcome))
+            else:
+                writes.update(dict.fromkeys(indexes, outcome))
         for index, futures in writes.items():
             refused: ApiError | None = None
             for future in futures:
                 fault = await future
                 refused = refused or fault
             results[index] = APPLIED if refused is None else failed(refused)
-        answers = [result or APPLIED for result in results]
-        asyncio.get_running_loop().call_soon(self._count, acknowledgements, answers)  # once they are told
+        answers = [results[index] for index in range(len(acknowledgements))]
+        asyncio.get_running_loop().call_soon(self._count, acknowledgements, answers)  # after the answer is sent
         return answers
 
-    def _check(self, acknowledgement: Acknowledgement, renew: bool) -> Checked:
-        batch = check(acknowledgement)
-        if AcknowledgeType.RENEW in batch.types and not renew:
-            raise InvalidRequest("renew in a fetch needs is_renew_ack; or send it to acknowledge")
-        topic = self._metadata.known_topic_with(acknowledgement.topic, acknowledgement.partition)
-        return Checked(topic, acknowledgement.partition, batch)
-
-    async def _load(
-        self, group_id: str, checked: Iterable[Checked]
-    ) -> dict[tuple[str, int], LedSharePartition | ApiError]:
-        wanted = {(item.topic.topic_id, item.partition): item.topic for item in checked}
-        if not wanted:
-            return {}
-        partitions = [(topic, partition) for (_, partition), topic in wanted.items()]
-        return dict(zip(wanted, await self._leader.get(group_id, partitions, initialize=False), strict=True))
-
-    @staticmethod
-    def _units(checked: dict[int, Checked], atomic: bool) -> list[list[int]]:
-        """What succeeds or fails together: each by itself, or with `atomic` those of one share-partition."""
-        if not atomic:
-            return [[index] for index in checked]
-        units: dict[tuple[str, int], list[int]] = {}
-        for index, item in checked.items():
-            units.setdefault((item.topic.topic_id, item.partition), []).append(index)
-        return list(units.values())
+    async def _check(
+        self, acknowledgements: Sequence[Acknowledgement], renew: bool, slices: Slices | None
+    ) -> tuple[dict[int, Checked], dict[int, AcknowledgementResult]]:
+        """Returns: by their index the acknowledgements to apply, and the results of the others."""
+        checked: dict[int, Checked] = {}
+        results: dict[int, AcknowledgementResult] = {}
+        away = None
+        asked = False
+        for index, acknowledgement in enumerate(acknowledgements):
+            if slices is not None and slices.over():
+                await slices.pause()
+            name, partition = acknowledgement.topic, acknowledgement.partition
+            try:
+                batch = check(acknowledgement, renew)
+                topic = self._metadata.known_topic(name)
+                if topic is None or not 0 <= partition < topic.partitions:
+                    if not asked:
+                        asked = True
+                        away = await ask_for_topics(self._metadata, acknowledgements)
+                    topic = self._metadata.known_topic_with(name, partition)
+                checked[index] = Checked(topic, (topic.topic_id, partition), batch)
+            except UnknownTopicOrPartition as error:
+                results[index] = failed(away or error)
+            except ApiError as error:
+                results[index] = failed(error)
+        return checked, results
 
     async def _apply(
         self,
         member_id: str,
-        leds: dict[tuple[str, int], LedSharePartition | ApiError],
+        led: LedSharePartition | ApiError,
         unit: Sequence[Checked],
         atomic: bool,
+        now_ms: int,
     ) -> AcknowledgementResult | Writes:
-        led = leds[unit[0].topic.topic_id, unit[0].partition]
+        """Apply what succeeds or fails together, of one share-partition. Returns: its result, or the writes to await."""
         if isinstance(led, ApiError):
             raise led
         if led.fenced:
-            raise NotLeaderOrFollower("the share-partition was unloaded meanwhile; repeat the acknowledgement")
+            raise NotLeaderOrFollower("the share-partition was unloaded just now; repeat the acknowledgement")
         batches = [item.batch for item in unit]
         if atomic:
             check_atomic(batches)
-        now_ms = self._clock.now_ms()
         self._leader.expire_if_due(led, now_ms)
         led.used_at_ms = now_ms
         try:
             acknowledged = led.machine.acknowledge(member_id, batches, now_ms)
         except InvalidRecordState:
-            if not await self._leader.still_leads(led):  # the new leader knows who holds what
+            if not await self._leader.still_leads(led):  # the new leader knows who holds the records
                 raise NotLeaderOrFollower("another gateway leads this share-partition") from None
             raise
         writes = [self._leader.persist(led, write) for write in acknowledged.writes]
@@ -241,7 +246,7 @@ class Acknowledger:
                 raise NotLeaderOrFollower("another gateway leads this share-partition")
         if acknowledged.ignored:
             return IGNORED
-        return writes if writes else APPLIED
+        return writes or APPLIED
 
     def _count(self, acknowledgements: Sequence[Acknowledgement], results: Sequence[AcknowledgementResult]) -> None:
         topics: dict[str, bool] = {}
@@ -253,14 +258,14 @@ class Acknowledger:
             records = acknowledgement.last_offset - acknowledgement.first_offset + 1
             if acknowledgement.types and len(acknowledgement.types) > 1:
                 for name in COUNTED.intersection(acknowledgement.types):
-                    metrics.RECORD_ACKNOWLEDGEMENTS[name].inc(acknowledgement.types.count(name))
+                    metrics.RECORD_ACKNOWLEDGEMENTS[name].value += acknowledgement.types.count(name)
             else:
                 name = acknowledgement.type or (acknowledgement.types or ["gap"])[0]
                 if name in COUNTED:
-                    metrics.RECORD_ACKNOWLEDGEMENTS[name].inc(records)
+                    metrics.RECORD_ACKNOWLEDGEMENTS[name].value += records
         for topic, has_failed in topics.items():
             if self._metadata.known_topic(topic) is None:
-                continue  # else anybody could make series without end
-            metrics.SHARE_ACKNOWLEDGES[topic].inc()
+                continue  # or callers could create any number of series
+            metrics.SHARE_ACKNOWLEDGES[topic].value += 1
             if has_failed:
-                metrics.FAILED_SHARE_ACKNOWLEDGES[topic].inc()
+                metrics.FAILED_SHARE_ACKNOWLEDGES[topic].value += 1

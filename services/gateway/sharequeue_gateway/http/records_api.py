@@ -22,8 +22,9 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_WAIT_MS, group_id_fault
 from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions
-from sharequeue_gateway.delivery.acknowledging import ask_for_topics, failed_of
+from sharequeue_gateway.delivery.acknowledging import Acknowledger, ask_for_topics, failed_of
 from sharequeue_gateway.delivery.fetcher import Fetcher, PartitionFault
 from sharequeue_gateway.delivery.partition_reader import FetchLimits
 from sharequeue_gateway.delivery.waiting import WaitingFetch
@@ -55,19 +56,23 @@ class RecordsApi:
         *,
         clock: Clock,
         metadata: Metadata,
+        cluster: Cluster,
         fetcher: Fetcher,
         routing: Routing,
         routed: RoutedFetch,
-        acknowledger: RoutedAcknowledger,
+        acknowledger: Acknowledger,
+        routed_acknowledger: RoutedAcknowledger,
         sessions: Sessions,
         max_waiting_fetches: int,
     ) -> None:
         self._clock = clock
         self._metadata = metadata
+        self._cluster = cluster
         self._fetcher = fetcher
         self._routing = routing
         self._routed = routed
         self._acknowledger = acknowledger
+        self._routed_acknowledger = routed_acknowledger
         self._sessions = sessions
         self._max_waiting_fetches = max_waiting_fetches
 
@@ -192,7 +197,7 @@ class RecordsApi:
     def _acknowledge(
         self, group_id: str, member_id: str, request: FetchRequest
     ) -> Coroutine[None, None, list[AcknowledgementResult]]:
-        return self._acknowledger.acknowledge(
+        return self._routed_acknowledger.acknowledge(
             group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=request.is_renew_ack
         )
 
@@ -254,30 +259,46 @@ class RecordsApi:
     async def acknowledge_records(self, call: Call) -> Answer:
         """A client's acknowledgements. Those in a share session go to the gateway that keeps the session."""
         request: AcknowledgeRequest = call.request
+        group_id = group_of(call)
         if request.share_session_epoch is not None:
-            group_id = group_of(call)
             home = self._routing.home_elsewhere(group_id, request.member_id)
             if home is not None:
                 return await self._routing.acknowledge_in_session(home, group_id, request)
-        return await self.acknowledge_here(call)
+            return await self.acknowledge_here(call)
+        if not self._cluster.alone:
+            return await self._acknowledge_routed(group_id, call)
+        results = await self._acknowledger.acknowledge(
+            group_id, request.member_id, request.acknowledgements, atomic=request.atomic
+        )
+        failed_count = failed_of(results)
+        if failed_count:
+            results = await self._routed_acknowledger.repeat_moved(group_id, request, results)
+            return self._acknowledge_answer(group_id, results, failed_of(results))
+        return self._acknowledge_answer(group_id, results, 0)
 
     async def acknowledge_here(self, call: Call) -> Answer:
         """As `acknowledge_records`; a share session is kept by this gateway."""
         request: AcknowledgeRequest = call.request
-        group_id = group_of(call)
         if request.share_session_epoch is None:
-            answered = await self._acknowledger.answer(group_id, request, call.raw)
-            if isinstance(answered, bytes):
-                return Answer(answered)
-            results = answered
-        else:
-            session = self._sessions.acknowledge(group_id, request.member_id, request.share_session_epoch)
-            results = await self._acknowledger.acknowledge(
-                group_id, request.member_id, request.acknowledgements, atomic=request.atomic
-            )
-            if session.closing:
-                await self._sessions.release(session)
-        failed_count = failed_of(results)
+            return await self.acknowledge_records(call)
+        group_id = group_of(call)
+        session = self._sessions.acknowledge(group_id, request.member_id, request.share_session_epoch)
+        results = await self._routed_acknowledger.acknowledge(
+            group_id, request.member_id, request.acknowledgements, atomic=request.atomic
+        )
+        if session.closing:
+            await self._sessions.release(session)
+        return self._acknowledge_answer(group_id, results, failed_of(results))
+
+    async def _acknowledge_routed(self, group_id: str, call: Call) -> Answer:
+        """With several gateways: the leaders' results, or the answer of the only leader as it is."""
+        answered = await self._routed_acknowledger.answer(group_id, call.request, call.raw)
+        if isinstance(answered, bytes):
+            return Answer(answered)
+        return self._acknowledge_answer(group_id, answered, failed_of(answered))
+
+    def _acknowledge_answer(self, group_id: str, results: list[AcknowledgementResult], failed_count: int) -> Answer:
+        """Raises: ApiError: nothing was applied."""
         if results and failed_count == len(results):
             raise _all_failed(results, failed_count)
         response = messages.AcknowledgeResponse(
@@ -305,7 +326,7 @@ def _headers(failed_count: int) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _all_failed(results: Sequence[AcknowledgementResult], failed_count: int) -> ApiError:
-    """Nothing was applied: the answer's status is the first one's, so that nobody takes it for success."""
+    """Nothing was applied: the answer has the status of the first result, so that it does not look like a success."""
     first = results[0]
     return ApiError(
         first.detail or "no acknowledgement was applied",

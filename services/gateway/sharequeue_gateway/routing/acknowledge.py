@@ -1,7 +1,7 @@
 """Acknowledgements whose share-partitions several gateways lead: each leader gets its own, results stay in order.
 
-One that was refused because leadership moved is tried again at the new leader. One whose outcome is lost is repeated
-only when it carries `delivery_count`: then a repeat learns the truth.
+An acknowledgement that was refused because leadership moved is repeated at the new leader. One whose outcome is unknown is
+repeated only if it carries `delivery_count`: then a repeat learns the outcome.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from sharequeue_gateway.routing.routing import MOVED, Routing
 PAUSE_S: Final = 0.1
 NOT_LEADER: Final = NotLeaderOrFollower.error.kafka_code
 PATIENCE_MS: Final = 8000
-"""How long the new leader of something that moved is looked for."""
+"""How long the new leader is looked for after leadership has moved."""
 
 _decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
 
@@ -51,15 +51,40 @@ class RoutedAcknowledger:
         renew: bool = True,
     ) -> list[AcknowledgementResult]:
         """As `Acknowledger.acknowledge`, over all leaders."""
-        cluster = self._routing.cluster
-        results: dict[int, AcknowledgementResult] = {}
-        left = list(range(len(acknowledgements)))
-        if cluster.alone:
+        if self._routing.cluster.alone:
             here = await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
-            if all(result.kafka_code != NOT_LEADER for result in here):
+            left = [index for index, result in enumerate(here) if result.kafka_code == NOT_LEADER]
+            if not left:
                 return here
             results = dict(enumerate(here))
-            left = [index for index in left if results[index].kafka_code == NOT_LEADER]
+        else:
+            left = list(range(len(acknowledgements)))
+            results = {}
+        await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, renew)
+        return [results[index] for index in range(len(acknowledgements))]
+
+    async def repeat_moved(
+        self, group_id: str, request: AcknowledgeRequest, results: list[AcknowledgementResult]
+    ) -> list[AcknowledgementResult]:
+        """Acknowledge again what this gateway refused because it does not lead it any more. Returns: all results."""
+        left = [index for index, result in enumerate(results) if result.kafka_code == NOT_LEADER]
+        repeated = dict(enumerate(results))
+        await self._acknowledge_left(
+            group_id, request.member_id, request.acknowledgements, repeated, left, request.atomic, True
+        )
+        return [repeated[index] for index in range(len(results))]
+
+    async def _acknowledge_left(
+        self,
+        group_id: str,
+        member_id: str,
+        acknowledgements: Sequence[Acknowledgement],
+        results: dict[int, AcknowledgementResult],
+        left: list[int],
+        atomic: bool,
+        renew: bool,
+    ) -> None:
+        """Acknowledge those of the indexes `left` at their leaders, until they are not moved or PATIENCE_MS is over."""
         patience_ms = self._clock.now_ms() + PATIENCE_MS
         while left:
             split = await self._split(group_id, acknowledgements, left, renew)
@@ -72,23 +97,20 @@ class RoutedAcknowledger:
                 results.update(zip(indexes, answer, strict=True))
             left = [index for index in left if _try_again(acknowledgements[index], results[index])]
             if not left or self._clock.now_ms() >= patience_ms:
-                break
-            cluster.look_again()
+                return
+            self._routing.cluster.look_again()
             await asyncio.sleep(PAUSE_S)
-        return [results[index] for index in range(len(acknowledgements))]
 
     async def answer(
         self, group_id: str, request: AcknowledgeRequest, encoded: bytes
     ) -> bytes | list[AcknowledgementResult]:
-        """As `acknowledge`, of a whole call without a session.
+        """As `acknowledge`, of a whole call without a session, with several gateways.
 
-        Returns: the results; or an AcknowledgeResponse as the only other leader made it, and nothing failed.
+        Returns: the results; or an AcknowledgeResponse as the only other leader made it, if nothing failed.
         """
         cluster = self._routing.cluster
         member_id, acknowledgements, atomic = request.member_id, request.acknowledgements, request.atomic
-        leaders: dict[Node, list[int]] = {}
-        if not cluster.alone:
-            leaders = await self._split(group_id, acknowledgements, range(len(acknowledgements)), True)
+        leaders = await self._split(group_id, acknowledgements, range(len(acknowledgements)), True)
         if len(leaders) != 1 or cluster.me in leaders:
             return await self.acknowledge(group_id, member_id, acknowledgements, atomic=atomic)
         results = await self._ask(next(iter(leaders)), group_id, encoded, len(acknowledgements))
@@ -115,7 +137,7 @@ class RoutedAcknowledger:
     async def _split(
         self, group_id: str, acknowledgements: Sequence[Acknowledgement], indexes: Sequence[int], renew: bool
     ) -> dict[Node, list[int]]:
-        """Indexes by leader. What is wrong whoever leads stays here, where the check says why."""
+        """Indexes by leader. An acknowledgement that any leader would refuse stays here, where the check says why."""
         split: dict[Node, list[int]] = {}
         await ask_for_topics(self._metadata, (acknowledgements[index] for index in indexes))
         for index in indexes:
