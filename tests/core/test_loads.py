@@ -15,9 +15,11 @@ from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.persister import Persister
+from sharequeue_gateway.leader.unserved import Unserved
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
@@ -86,6 +88,8 @@ def run(work: Callable[[CoordinatorWire, Leader], Awaitable[None]]) -> None:
                 persister=Persister(share_coordinator, deadline_ms=100),
                 lock_timers=lock_timers,
                 activity=nowhere,
+                led=LedIndex(),
+                unserved=Unserved(),
                 max_share_partitions=10,
                 idle_ms=60_000,
             )
@@ -215,7 +219,7 @@ def test_nobody_waits_where_leadership_moves_during_the_load(heard: bool) -> Non
         await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.asked(apis.READ_STATE)
         if heard:
-            leader._cluster.generation = Generation(1, (ELSEWHERE,))
+            leader._cluster.follow(Generation(1, (ELSEWHERE,)))
             await leader.hand_over(missed=False)
         else:
             await leader.let_go([KEY])
@@ -234,7 +238,7 @@ def test_a_load_while_another_gateway_led_is_done_again() -> None:
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
         for number, node in ((1, ELSEWHERE), (2, cluster.me)):
-            cluster.generation = Generation(number, (node,))
+            cluster.follow(Generation(number, (node,)))
             await leader.hand_over(missed=False)
         answer.set_result(INITIALIZED)
         await coordinator.told(apis.READ_STATE, READ)
@@ -274,7 +278,7 @@ def test_locks_are_kept_for_who_leads_now_until_the_last_one_ends(
         led = LedSharePartition(KEY, "orders", loaded.share_partition, now_ms)
         leader.loads.keep_locks(led)
         if elsewhere:
-            leader._cluster.generation = Generation(1, (ELSEWHERE,))
+            leader._cluster.follow(Generation(1, (ELSEWHERE,)))
         assert leader.loads.given_up_and_due() == ([KEY] if due else [])
         assert leader.loads.tell_locks([KEY]) == [led]
 
@@ -285,7 +289,7 @@ def test_a_load_while_others_joined_is_led() -> None:
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         answer = await coordinator.asked(apis.INITIALIZE_SHARE_PARTITIONS)
-        leader._cluster.generation = Generation(1, (leader._cluster.me,))
+        leader._cluster.follow(Generation(1, (leader._cluster.me,)))
         await leader.hand_over(missed=False)
         answer.set_result(INITIALIZED)
         await coordinator.told(apis.READ_STATE, READ)

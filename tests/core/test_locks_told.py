@@ -6,7 +6,7 @@ import time
 import pytest
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import RecordBatch
+from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock, SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig

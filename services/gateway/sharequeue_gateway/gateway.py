@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 from sharequeue.clock import Clock
 from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
@@ -41,11 +42,15 @@ from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.due_locks import DueLocks
 from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.loader import Loader
+from sharequeue_gateway.leader.log_news import LogNews
 from sharequeue_gateway.leader.persister import Persister
+from sharequeue_gateway.leader.unserved import Unserved
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
+from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
@@ -59,8 +64,8 @@ log = logging.getLogger(__name__)
 
 async def prepare(settings: Settings) -> Service:
     """Connect to everything and register with the group coordinator. Raises: whatever cannot be reached."""
-    record_log = await PostgresRecordLog.open(settings.database_url, cache_bytes=settings.record_cache_bytes)
-    clock = Clock(await record_log.now_ms())  # locks, delays and retention are not for this machine's clock to decide
+    database = await LogDatabase.open(settings.database_url)
+    clock = Clock(await database.now_ms())  # gateways share one clock for locks, delays and retention
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     share_coordinator = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
     redis = redis_client(settings.redis_url)
@@ -73,18 +78,7 @@ async def prepare(settings: Settings) -> Service:
     routing = Routing(cluster)
     lock_timers = LockTimers(redis, clock, node_id, settings.redis_timeout_ms)
     epochs = LeaderEpochs(cluster.next_leader_epoch)
-    loader = Loader(
-        clock=clock,
-        metadata=metadata,
-        share_coordinator=share_coordinator,
-        record_log=record_log,
-        lock_timers=lock_timers,
-        take_from_former=routing.take_from_former,
-        take_from_others=routing.take_from_others,
-        epochs=epochs,
-    )
-    persister = Persister(share_coordinator, deadline_ms=settings.state_write_deadline_ms)
-    activity_log = ActivityLog(record_log.query)
+    activity_log = ActivityLog(database.query)
 
     def topic_name(topic_id: str) -> str | None:
         topic = metadata.known_topic_id(topic_id)
@@ -97,7 +91,23 @@ async def prepare(settings: Settings) -> Service:
         flush_ms=settings.activity_flush_ms,
         retention_ms=settings.activity_retention_ms,
     )
-    record_log.on_records = activity.produced
+    led, unserved = LedIndex(), Unserved()
+    append_news = AppendNews(redis, node_id)
+    log_news = LogNews(
+        led=led, unserved=unserved, activity=activity, cluster=cluster, append_news=append_news, clock=clock
+    )
+    record_log = PostgresRecordLog(database, log_news, cache_bytes=settings.record_cache_bytes)
+    loader = Loader(
+        clock=clock,
+        metadata=metadata,
+        share_coordinator=share_coordinator,
+        record_log=record_log,
+        lock_timers=lock_timers,
+        take_from_former=routing.take_from_former,
+        take_from_others=routing.take_from_others,
+        epochs=epochs,
+    )
+    persister = Persister(share_coordinator, deadline_ms=settings.state_write_deadline_ms)
     leader = Leader(
         clock=clock,
         metadata=metadata,
@@ -107,6 +117,8 @@ async def prepare(settings: Settings) -> Service:
         persister=persister,
         lock_timers=lock_timers,
         activity=activity,
+        led=led,
+        unserved=unserved,
         max_share_partitions=settings.max_share_partitions,
         idle_ms=settings.share_partition_idle_ms,
     )
@@ -115,26 +127,23 @@ async def prepare(settings: Settings) -> Service:
         leader,
         metadata,
         record_log,
+        record_log.dead_letters,
         clock,
         auto_create_topics=settings.auto_create_dead_letter_topics,
         retry_max_ms=settings.dead_letter_retry_max_ms,
     )
     fetcher = Fetcher(leader, record_log, clock)
-    news = AppendNews(redis, cluster, record_log)
-    record_log.watch(leader.log_changed, fetcher.waited_for, news.appended, leader.log_forgotten)
     local = LocalFetch(leader, fetcher, RepeatedFetches(leader, metadata, lock_timers, record_log, clock), clock)
     acknowledger = Acknowledger(leader, metadata, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, routing, clock)
     led_metrics.watch(leader.all, lambda: fetcher.waiting)
-    metadata.on_generation = cluster.hear_of
 
     async def hand_over(missed: bool) -> None:
         sessions.drop_moved()
         await leader.hand_over(missed=missed)
 
-    cluster.on_change = hand_over
-    epochs.raise_to(await cluster.register())
+    epochs.raise_to(await cluster.register(hand_over))
     leader.adopt()
     log.info("registered", extra=fields(node_id=node_id, leader_epoch=epochs.current))
 
@@ -143,11 +152,11 @@ async def prepare(settings: Settings) -> Service:
             await asyncio.sleep(settings.retention_interval_ms / 1000)
             await apply_retention(metadata, record_log, clock)
 
-    ready = ReadinessCheck(record_log, lock_timers, metadata, share_coordinator, dead_letters, cluster)
+    ready = ReadinessCheck(database, lock_timers, metadata, share_coordinator, dead_letters, cluster)
 
     async def close() -> None:
         await activity.close()
-        await record_log.close()
+        await database.close()
         await redis.aclose()
         await cluster.close()
         await coordinator.close()
@@ -165,7 +174,7 @@ async def prepare(settings: Settings) -> Service:
             sessions=sessions,
             max_waiting_fetches=settings.max_waiting_fetches,
         ),
-        ProduceApi(Producer(metadata, record_log, clock, settings.max_value_depth)),
+        ProduceApi(Producer(metadata, record_log.appender, clock, settings.max_value_depth)),
         LeaderApi(
             clock=clock,
             metadata=metadata,
@@ -179,13 +188,13 @@ async def prepare(settings: Settings) -> Service:
         TopicsApi(metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
         GroupsApi(metadata, record_log),
-        InFlightApi(metadata, record_log, leader, dead_letters, routing),
+        InFlightApi(metadata, record_log.dead_letters, leader, dead_letters, routing),
         MembershipApi(metadata, cluster, group_use),
         GroupAdminApi(metadata, record_log),
-        Redriving(metadata, record_log),
+        Redriving(metadata, record_log, record_log.dead_letters),
         group_use,
         ActivityApi(activity, activity_log),
-        AuditApi(metadata, share_coordinator, record_log),
+        AuditApi(metadata, share_coordinator, database),
         ready,
         lambda: led_metrics.series(leader.all, lambda: leader.unserved.longest_ms(clock.now_ms())),
         callers=Callers([host_of_url(url), *hosts_of(settings.allow_hosts)], origins_of(settings.allow_origins)),
@@ -194,7 +203,7 @@ async def prepare(settings: Settings) -> Service:
         max_produce_bytes=settings.max_produce_bytes,
     )
     loops = (
-        record_log.run,
+        partial(record_log.run, fetcher.waited_for),
         persister.run,
         lock_timers.run,
         lock_timers.remind,
@@ -203,10 +212,10 @@ async def prepare(settings: Settings) -> Service:
         sessions.sweep,
         dead_letters.run,
         activity.run,
-        metadata.follow,
+        partial(metadata.follow, cluster.hear_of),
         cluster.run,
-        news.publish,
-        news.listen,
+        append_news.publish,
+        partial(append_news.listen, record_log.hear_of),
         retain,
     )
 
@@ -243,7 +252,7 @@ class ReadinessCheck:
 
     def __init__(
         self,
-        record_log: PostgresRecordLog,
+        database: LogDatabase,
         lock_timers: LockTimers,
         metadata: Metadata,
         share_coordinator: ShareStateClient,
@@ -255,7 +264,7 @@ class ReadinessCheck:
         self._share_coordinator = share_coordinator
         self._dead_letters = dead_letters
         self._cluster = cluster
-        self._postgres_check = Check(record_log.ping)
+        self._postgres_check = Check(database.health.check)
         self._share_check = Check(self._ask_share_coordinator, ROUNDABOUT_CHECK_S)
 
     async def _ask_share_coordinator(self) -> None:

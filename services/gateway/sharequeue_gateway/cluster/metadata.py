@@ -90,8 +90,6 @@ class Metadata:
         self._awaiting: dict[Changed, None] = {}
         """What changed while each of the answers that are awaited now was."""
         self.on_topic_deleted: Callable[[str], None] = lambda topic_id: None
-        self.on_generation: Callable[[int], None] = lambda generation: None
-        """Called with the number of the gateways' generation that the group coordinator speaks of."""
         self.on_group_changed: Callable[[str, ShareGroupConfig], None] = lambda group_id, config: None
 
     # Topics
@@ -279,8 +277,8 @@ class Metadata:
         finally:
             del self._awaiting[changed]
 
-    async def follow(self) -> None:
-        """Follow the change feed for ever."""
+    async def follow(self, on_generation: Callable[[int], None]) -> None:
+        """Follow the change feed. Never returns. `on_generation`: called with the generation that each answer names."""
         while True:
             heard = self._version >= 0 and self._heard_at > 0  # else: hear at once that it is there
             query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=FEED_WAIT_MS if heard else 0)
@@ -289,7 +287,7 @@ class Metadata:
                     apis.METADATA_CHANGES, query, key=CLUSTER, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False
                 )
                 self._heard_at = time.monotonic()
-                self.on_generation(changes.generation)
+                on_generation(changes.generation)
                 await self._apply(changes)
             except ApiError as error:
                 self._heard_at = 0.0

@@ -62,7 +62,6 @@ class Fetcher:
         self._record_log = record_log
         self._reader = PartitionReader(leader, record_log, clock)
         self._clock = clock
-        leader.on_log_changed = self._note_left
         self._turns: Final = itertools.count(1)
         self._waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
         self._under_way: dict[WaitingFetch, str] = {}

@@ -32,7 +32,7 @@ from sharequeue_gateway.http.page_tokens import page_token, place_of
 from sharequeue_gateway.http.records_api import group_of
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import Parked, RecordLog
+from sharequeue_gateway.record_log.log import DeadLetterLog, Parked
 from sharequeue_gateway.routing.routing import Routing
 
 LOADED_AT_ONCE: Final = 100
@@ -49,13 +49,13 @@ class InFlightApi:
     def __init__(
         self,
         metadata: Metadata,
-        record_log: RecordLog,
+        dead_letter_log: DeadLetterLog,
         leader: Leader,
         dead_letters: DeadLetterQueue,
         routing: Routing,
     ) -> None:
         self._metadata = metadata
-        self._record_log = record_log
+        self._dead_letter_log = dead_letter_log
         self._leader = leader
         self._dead_letters = dead_letters
         self._routing = routing
@@ -111,7 +111,7 @@ class InFlightApi:
         listed = ListInFlightResponse(partitions=[])
         if not partitions:
             return listed
-        parked = await self._record_log.parked_counts(group_id)
+        parked = await self._dead_letter_log.parked_counts(group_id)
         room = page_size
         for start in range(0, len(partitions), LOADED_AT_ONCE):
             some = partitions[start : start + LOADED_AT_ONCE]

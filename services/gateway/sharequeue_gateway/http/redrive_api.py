@@ -22,6 +22,7 @@ from sharequeue_gateway.http.page_tokens import page_token, place_of
 from sharequeue_gateway.http.records_api import group_of
 from sharequeue_gateway.record_log.log import (
     DeadLetterKey,
+    DeadLetterLog,
     DeadLetterRow,
     OffsetOutOfRange,
     ParkedDeadLetter,
@@ -96,9 +97,10 @@ class Found(NamedTuple):
 class Redriving:
     """The handler of redriveDeadLetters."""
 
-    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
+    def __init__(self, metadata: Metadata, record_log: RecordLog, dead_letters: DeadLetterLog) -> None:
         self._metadata = metadata
         self._record_log = record_log
+        self._dead_letters = dead_letters
 
     async def redrive(self, call: Call) -> RedriveDeadLettersResponse:
         request: RedriveDeadLettersRequest = call.request
@@ -110,11 +112,11 @@ class Redriving:
         done = RedriveDeadLettersResponse(matched=0, redriven=0)
         async for chunk in self._chunks(group_id, behind):
             matching = [found for found in chunk if meant(found)]
-            written = await self._record_log.dead_letters_written([found.key for found in matching])
+            written = await self._dead_letters.written([found.key for found in matching])
             new = [found for found in matching if found.key not in written]
             left = [found.key for found in matching if found.parked and found.key in written]
             if left and not request.dry_run:  # a crash came between the two
-                await self._record_log.unpark_dead_letters(left)
+                await self._dead_letters.unpark(left)
             if request.max_records is not None:
                 new = new[: request.max_records - done.matched]
             done.matched += len(new)
@@ -136,7 +138,7 @@ class Redriving:
         else:
             async for chunk in self._in_topic(group_id, behind):
                 yield chunk
-        while parked := await self._record_log.parked_dead_letters(group_id, LETTERS_AT_ONCE, after):
+        while parked := await self._dead_letters.parked(group_id, LETTERS_AT_ONCE, after):
             chunk = []
             for source, offset, delivery_count, tail in parked:
                 (letter,) = nesting.decode(_letters, b'[{"offset":%d%b]' % (offset, tail))
@@ -211,11 +213,11 @@ class Redriving:
             if found.parked:
                 parked.setdefault(place, []).append(found.key)
         for (topic_id, partition), of_partition in rows.items():
-            done.redriven += await self._record_log.append_dead_letters(
+            done.redriven += await self._dead_letters.append(
                 topic_id, partition, of_partition, for_group=group_id if alone else None
             )
             if (topic_id, partition) in parked:
-                await self._record_log.unpark_dead_letters(parked[topic_id, partition])
+                await self._dead_letters.unpark(parked[topic_id, partition])
 
     async def _record(self, topic: Topic, found: Found, near: Batches) -> Letter | None:
         """The record to send again; None if nothing is left of it."""

@@ -56,6 +56,8 @@ class Leader:
         persister: Persister,
         lock_timers: LockTimers,
         activity: Activity,
+        led: LedIndex,
+        unserved: Unserved,
         max_share_partitions: int,
         idle_ms: int,
     ) -> None:
@@ -66,9 +68,9 @@ class Leader:
         self._persister = persister
         self._lock_timers = lock_timers
         self.activity = activity
-        self.unserved = Unserved()
+        self.unserved = unserved
         self._idle_ms = idle_ms
-        self._led = LedIndex()
+        self._led = led
         self._timed: dict[LedSharePartition, None] = {}
         """Those that may have a lock or a delay which ends."""
         self.loads = Loads(
@@ -82,8 +84,6 @@ class Leader:
         )
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
         self.on_dead_letters: Callable[[LedSharePartition, Sequence[DeadLetter]], None] = lambda led, letters: None
-        self.on_log_changed: Callable[[LedSharePartition], None] = lambda led: None
-        """Told of changes of a log, unless records of it are known to wait for a fetch."""
         persister.on_outcome = self._on_outcome
         lock_timers.all_locks = self._all_locks
         metadata.on_topic_deleted = self._on_topic_deleted
@@ -219,19 +219,6 @@ class Leader:
             self.unload(led)
             return False
         return True
-
-    def log_changed(self, topic_id: str, partition: int) -> None:
-        """Records were appended to a partition, or its log start moved."""
-        for led in self._led.of_partition(topic_id, partition):
-            led.empty_until_ms = 0
-            if not led.unserved_since_ms:
-                self.on_log_changed(led)
-            led.wake()
-
-    def log_forgotten(self, topic_id: str, partition: int) -> None:
-        """Whether anything is appended to a partition is not followed any more."""
-        for led in self._led.of_partition(topic_id, partition):
-            led.empty_until_ms = 0
 
     def _on_topic_deleted(self, topic_id: str) -> None:
         def concerned(key: SharePartitionKey) -> bool:

@@ -19,7 +19,7 @@ from sharequeue.protocol.messages import ProduceRecord
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES, whole_number
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.producing.partitioner import key_hash
-from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend, RecordLog
+from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, IdempotencyKey, PartitionAppend
 
 MAX_IDEMPOTENCY_KEY_LENGTH: Final = 128
 DAY_MS: Final = 86_400_000
@@ -135,10 +135,10 @@ def _raw_tails(record: ProduceRecord, value: bytes, timestamp_ms: int) -> list[b
 class Producer:
     """Appends what produce requests hold."""
 
-    def __init__(self, metadata: Metadata, record_log: RecordLog, clock: Clock, max_value_depth: int) -> None:
+    def __init__(self, metadata: Metadata, appender: Appends, clock: Clock, max_value_depth: int) -> None:
         self._metadata = metadata
         self._clock = clock
-        self._record_log = record_log
+        self._appender = appender
         self._max_value_depth = max_value_depth
         self._turns = itertools.count()
 
@@ -203,7 +203,7 @@ class Producer:
         elif retention is not None:
             raise InvalidRequest("Idempotency-Retention-Ms goes with an Idempotency-Key")
         try:
-            result = await self._record_log.append(appends, key)
+            result = await self._appender.append(appends, key)
         except UnknownTopicOrPartition:
             self._metadata.forget(topic.topic_id)
             raise
