@@ -8,7 +8,8 @@ from sharequeue.http.serving import Answer, Call
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32, whole_number
-from sharequeue_gateway.producing.producer import Producer, raw_record
+from sharequeue_gateway.producing.producer import Producer
+from sharequeue_gateway.producing.record_tails import raw_record
 
 RECORD_HEADER_PREFIX: Final = "record-header-"
 

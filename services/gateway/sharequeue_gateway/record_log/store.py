@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -75,6 +76,7 @@ class Bounds(NamedTuple):
     replacements: int
 
 
+@lru_cache(maxsize=16_384)
 def lock_key(topic_id: str, partition: int) -> int:
     """The advisory lock of a partition."""
     digest = hashlib.blake2b(f"{topic_id}/{partition}".encode(), digest_size=8).digest()
