@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.topics_api import GroupsApi
+from sharequeue_gateway.http.offsets_api import GroupsApi
 
 from sharequeue.http.serving import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
@@ -240,11 +240,13 @@ def test_settings_that_were_changed_are_not_told_as_refused() -> None:
         nowhere: Any = None
         metadata._configs["g"] = ShareGroupConfig()
         call = Call(nowhere, {"group": "g"}, b"{}", None, "request-1")
-        updating = asyncio.create_task(GroupsApi(metadata, nowhere).update_config(call))
+        client = CoordinatorClient(coordinator.url, "group")
+        updating = asyncio.create_task(GroupsApi(client, metadata, nowhere).update_config(call))
         await coordinator.told(apis.UPDATE_SHARE_GROUP_CONFIG, {LIMIT: "3"})
         going_away = asyncio.create_task(hang_up(coordinator))
         assert (await updating).body == b'{"share.delivery.count.limit":"3"}'
         going_away.cancel()
+        await client.close()
 
     run(work)
 

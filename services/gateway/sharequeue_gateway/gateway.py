@@ -34,10 +34,11 @@ from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
 from sharequeue_gateway.http.members_api import MembershipApi
+from sharequeue_gateway.http.offsets_api import GroupsApi
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
-from sharequeue_gateway.http.topics_api import GroupsApi, TopicsApi
+from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.due_locks import DueLocks
@@ -185,12 +186,12 @@ async def prepare(settings: Settings) -> Service:
             acknowledger=acknowledger,
             sessions=sessions,
         ),
-        TopicsApi(metadata, record_log),
+        TopicsApi(coordinator, metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
-        GroupsApi(metadata, record_log),
-        InFlightApi(metadata, record_log.dead_letters, leader, dead_letters, routing),
-        MembershipApi(metadata, cluster, group_use),
-        GroupAdminApi(metadata, record_log),
+        GroupsApi(coordinator, metadata, record_log),
+        InFlightApi(coordinator, metadata, record_log.dead_letters, leader, dead_letters, routing),
+        MembershipApi(coordinator, cluster, group_use),
+        GroupAdminApi(coordinator, metadata, record_log),
         Redriving(metadata, record_log, record_log.dead_letters),
         group_use,
         ActivityApi(activity, activity_log),

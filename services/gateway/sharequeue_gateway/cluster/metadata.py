@@ -319,20 +319,3 @@ class Metadata:
             found = await self._ask(DescribeTopicsRequest(topic_ids=topic_ids))
             for topic_id in set(topic_ids) - found:
                 self.forget(topic_id)
-
-    # Calls that the group coordinator answers in the gateway's place
-
-    async def forward(
-        self,
-        api: apis.Api,
-        request: Any = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        deadline_s: float | None = None,
-        **path: str,
-    ) -> bytes:
-        """Pass a client's call on and return the answer's body as it came."""
-        key = path.get("group", CLUSTER)
-        return await self._coordinator.exchange(
-            api, request, key=key, path=path, headers=headers, deadline_s=deadline_s
-        )

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from sharequeue.http.serving import Call
+from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
 from sharequeue.protocol.internal import GroupSummaryQuery, GroupSummaryResponse
@@ -29,7 +30,7 @@ from sharequeue_gateway.delivery.dead_letters import DeadLetterQueue
 from sharequeue_gateway.delivery.fetcher import PartitionFault
 from sharequeue_gateway.http.fetch_answer import partition_error
 from sharequeue_gateway.http.page_tokens import page_token, place_of
-from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import DeadLetterLog, Parked
@@ -48,12 +49,14 @@ class InFlightApi:
 
     def __init__(
         self,
+        coordinator: CoordinatorClient,
         metadata: Metadata,
         dead_letter_log: DeadLetterLog,
         leader: Leader,
         dead_letters: DeadLetterQueue,
         routing: Routing,
     ) -> None:
+        self._coordinator = coordinator
         self._metadata = metadata
         self._dead_letter_log = dead_letter_log
         self._leader = leader
@@ -96,7 +99,9 @@ class InFlightApi:
             after_partition=partition,
             limit=query.page_size if query.partition is None else 1,
         )
-        summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, limited, group=group_id))
+        summary = _summary.decode(
+            await self._coordinator.exchange(apis.GROUP_SUMMARY, limited, key=group_id, path={"group": group_id})
+        )
         wanted = [
             (known, state.partition)
             for entry in summary.topics

@@ -19,7 +19,7 @@ from sharequeue.protocol.messages import NonNegative, PartitionIndex
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.http.page_tokens import page_token, place_of
-from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.record_log.log import (
     DeadLetterKey,
     DeadLetterLog,

@@ -13,7 +13,7 @@ from sharequeue.protocol.compaction_messages import (
 )
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.topics_api import partition_of
+from sharequeue_gateway.http.paths import partition_of
 from sharequeue_gateway.record_log.compacting import Compaction, Replacement
 
 
