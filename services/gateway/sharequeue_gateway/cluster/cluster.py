@@ -104,7 +104,7 @@ class Cluster:
         if self._former is None or time.monotonic() > self._former_until_s:
             return None
         former = self._former.leader_of(key)
-        # a node at our own address was an earlier run of this gateway
+        # a node at our own address was this gateway, or an earlier process of it
         return None if former.url == self.me.url or former in self._silent else former
 
     def changed_lately(self) -> bool:
@@ -217,18 +217,20 @@ class Cluster:
         self._lease_s = lease_ms / 1000
         self._lease_ends_s = asked_s + self._lease_s
 
-    async def _learn(self, told: GatewayGeneration) -> None:
+    async def _learn(self, learned: GatewayGeneration) -> None:
         known = self.generation
-        if told.number <= known.number:
+        if learned.number <= known.number:
             return
         self._note_former(known)
-        self.follow(self._generation(told))
+        self.follow(self._generation(learned))
         log.info(
             "gateways changed",
-            extra=fields(generation=told.number, gateways=[node.node_id for node in self.generation.nodes]),
+            extra=fields(generation=learned.number, gateways=[node.node_id for node in self.generation.nodes]),
         )
         if self._on_change is not None:  # beside the renewals: a hand-over may take longer than a lease
-            background.start(self._hand_overs, self._hand_over(self._on_change, missed=told.previous != known.number))
+            background.start(
+                self._hand_overs, self._hand_over(self._on_change, missed=learned.previous != known.number)
+            )
         for node in known.nodes:
             if node not in self.generation.nodes and node != self.me:
                 background.start(self._giving_up, self._give_up(node))
@@ -254,6 +256,6 @@ class Cluster:
             if client is not None:
                 await client.close()
 
-    def _generation(self, told: GatewayGeneration) -> Generation:
-        nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in told.gateways)
-        return Generation(told.number, nodes or (self.me,))
+    def _generation(self, learned: GatewayGeneration) -> Generation:
+        nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in learned.gateways)
+        return Generation(learned.number, nodes or (self.me,))

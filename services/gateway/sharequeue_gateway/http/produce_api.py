@@ -30,7 +30,7 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
         )
-        call.raw, call.request = b"", None  # large ones are not kept until they are durable
+        call.raw, call.request = b"", None  # a large request is not kept until it is durable
         del request
         return await producing
 
@@ -59,12 +59,12 @@ class ProduceApi:
             call.header("idempotency-retention-ms"),
             call.raw,
         )
-        call.raw = b""  # a large one is not kept until it is durable
+        call.raw = b""  # a large request is not kept until it is durable
         return await producing
 
 
 def _utf8(name: str, value: bytes) -> str:
-    """The text of a header that goes into a record. Raises: InvalidRequest: it is not UTF-8."""
+    """The text of a header that becomes part of a record. Raises: InvalidRequest: it is not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -26,7 +26,7 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.known_log import KnownLog
-from sharequeue_gateway.record_log.locked_append import AT_ONCE_BYTES, LockedAppend, Request, not_in_time
+from sharequeue_gateway.record_log.locked_append import AT_ONCE_BYTES, AppendRequest, LockedAppend, not_in_time
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
 
@@ -36,7 +36,7 @@ AT_ONCE: Final = 512
 """The most appends of one commit."""
 
 
-class Waiting(NamedTuple):
+class WaitingAppend(NamedTuple):
     """One append to one partition that waits for the next commit. `turn_by`: when it has waited too long."""
 
     append: PartitionAppend
@@ -46,7 +46,7 @@ class Waiting(NamedTuple):
     turn_by: float
 
 
-Encoded = list[tuple[Waiting, RecordBatch]]
+Encoded = list[tuple[WaitingAppend, RecordBatch]]
 
 
 class Appender:
@@ -57,8 +57,8 @@ class Appender:
         self._known = known
         self._locked_append = locked_append
         self._deadline_s = deadline_s
-        self._gathered: deque[Waiting] = deque()
-        self._behind: dict[TopicIdPartition, list[Waiting]] = {}
+        self._gathered: deque[WaitingAppend] = deque()
+        self._behind: dict[TopicIdPartition, list[WaitingAppend]] = {}
         """By partition whose end the slow path learns: the appends that gather again once it is known."""
         self._wake = asyncio.Event()
         self._connection: Any = None
@@ -72,10 +72,10 @@ class Appender:
         size = sum([sum(map(len, append.tails)) for append in appends])
         if idempotency_key is None and len(appends) == 1:
             done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            self._gathered.append(Waiting(appends[0], append_id, done, size, time.monotonic() + self._deadline_s))
+            self._gathered.append(WaitingAppend(appends[0], append_id, done, size, time.monotonic() + self._deadline_s))
             self._wake.set()
             return AppendResult((await done,), None)
-        request = Request(appends, idempotency_key, append_id, size)
+        request = AppendRequest(appends, idempotency_key, append_id, size)
         return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
 
     async def run(self) -> None:
@@ -87,9 +87,9 @@ class Appender:
                 now = time.monotonic()
                 await self._commit(self._take(now), now + self._deadline_s)
 
-    def _take(self, now: float) -> list[Waiting]:
+    def _take(self, now: float) -> list[WaitingAppend]:
         """The appends of the next commit. Those that have waited too long are refused."""
-        taken: list[Waiting] = []
+        taken: list[WaitingAppend] = []
         size = 0
         while self._gathered and len(taken) < AT_ONCE:
             waiting = self._gathered[0]
@@ -103,7 +103,7 @@ class Appender:
             self._gathered.popleft()
         return taken
 
-    async def _commit(self, gathered: Sequence[Waiting], deadline: float) -> None:
+    async def _commit(self, gathered: Sequence[WaitingAppend], deadline: float) -> None:
         """Insert a batch for each append, and answer those that were inserted."""
         encoded = self._encode(gathered, deadline)
         if not encoded:
@@ -134,7 +134,7 @@ class Appender:
                 waiting.done.set_result(batch.base_offset)
         self._known.publish(appended)
 
-    def _encode(self, gathered: Sequence[Waiting], deadline: float) -> Encoded:
+    def _encode(self, gathered: Sequence[WaitingAppend], deadline: float) -> Encoded:
         """The batches of appends whose partition's end is known, each one behind those before it."""
         ends: dict[TopicIdPartition, int] = {}
         encoded: Encoded = []
@@ -182,7 +182,7 @@ class Appender:
             await self._commit(appends[: len(appends) // 2], deadline)
             await self._commit(appends[len(appends) // 2 :], deadline)
 
-    def _learn_end(self, place: TopicIdPartition, waiting: Waiting, deadline: float) -> None:
+    def _learn_end(self, place: TopicIdPartition, waiting: WaitingAppend, deadline: float) -> None:
         """The first append to a partition with an unknown end takes the slow path; the others gather again after it."""
         if place in self._behind:
             self._behind[place].append(waiting)
@@ -199,11 +199,11 @@ class Appender:
         for waiting, _ in encoded:
             self._fall_back(waiting, deadline)
 
-    def _fall_back(self, waiting: Waiting, deadline: float, lost_at: int | None = None) -> "asyncio.Task[None]":
+    def _fall_back(self, waiting: WaitingAppend, deadline: float, lost_at: int | None = None) -> "asyncio.Task[None]":
         """Take the slow path. `lost_at`: as in LockedAppend.append."""
 
         async def append_locked() -> None:
-            request = Request([waiting.append], None, waiting.append_id, waiting.size)
+            request = AppendRequest([waiting.append], None, waiting.append_id, waiting.size)
             try:
                 result = await self._locked_append.append(request, deadline=deadline, lost_at=lost_at)
             except ApiError as error:
@@ -215,6 +215,6 @@ class Appender:
         return background.start(self._tasks, append_locked())
 
 
-def _refuse(waiting: Waiting, error: ApiError) -> None:
+def _refuse(waiting: WaitingAppend, error: ApiError) -> None:
     if not waiting.done.done():  # its request may have been cancelled
         waiting.done.set_exception(error)

@@ -33,7 +33,7 @@ class LogDatabase:
 
     @classmethod
     async def open(cls, url: str, *, connections: int = 8) -> "LogDatabase":
-        """Raises: whatever the driver raises when the database cannot be reached."""
+        """Connect. Raises: the driver's errors, if the database cannot be reached."""
         pool = await asyncpg.create_pool(
             url,
             min_size=1,

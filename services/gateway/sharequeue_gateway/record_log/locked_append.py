@@ -37,7 +37,7 @@ AGAIN_S: Final = 0.1
 Inserted = list[tuple[TopicIdPartition, RecordBatch]]
 
 
-class Request(NamedTuple):
+class AppendRequest(NamedTuple):
     """One append to all of its partitions or to none."""
 
     appends: Sequence[PartitionAppend]
@@ -64,7 +64,7 @@ class LockedAppend:
         self._large = asyncio.Lock()
 
     async def append(
-        self, request: Request, *, deadline: float | None = None, lost_at: int | None = None
+        self, request: AppendRequest, *, deadline: float | None = None, lost_at: int | None = None
     ) -> AppendResult:
         """Try until the deadline. Once a try may have happened, each further one looks for its append id first.
 
@@ -91,7 +91,9 @@ class LockedAppend:
         finally:
             self._large.release()
 
-    async def _try(self, request: Request, tried_at: list[int], turn_by: float, deadline: float | None) -> AppendResult:
+    async def _try(
+        self, request: AppendRequest, tried_at: list[int], turn_by: float, deadline: float | None
+    ) -> AppendResult:
         while True:
             in_doubt = bool(tried_at)
             try:
@@ -112,7 +114,7 @@ class LockedAppend:
                 log.info("an append is tried again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(AGAIN_S)
 
-    async def _with_key_partitions(self, connection: Any, request: Request, tried_at: list[int]) -> AppendResult:
+    async def _with_key_partitions(self, connection: Any, request: AppendRequest, tried_at: list[int]) -> AppendResult:
         """Run the transaction; if the key's period has no partition of its table yet, make that and run it again."""
         try:
             return await self._transaction(connection, request, tried_at)
@@ -131,7 +133,7 @@ class LockedAppend:
             f"the record log did not answer in time: the records may have been appended ({sentence})"
         )
 
-    async def _transaction(self, connection: Any, request: Request, tried_at: list[int]) -> AppendResult:
+    async def _transaction(self, connection: Any, request: AppendRequest, tried_at: list[int]) -> AppendResult:
         """`tried_at`: the base offset in each partition of the first try that may have happened. Empty: there is none,
         and this try notes its own offsets. The look-up begins there, under the locks that this try needs as well.
         """
@@ -151,7 +153,7 @@ class LockedAppend:
         self.publish(inserted)
         return AppendResult(base_offsets, kept)
 
-    async def _look_up(self, connection: Any, request: Request, tried_at: Sequence[int]) -> AppendResult | None:
+    async def _look_up(self, connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> AppendResult | None:
         """Whether an earlier try happened. Its locks wait for a statement that the server still runs."""
         await store.lock(connection, request.places)
         found = [

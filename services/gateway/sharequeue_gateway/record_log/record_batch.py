@@ -22,7 +22,7 @@ _SPARSE = 1
 _FOR_GROUP = 2
 
 LARGE_RECORD_BYTES: Final = 64 * 1024
-"""Records that are larger on average are kept once: whoever encodes them keeps views of the batch (`tails`)."""
+"""Records that are larger on average are kept once: after encoding, the appender keeps views of the batch (`tails`)."""
 
 assert sys.byteorder == "little", "stored positions are little endian"
 

@@ -1,4 +1,4 @@
-"""The calls of audits: what is stored of share-partitions and of the log, beside what the services answer of it."""
+"""The calls of audits: the stored state of share-partitions and of the log, beside the answers of the services."""
 
 import asyncio
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class AuditApi:
         )
 
     async def _answers(self, stored: Sequence[StoredState]) -> list[PartitionStateResult]:
-        """What the share coordinators answer, asked after the rows were read."""
+        """The answers of the share coordinators, asked for after the rows were read."""
         by_group: dict[str, dict[str, list[PartitionState]]] = {}
         for state in stored:
             topics = by_group.setdefault(state.group_id, {})

@@ -1,4 +1,4 @@
-"""The calls of compaction: what batches a partition has, and taking records out of them."""
+"""The calls of compaction: list a partition's batches, and remove records from them."""
 
 from itertools import pairwise
 
