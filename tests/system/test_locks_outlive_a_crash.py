@@ -115,7 +115,7 @@ def test_locks_end_though_nobody_of_those_that_knew_them_comes_back(
         assert gateway.acquire("g", "t") == ["0-9×1"]
         service = stack.service("gateway")
         service.stop() if how == "left" else service.kill()
-        service._environment["SHAREQUEUE_GATEWAY_NODE_ID"] = "another"
+        service.environment["SHAREQUEUE_GATEWAY_NODE_ID"] = "another"
         service.start()
         wait_until(service.ready)
         wait_until(lambda: gateway.metrics().get("sharequeue_led_share_partitions"))
