@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sharequeue_gateway.record_log.cache import OVERHEAD, BatchCache
+from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+from tests.storage.record_logs import Heard
 
 PLACE = ("t", 0)
 
@@ -171,3 +174,14 @@ def test_an_unused_partition_is_forgotten() -> None:
     assert cache.forget_unused() == [PLACE]
     assert cache.places() == []
     assert cache.bytes == 0
+
+
+def test_appends_of_others_do_not_keep_a_partition_nobody_asks_for() -> None:
+    cache = BatchCache(1 << 20)
+    heard = Heard()
+    known = KnownLog(cache, heard)
+    known.learn(("u", 0), 0, 5)
+    cache.forget_unused()
+    known.learn(("u", 0), 0, 6)
+    assert heard.take_changes() == [("u", 0), ("u", 0)]
+    assert cache.forget_unused() == [("u", 0)]

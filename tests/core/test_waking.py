@@ -5,10 +5,13 @@ It also remembers that it has no records, or since when its records were not ser
 
 from typing import Any, cast
 
+from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition, may_acquire
+from sharequeue_gateway.leader.log_news import LogNews
 from sharequeue_gateway.leader.unserved import Unserved
 from sharequeue_gateway.record_log.log import ReadResult, RecordLog
 
+from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import Driver
 
@@ -125,3 +128,68 @@ def test_the_share_partition_unserved_longest_counts_for_its_group() -> None:
     unserved.forget(leds[3])
     unserved.forget(leds[3])
     assert dict(unserved.longest_ms(10_000)) == {"g": 8000}
+
+
+# News of the log
+
+
+def news_of(driver: Driver, sleepers: int = 3) -> tuple[LogNews, Unserved, LedSharePartition, list[Sleeper]]:
+    """A share-partition of group `g` that is led here, and the listener that wakes its fetches."""
+    led, waiters = waiting(driver, sleepers)
+    led_here, unserved, nowhere = LedIndex(), Unserved(), cast(Any, None)
+    led_here.add(led)
+    news = LogNews(
+        led=led_here, unserved=unserved, activity=nowhere, cluster=nowhere, append_news=nowhere, clock=Clock(1000)
+    )
+    return news, unserved, led, waiters
+
+
+def groups(unserved: Unserved) -> list[str]:
+    return [group_id for group_id, _ in unserved.longest_ms(0)]
+
+
+def test_an_append_wakes_one_fetch_and_is_noted_as_unserved() -> None:
+    news, unserved, led, waiters = news_of(Driver())
+    led.note_empty()
+    news.changed("t", 0, 10)
+    assert (woken(waiters), groups(unserved), led.empty_until_ms) == ([0], ["g"], 0)
+    news.changed("t", 1, 10)
+    assert woken(waiters) == [0], "another partition"
+
+
+def test_an_append_behind_records_in_flight_is_noted_as_unserved() -> None:
+    driver = Driver()
+    news, unserved, _, _ = news_of(driver, sleepers=0)
+    driver.fetch("[0-9]")
+    news.changed("t", 0, 10)
+    assert groups(unserved) == [], "everything up to the end is held"
+    news.changed("t", 0, 11)
+    assert groups(unserved) == ["g"]
+
+
+def test_an_append_while_the_limits_are_used_up_is_not_unserved_and_wakes_a_fetch_when_there_is_room() -> None:
+    driver = Driver(partition_max_record_locks=10)
+    news, unserved, led, _ = news_of(driver, sleepers=0)
+    driver.fetch("[0-9]")
+    news.changed("t", 0, 20)
+    assert groups(unserved) == []
+    assert led.turned_away
+
+
+def test_a_log_that_was_emptied_is_not_unserved() -> None:
+    news, unserved, _, waiters = news_of(Driver())
+    news.changed("t", 0, 0)
+    assert groups(unserved) == []
+    assert woken(waiters) == [0]
+
+
+def test_an_end_that_is_not_followed_is_asked_for_by_the_next_fetch() -> None:
+    driver, led, log = emptied()
+    led_here, nowhere = LedIndex(), cast(Any, None)
+    led_here.add(led)
+    news = LogNews(
+        led=led_here, unserved=Unserved(), activity=nowhere, cluster=nowhere, append_news=nowhere, clock=Clock(1000)
+    )
+    news.forgotten("t", 0)
+    assert not may_acquire(led, log, driver.now_ms)
+    assert log.reads == 2

@@ -190,7 +190,7 @@ def test_a_batch_replaced_by_another_run_is_refused(jobs: Jobs, gateway: Gateway
     with Proxy(jobs.url).running() as proxy:
         proxy.rule = rule
         code, line = Jobs(jobs.spark, proxy.url).refused("compact", name)
-    assert (code, "INVALID_UPDATE_VERSION: the batch at 0 was replaced meanwhile" in line) == (1, True)
+    assert (code, "INVALID_UPDATE_VERSION: the batch at 0 was replaced since it was listed" in line) == (1, True)
     assert [offset for offset, _, _ in left(gateway, name)] == [1, 2, 3, 4, 5]
     jobs.done("compact", name)
     assert [offset for offset, _, _ in left(gateway, name)] == [2, 3, 4, 5]

@@ -24,6 +24,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.persister import Persister
+from sharequeue_gateway.leader.unserved import Unserved
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
@@ -129,6 +130,7 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
         clock=Clock(),
         cluster=cluster,
         activity=nowhere,
+        unserved=Unserved(),
     )
     hand_over = HandOver(leader, loads, kept_locks, cluster, epochs, lock_store, lambda: None)
     return Parts(leader, loads, kept_locks, hand_over, metadata, cluster, lock_store)
@@ -255,7 +257,7 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.expect(apis.READ_STATE)
         if heard:
-            gateway.cluster.generation = Generation(1, (ELSEWHERE,))
+            gateway.cluster.follow(Generation(1, (ELSEWHERE,)))
             await gateway.hand_over.generation_changed(missed=False)
         else:
             await gateway.hand_over.yield_to_next([KEY])
@@ -274,7 +276,7 @@ def test_a_load_is_fenced_when_another_gateway_led_during_it() -> None:
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         for number, node in ((1, ELSEWHERE), (2, cluster.me)):
-            cluster.generation = Generation(number, (node,))
+            cluster.follow(Generation(number, (node,)))
             await gateway.hand_over.generation_changed(missed=False)
         answer.set_result(INITIALIZED)
         await coordinator.answer(apis.READ_STATE, READ)
@@ -314,7 +316,7 @@ def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
         led = LedSharePartition(KEY, "orders", loaded.share_partition, now_ms)
         gateway.kept_locks.keep(led)
         if elsewhere:
-            gateway.cluster.generation = Generation(1, (ELSEWHERE,))
+            gateway.cluster.follow(Generation(1, (ELSEWHERE,)))
         assert gateway.kept_locks.due() == ([KEY] if due else [])
         assert gateway.kept_locks.give([KEY]) == [led]
 
@@ -326,7 +328,7 @@ def test_a_load_survives_a_generation_that_keeps_its_leader() -> None:
         leader = gateway.leader
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
-        gateway.cluster.generation = Generation(1, (gateway.cluster.me,))
+        gateway.cluster.follow(Generation(1, (gateway.cluster.me,)))
         await gateway.hand_over.generation_changed(missed=False)
         answer.set_result(INITIALIZED)
         await coordinator.answer(apis.READ_STATE, READ)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import RecordBatch
+from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
 from sharequeue.clock import Clock

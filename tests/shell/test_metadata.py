@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.topics_api import GroupsApi
+from sharequeue_gateway.http.offsets_api import GroupsApi
 
 from sharequeue.http.serving import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
@@ -269,10 +269,12 @@ def test_a_settings_change_succeeds_though_the_later_lookup_fails() -> None:
         nowhere: Any = None
         await know_config(coordinator, metadata)
         call = Call(nowhere, {"group": "g"}, b"{}", None, "request-1")
-        updating = asyncio.create_task(GroupsApi(metadata, nowhere).update_config(call))
+        client = CoordinatorClient(coordinator.url, "group")
+        updating = asyncio.create_task(GroupsApi(client, metadata, nowhere).update_config(call))
         await coordinator.answer(apis.UPDATE_SHARE_GROUP_CONFIG, {LIMIT: "3"})
         coordinator.away = True
         assert (await updating).body == b'{"share.delivery.count.limit":"3"}'
+        await client.close()
 
     run(work)
 

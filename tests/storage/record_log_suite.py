@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from sharequeue_gateway.record_log.log import IdempotencyKey, Offsets, ReadResult, RecordLog
+from sharequeue_gateway.record_log.log import IdempotencyKey, Offsets, ReadResult
 
 from sharequeue.protocol.errors import InvalidRequest, UnknownTopicOrPartition
 from tests.storage.record_log_trimming_suite import TrimmingSuite
-from tests.storage.record_logs import RecordLogs, append, batch_of, new_topic, read_all
+from tests.storage.record_logs import LogUnderTest, RecordLogs, append, batch_of, new_topic, read_all
 
 
 def key_of(topic_id: str, key: str, body: bytes, caller: str = "c", path: str = "/p") -> IdempotencyKey:
@@ -164,7 +164,7 @@ class RecordLogSuite(TrimmingSuite):
         async with record_log.open() as first, record_log.open() as second:
             written: dict[int, dict[int, list[object]]] = {0: {}, 1: {}}
 
-            async def write(log: RecordLog, name: str) -> None:
+            async def write(log: LogUnderTest, name: str) -> None:
                 for number in range(40):
                     partition = number % 2
                     values: list[object] = [[name, number, index] for index in range(1 + number % 3)]
@@ -186,12 +186,12 @@ class RecordLogSuite(TrimmingSuite):
         topic = new_topic()
         async with record_log.open() as first, record_log.open() as second:
 
-            async def several(log: RecordLog, name: str) -> None:
+            async def several(log: LogUnderTest, name: str) -> None:
                 for number in range(15):
                     order = (0, 1, 2) if number % 2 else (2, 1, 0)
-                    await log.append([batch_of(topic, [[name, number]], partition) for partition in order])
+                    await log.appender.append([batch_of(topic, [[name, number]], partition) for partition in order])
 
-            async def single(log: RecordLog, name: str) -> None:
+            async def single(log: LogUnderTest, name: str) -> None:
                 for number in range(30):
                     await append(log, topic, [[name, number]], number % 3)
 
@@ -214,7 +214,7 @@ class RecordLogSuite(TrimmingSuite):
             await append(log, gone, "x")
             await log.delete_topic(gone, 1)
             with pytest.raises(UnknownTopicOrPartition):
-                await log.append([batch_of(topic, "ab", 0), batch_of(gone, "c", 0), batch_of(topic, "d", 1)])
+                await log.appender.append([batch_of(topic, "ab", 0), batch_of(gone, "c", 0), batch_of(topic, "d", 1)])
             assert await log.offsets(topic, [0, 1]) == {0: Offsets(0, 0, 0), 1: Offsets(0, 0, 0)}
             assert await append(log, topic, "z") == 0
 
@@ -237,26 +237,28 @@ class RecordLogSuite(TrimmingSuite):
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "x")
-            first = await log.append([batch_of(topic, "ab"), batch_of(topic, "c", 1)], key_of(topic, "k", b"1"))
+            first = await log.appender.append(
+                [batch_of(topic, "ab"), batch_of(topic, "c", 1)], key_of(topic, "k", b"1")
+            )
             assert (list(first.base_offsets), first.answer) == ([1, 0], b"[1, 0]")
             for again in (log, other):
-                repeated = await again.append(
+                repeated = await again.appender.append(
                     [batch_of(topic, "ab"), batch_of(topic, "c", 1)], key_of(topic, "k", b"1")
                 )
                 assert (list(repeated.base_offsets), repeated.answer) == ([1, 0], b"[1, 0]")
             assert await read_all(log, topic) == ["x", "a", "b"]
             assert await read_all(log, topic, 1) == ["c"]
         async with record_log.open() as restarted:
-            repeated = await restarted.append([batch_of(topic, "ab")], key_of(topic, "k", b"1"))
+            repeated = await restarted.appender.append([batch_of(topic, "ab")], key_of(topic, "k", b"1"))
             assert repeated.answer == b"[1, 0]"
 
     async def test_another_request_with_a_used_key_is_refused(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
-            await log.append([batch_of(topic, "a")], key_of(topic, "k", b"1"))
+            await log.appender.append([batch_of(topic, "a")], key_of(topic, "k", b"1"))
             for again in (log, other):
                 with pytest.raises(InvalidRequest) as raised:
-                    await again.append([batch_of(topic, "b")], key_of(topic, "k", b"2"))
+                    await again.appender.append([batch_of(topic, "b")], key_of(topic, "k", b"2"))
                 assert raised.value.status == 422
             assert await read_all(log, topic) == ["a"]
 
@@ -271,7 +273,7 @@ class RecordLogSuite(TrimmingSuite):
                 key_of(topic, "l", b"5"),
             ]
             for key in keys:
-                await log.append([batch_of(key.topic_id, [key.fingerprint.hex()])], key)
+                await log.appender.append([batch_of(key.topic_id, [key.fingerprint.hex()])], key)
             assert len(await read_all(log, topic)) == 4
             assert len(await read_all(log, other_topic)) == 1
 
@@ -279,7 +281,7 @@ class RecordLogSuite(TrimmingSuite):
         topic = new_topic()
         async with record_log.open() as first, record_log.open() as second:
             results = await asyncio.gather(
-                *(log.append([batch_of(topic, "ab")], key_of(topic, "k", b"1")) for log in (first, second) * 5)
+                *(log.appender.append([batch_of(topic, "ab")], key_of(topic, "k", b"1")) for log in (first, second) * 5)
             )
             assert {result.answer for result in results} == {b"[0]"}
             assert await read_all(first, topic) == ["a", "b"]
@@ -290,6 +292,6 @@ class RecordLogSuite(TrimmingSuite):
             await append(log, gone, "x")
             await log.delete_topic(gone, 1)
             with pytest.raises(UnknownTopicOrPartition):
-                await log.append([batch_of(topic, "a"), batch_of(gone, "b")], key_of(topic, "k", b"1"))
-            result = await log.append([batch_of(topic, "c")], key_of(topic, "k", b"2"))
+                await log.appender.append([batch_of(topic, "a"), batch_of(gone, "b")], key_of(topic, "k", b"1"))
+            result = await log.appender.append([batch_of(topic, "c")], key_of(topic, "k", b"2"))
             assert list(result.base_offsets) == [0]

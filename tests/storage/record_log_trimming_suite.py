@@ -6,7 +6,7 @@ import pytest
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets, ReadResult
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
-from tests.storage.record_logs import RecordLogs, append, batch_of, new_topic, read_all
+from tests.storage.record_logs import Heard, RecordLogs, append, batch_of, new_topic, read_all
 
 NOW_MS = 1_763_640_000_000
 
@@ -18,9 +18,9 @@ class TrimmingSuite:
         topic = new_topic()
         async with record_log.open() as log:
             assert await log.offset_for_timestamp(topic, 0, 0) is None
-            await log.append([batch_of(topic, "abc", timestamps=[100, 300, 200])])
-            await log.append([batch_of(topic, "de", timestamps=[150, 160])])
-            await log.append([batch_of(topic, "f", timestamps=[400])])
+            await log.appender.append([batch_of(topic, "abc", timestamps=[100, 300, 200])])
+            await log.appender.append([batch_of(topic, "de", timestamps=[150, 160])])
+            await log.appender.append([batch_of(topic, "f", timestamps=[400])])
             for timestamp_ms, offset in [(0, 0), (100, 0), (101, 1), (300, 1), (301, 5), (400, 5), (401, None)]:
                 assert await log.offset_for_timestamp(topic, 0, timestamp_ms) == offset, timestamp_ms
             await log.delete_records(topic, 0, 2)
@@ -82,7 +82,7 @@ class TrimmingSuite:
         topic = new_topic()
         async with record_log.open() as log:
             for age_ms in (5000, 3000, 4000, 1000):
-                await log.append([batch_of(topic, "ab", timestamps=[NOW_MS - age_ms - 10, NOW_MS - age_ms])])
+                await log.appender.append([batch_of(topic, "ab", timestamps=[NOW_MS - age_ms - 10, NOW_MS - age_ms])])
             await log.apply_retention(topic, 1, 10_000, -1, NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(0, 8, 8)
             await log.apply_retention(topic, 1, 3500, -1, NOW_MS)
@@ -122,8 +122,8 @@ class TrimmingSuite:
     async def test_retention_applies_to_each_partition(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
-            await log.append([batch_of(topic, "a", 0, [NOW_MS - 5000])])
-            await log.append([batch_of(topic, "b", 1, [NOW_MS])])
+            await log.appender.append([batch_of(topic, "a", 0, [NOW_MS - 5000])])
+            await log.appender.append([batch_of(topic, "b", 1, [NOW_MS])])
             await log.apply_retention(topic, 3, 1000, -1, NOW_MS)
             offsets = await log.offsets(topic, [0, 1, 2])
             assert [offsets[partition].log_start_offset for partition in range(3)] == [1, 0, 0]
@@ -163,37 +163,38 @@ class TrimmingSuite:
 
     async def test_another_gateways_append_is_noticed(self, record_log: RecordLogs) -> None:
         topic = new_topic()
-        async with record_log.open() as writer, record_log.open() as reader:
-            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-            reader.watch(lambda *place: noticed.put_nowait(place), lambda: [(topic, 3)])
+        heard = Heard()
+        async with (
+            record_log.open() as writer,
+            record_log.open(listener=heard, interest=lambda: [(topic, 3)]) as reader,
+        ):
             for number in range(3):
                 await append(writer, topic, [number], 3)
-                assert await asyncio.wait_for(noticed.get(), 5) == (topic, 3)
+                assert await asyncio.wait_for(heard.changes.get(), 5) == (topic, 3)
                 assert (await reader.read(topic, 3, number, 1 << 20, 100)).log_end_offset == number + 1
 
     async def test_a_watcher_is_notified_when_a_known_log_end_is_forgotten(self, record_log: RecordLogs) -> None:
         """Another gateway deleted the topic."""
         topic = new_topic()
-        async with record_log.open() as writer, record_log.open() as reader:
-            forgotten: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+        heard = Heard()
+        async with record_log.open() as writer, record_log.open(listener=heard) as reader:
             await append(writer, topic, "a")
             await reader.learn_ends([(topic, 0)])
-            reader.watch(lambda *place: None, list, forgotten=lambda *place: forgotten.put_nowait(place))
             await writer.delete_topic(topic, 1)
-            assert await asyncio.wait_for(forgotten.get(), 5) == (topic, 0)
+            assert await asyncio.wait_for(heard.not_followed.get(), 5) == (topic, 0)
             assert reader.read_cached(topic, 0, 1, 1, 1) is None
 
     async def test_an_empty_partition_is_queried_once_and_its_first_record_is_noticed(
         self, record_log: RecordLogs
     ) -> None:
         topic = new_topic()
-        async with record_log.open() as writer, record_log.open() as reader:
+        heard = Heard()
+        async with record_log.open() as writer, record_log.open(listener=heard) as reader:
             empty = await reader.read(topic, 0, 0, 1 << 20, 100)
             assert reader.read_cached(topic, 0, 0, 1 << 20, 100) == empty == ReadResult((), 0, 0)
-            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-            reader.watch(lambda *place: noticed.put_nowait(place), list)
+            heard.take_changes()
             await append(writer, topic, "a")
-            assert await asyncio.wait_for(noticed.get(), 5) == (topic, 0)
+            assert await asyncio.wait_for(heard.changes.get(), 5) == (topic, 0)
             assert await read_all(reader, topic) == ["a"]
             assert await append(reader, topic, "b") == 1
             await writer.read(topic, 1, 0, 1 << 20, 100)
@@ -201,42 +202,52 @@ class TrimmingSuite:
 
     async def test_reading_the_ends_hides_no_append_from_a_watcher(self, record_log: RecordLogs) -> None:
         topic = new_topic()
-        async with record_log.open() as writer, record_log.open() as reader:
+        heard = Heard()
+        async with (
+            record_log.open() as writer,
+            record_log.open(listener=heard, interest=lambda: [(topic, 0)]) as reader,
+        ):
             await append(writer, topic, "a")
             await reader.offsets(topic, [0])
-            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-            reader.watch(lambda *place: noticed.put_nowait(place), lambda: [(topic, 0)])
+            heard.take_changes()
             await append(writer, topic, "b")
             await reader.offsets(topic, [0])
-            await asyncio.wait_for(noticed.get(), 5)
+            await asyncio.wait_for(heard.changes.get(), 5)
             await append(writer, topic, "c")
             await reader.read(topic, 0, 2, 1 << 20, 100)
-            await asyncio.wait_for(noticed.get(), 5)
+            await asyncio.wait_for(heard.changes.get(), 5)
 
     async def test_a_moved_log_start_is_noticed(self, record_log: RecordLogs) -> None:
         topic = new_topic()
-        async with record_log.open() as writer, record_log.open() as reader:
+        heard = Heard()
+        async with (
+            record_log.open() as writer,
+            record_log.open(listener=heard, interest=lambda: [(topic, 0)]) as reader,
+        ):
             await append(writer, topic, "abc")
             await reader.offsets(topic, [0])
-            noticed: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-            reader.watch(lambda *place: noticed.put_nowait(place), lambda: [(topic, 0)])
+            heard.take_changes()
             await writer.delete_records(topic, 0, 2)
-            assert await asyncio.wait_for(noticed.get(), 5) == (topic, 0)
+            assert await asyncio.wait_for(heard.changes.get(), 5) == (topic, 0)
 
     async def test_a_local_append_is_reported_at_once(self, record_log: RecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log:
-            noticed: list[tuple[str, int]] = []
-            log.watch(lambda *place: noticed.append(place), list)
+        topic, heard = new_topic(), Heard()
+        async with record_log.open(listener=heard) as log:
             await append(log, topic, "a", 2)
-            assert noticed == [(topic, 2)]
-            await log.append([batch_of(topic, "b", 0), batch_of(topic, "c", 1)])
-            assert noticed[1:] == [(topic, 0), (topic, 1)]
-            await append(log, topic, "d", 2)
-            assert noticed[3:] == [(topic, 2)]
+            assert heard.take_changes() == [(topic, 2)]
+            await log.appender.append([batch_of(topic, "b", 0), batch_of(topic, "c", 1)])
+            assert heard.take_changes() == [(topic, 0), (topic, 1)]
+            await append(log, topic, "de", 2)
+            assert heard.take_changes() == [(topic, 2)]
             await log.delete_records(topic, 2, 1)
-            assert noticed[4:] == [(topic, 2)]
+            assert heard.take_changes() == [(topic, 2)]
+        assert heard.appends == [(topic, 2, 1, 1), (topic, 0, 1, 1), (topic, 1, 1, 1), (topic, 2, 3, 2)]
 
-    async def test_ping_reaches_the_store(self, record_log: RecordLogs) -> None:
-        async with record_log.open() as log:
-            await log.ping()
+    async def test_appends_of_one_commit_are_reported_once_for_each_partition(self, record_log: RecordLogs) -> None:
+        topic, heard = new_topic(), Heard()
+        async with record_log.open(listener=heard) as log:
+            await append(log, topic, "a")
+            await asyncio.gather(*(append(log, topic, "bc") for _ in range(20)))
+        assert sum(records for *_, records in heard.appends) == 41
+        assert heard.appends[-1][2] == 41
+        assert len(heard.appends) < 21

@@ -3,16 +3,48 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
-from sharequeue_gateway.record_log.log import DeadLetterRow, PartitionAppend, RecordLog
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.log import Appends, DeadLetterRow, LogListener, PartitionAppend, RecordLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 
 CAPABILITIES = frozenset({"atomic_produce", "idempotency_keys"})
+
+
+class Heard:
+    """A listener that keeps what a record log reports: the partitions that changed, and those that are not followed."""
+
+    def __init__(self) -> None:
+        self.changes: asyncio.Queue[TopicIdPartition] = asyncio.Queue()
+        self.not_followed: asyncio.Queue[TopicIdPartition] = asyncio.Queue()
+        self.appends: list[tuple[str, int, int, int]] = []
+        """Topic id, partition, log end and records of each report of an append here."""
+
+    def appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
+        self.appends.append((topic_id, partition, log_end_offset, records))
+        self.changes.put_nowait((topic_id, partition))
+
+    def changed(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+        self.changes.put_nowait((topic_id, partition))
+
+    def forgotten(self, topic_id: str, partition: int) -> None:
+        self.not_followed.put_nowait((topic_id, partition))
+
+    def take_changes(self) -> list[TopicIdPartition]:
+        """The partitions that have changed since this was asked last, in order."""
+        return [self.changes.get_nowait() for _ in range(self.changes.qsize())]
+
+
+class LogUnderTest(RecordLog, Protocol):
+    """A record log with its way in."""
+
+    @property
+    def appender(self) -> Appends: ...
 
 
 class RecordLogs(Protocol):
@@ -20,7 +52,13 @@ class RecordLogs(Protocol):
 
     capabilities: frozenset[str]
 
-    def open(self, *, cache_bytes: int = 64 << 20) -> AbstractAsyncContextManager[RecordLog]: ...
+    def open(
+        self,
+        *,
+        cache_bytes: int = 64 << 20,
+        listener: LogListener | None = None,
+        interest: Callable[[], Iterable[TopicIdPartition]] = tuple,
+    ) -> AbstractAsyncContextManager[LogUnderTest]: ...
 
 
 class PostgresRecordLogs:
@@ -30,16 +68,25 @@ class PostgresRecordLogs:
         self.database_url = database_url
 
     @asynccontextmanager
-    async def open(self, *, cache_bytes: int = 64 << 20, deadline_s: float = 10.0) -> AsyncIterator[PostgresRecordLog]:
-        log = await PostgresRecordLog.open(self.database_url, cache_bytes=cache_bytes, deadline_s=deadline_s)
-        loops = asyncio.create_task(log.run())
+    async def open(
+        self,
+        *,
+        cache_bytes: int = 64 << 20,
+        deadline_s: float = 10.0,
+        listener: LogListener | None = None,
+        interest: Callable[[], Iterable[TopicIdPartition]] = tuple,
+    ) -> AsyncIterator[PostgresRecordLog]:
+        """`interest`: the partitions that somebody waits for."""
+        database = await LogDatabase.open(self.database_url)
+        log = PostgresRecordLog(database, listener or Heard(), cache_bytes=cache_bytes, deadline_s=deadline_s)
+        loops = asyncio.create_task(log.run(interest))
         try:
             yield log
             assert not loops.done(), "a loop of the record log ended"
         finally:
             loops.cancel()
             await asyncio.wait([loops])
-            await log.close()
+            await database.close()
 
 
 def new_topic() -> str:
@@ -60,9 +107,9 @@ def batch_of(
     return PartitionAppend(topic_id, partition, tails, max(given))
 
 
-async def append(log: RecordLog, topic_id: str, values: Iterable[object], partition: int = 0) -> int:
+async def append(log: LogUnderTest, topic_id: str, values: Iterable[object], partition: int = 0) -> int:
     """Append one batch. Returns: its base offset."""
-    return (await log.append([batch_of(topic_id, values, partition)])).base_offsets[0]
+    return (await log.appender.append([batch_of(topic_id, values, partition)])).base_offsets[0]
 
 
 async def read_all(log: RecordLog, topic_id: str, partition: int = 0, offset: int | None = None) -> list[object]:

@@ -8,7 +8,7 @@ import pytest
 from sharequeue_gateway.leader import activity as activity_module
 from sharequeue_gateway.leader.activity import HOUR_MS, Activity
 from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTotal
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.database import LogDatabase
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import StorageError
@@ -62,11 +62,11 @@ class Counting:
 
 @asynccontextmanager
 async def counting_on(database_url: str) -> AsyncIterator[Counting]:
-    record_log = await PostgresRecordLog.open(database_url)
+    database = await LogDatabase.open(database_url)
     try:
-        yield Counting(record_log.query)
+        yield Counting(database.query)
     finally:
-        await record_log.close()
+        await database.close()
 
 
 @pytest.mark.parametrize("loses", ["requests", "answers"])

@@ -126,7 +126,7 @@ async def test_a_read_in_progress_does_not_cache_replaced_batches(module_databas
         async with PostgresRecordLogs(module_database).open() as other:
             await other.offsets(topic, [0])
             begun, go_on = asyncio.Event(), asyncio.Event()
-            query = other._query
+            query = other.database.query
 
             async def slow(function: object, *arguments: object) -> object:
                 answer = await query(function, *arguments)  # type: ignore[arg-type]
@@ -134,10 +134,10 @@ async def test_a_read_in_progress_does_not_cache_replaced_batches(module_databas
                 await go_on.wait()
                 return answer
 
-            other._query = slow  # type: ignore[method-assign]
+            other.database.query = slow  # type: ignore[method-assign]
             reading = asyncio.create_task(other.read(topic, 0, 0, 1 << 20, 1000))
             await begun.wait()
-            other._query = query  # type: ignore[method-assign]
+            other.database.query = query  # type: ignore[method-assign]
             await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 3)])])
             counted = await admin.fetchval("SELECT replacements FROM log.partitions WHERE topic_id = $1", topic)
 

@@ -57,7 +57,7 @@ async def test_a_backend_killed_in_mid_append_of_several_partitions_leaves_all_o
         async with admin.transaction():
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
             key = key_of(topic, "k", b"1") if keyed else None
-            task = asyncio.create_task(log.append([batch_of(topic, "a", 1), batch_of(topic, "b", 0)], key))
+            task = asyncio.create_task(log.appender.append([batch_of(topic, "a", 1), batch_of(topic, "b", 0)], key))
             for pid in await waiting_for_a_lock(admin, "sharequeue-gateway-log"):
                 await admin.execute("SELECT pg_terminate_backend($1)", pid)
         assert list((await task).base_offsets) == [0, 1]
@@ -115,7 +115,8 @@ async def test_an_append_that_arrives_between_lookup_and_retry_is_stored_once(mo
         proxy.cut()
         await waiting_for_a_lock(admin, "sharequeue-gateway-log")
         others = [
-            asyncio.create_task(log.append([batch_of(topic, [n], 1)], key_of(topic, f"k{n}", b""))) for n in range(8)
+            asyncio.create_task(log.appender.append([batch_of(topic, [n], 1)], key_of(topic, f"k{n}", b"")))
+            for n in range(8)
         ]
         await waiting_for_partition(admin, topic, 1, 7)
         await admin.execute("SELECT pg_advisory_unlock($1)", lock_key(topic, 0))
@@ -140,7 +141,7 @@ async def test_a_lost_commit_of_several_partitions_is_looked_up(module_database:
         async with admin.transaction():
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
             key = key_of(topic, "k", b"1") if keyed else None
-            task = asyncio.create_task(log.append([batch_of(topic, "a", 1), batch_of(topic, "b", 0)], key))
+            task = asyncio.create_task(log.appender.append([batch_of(topic, "a", 1), batch_of(topic, "b", 0)], key))
             await waiting_for_a_lock(admin, "sharequeue-gateway-log")
             proxy.lose_answers = True
         await asyncio.sleep(0)
@@ -176,7 +177,7 @@ async def test_a_lost_commit_is_looked_up_without_reading_the_whole_history(data
             await admin.execute("VACUUM ANALYZE log.record_batches")
             async with admin.transaction():
                 await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
-                task = asyncio.create_task(log.append([batch_of(topic, "a", 0), batch_of(topic, "b", 1)]))
+                task = asyncio.create_task(log.appender.append([batch_of(topic, "a", 0), batch_of(topic, "b", 1)]))
                 await waiting_for_a_lock(admin, "sharequeue-gateway-log")
                 proxy.cut()
             assert list((await task).base_offsets) == [batches + 1] * 2
@@ -202,13 +203,16 @@ async def test_an_unreachable_database_is_reported_and_used_again_when_it_is_bac
         await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
         with pytest.raises(StorageError):
-            await log.ping()
+            await log.database.health.check()
         await append_fails(append(log, topic, ["x"]))
-        for call in (append(log, topic, ["a"]), log.append([batch_of(topic, "b", 0), batch_of(topic, "c", 1)])):
+        for call in (
+            append(log, topic, ["a"]),
+            log.appender.append([batch_of(topic, "b", 0), batch_of(topic, "c", 1)]),
+        ):
             error = await append_fails(call)
             assert error.definite, "nothing could be sent"
         await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-        await log.ping()
+        await log.database.health.check()
         assert await append(log, topic, ["back"]) == 1
         assert await read_all(log, topic) == ["first", "back"]
 
@@ -220,10 +224,12 @@ async def test_a_poisoned_append_fails_alone_and_at_once(module_database: str) -
         requests = [batch_of(topic, [number]) for number in range(20)]
         requests[7] = requests[7]._replace(max_timestamp_ms=2**70)
         async with asyncio.timeout(5):
-            outcomes = await asyncio.gather(*(log.append([request]) for request in requests), return_exceptions=True)
+            outcomes = await asyncio.gather(
+                *(log.appender.append([request]) for request in requests), return_exceptions=True
+            )
             several = [requests[7], batch_of(topic, "x", 1)]
             with pytest.raises(StorageError) as raised:
-                await log.append(several)
+                await log.appender.append(several)
         assert raised.value.definite
         failure = outcomes.pop(7)
         assert isinstance(failure, StorageError)
@@ -241,7 +247,7 @@ async def test_a_disconnect_does_not_undo_an_append(module_database: str) -> Non
         async with admin.transaction():
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
             single = asyncio.create_task(append(log, topic, ["single"]))
-            several = asyncio.create_task(log.append([batch_of(topic, "a", 1), batch_of(topic, "b", 2)]))
+            several = asyncio.create_task(log.appender.append([batch_of(topic, "a", 1), batch_of(topic, "b", 2)]))
             await waiting_for_a_lock(admin, "sharequeue-gateway-append")
             await waiting_for_a_lock(admin, "sharequeue-gateway-log")
             single.cancel()

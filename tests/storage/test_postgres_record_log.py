@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sharequeue_gateway.record_log import dead_letter_store, store
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log import dead_letter_log, store
+from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
@@ -16,6 +16,7 @@ from sharequeue.protocol.types import OffsetRange
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import (
+    Heard,
     PostgresRecordLogs,
     append,
     batch_of,
@@ -79,30 +80,29 @@ async def test_a_partition_locked_by_another_does_not_stop_the_others(module_dat
 
 
 async def test_a_poll_of_the_log_finds_earlier_appends(module_database: str) -> None:
-    topic = new_topic()
+    topic, heard = new_topic(), Heard()
     async with (
-        PostgresRecordLogs(module_database).open() as log,
+        PostgresRecordLogs(module_database).open(listener=heard) as log,
         PostgresRecordLogs(module_database).open() as other,
     ):
         await append(log, topic, ["known"])
-        changed: list[tuple[str, int]] = []
-        log.watch(lambda topic_id, partition: changed.append((topic_id, partition)), tuple)
+        heard.take_changes()
         for end in range(2, 12):
             await append(other, topic, ["theirs"])
             await log.look([(topic, 0)])
             known = log.read_cached(topic, 0, end, 1, 1)
             assert known is not None
             assert known.log_end_offset == end
-        assert (topic, 0) in changed
+        assert (topic, 0) in heard.take_changes()
 
 
 async def test_a_failed_append_still_reports_appends_of_others(database_url: str) -> None:
-    """Nothing else would report them: the next poll finds no new log end, and waiting fetches would sleep on."""
-    topic = new_topic()
-    async with PostgresRecordLogs(database_url).open() as log, PostgresRecordLogs(database_url).open() as other:
+    """Nothing else would: by the next look the log's end is no news any more, and waiting fetches sleep on."""
+    topic, heard = new_topic(), Heard()
+    logs = PostgresRecordLogs(database_url)
+    async with logs.open(listener=heard) as log, logs.open() as other:
         await append(log, topic, ["known"])
-        changed: list[tuple[str, int]] = []
-        log.watch(lambda topic_id, partition: changed.append((topic_id, partition)), tuple)
+        heard.take_changes()
         async with session(database_url) as connection:
             await connection.execute(
                 """CREATE FUNCTION log.full() RETURNS trigger LANGUAGE plpgsql AS
@@ -112,8 +112,8 @@ async def test_a_failed_append_still_reports_appends_of_others(database_url: str
             )
         await append(other, topic, ["theirs"])
         with pytest.raises(StorageError):
-            await log.append([batch_of(topic, "x")], key_of(topic, "k", b"1"))
-        assert (topic, 0) in changed
+            await log.appender.append([batch_of(topic, "x")], key_of(topic, "k", b"1"))
+        assert (topic, 0) in heard.take_changes()
         known = log.read_cached(topic, 0, 2, 1, 1)
         assert known is not None
         assert known.log_end_offset == 2
@@ -129,7 +129,7 @@ async def test_concurrent_polls_of_the_log_share_queries(module_database: str) -
     ):
         for topic in topics:
             await append(log, topic, ["mine"])
-        query, begun = log._query, asyncio.Event()
+        query, begun = log.database.query, asyncio.Event()
 
         async def counted(function: Any, *arguments: Any) -> Any:
             if function is store.bounds:
@@ -137,7 +137,7 @@ async def test_concurrent_polls_of_the_log_share_queries(module_database: str) -
                 begun.set()
             return await query(function, *arguments)
 
-        log._query = counted  # type: ignore[method-assign]
+        log.database.query = counted  # type: ignore[method-assign]
         first = asyncio.create_task(log.look([(topics[0], 0)]))
         await begun.wait()
         await asyncio.gather(*(append(other, topic, ["theirs"]) for topic in topics))
@@ -190,15 +190,15 @@ async def test_a_key_can_be_used_as_soon_as_the_log_is_open(database_url: str) -
     topic = new_topic()
     async with PostgresRecordLogs(database_url).open() as first, PostgresRecordLogs(database_url).open() as second:
         results = await asyncio.gather(
-            *(log.append([batch_of(topic, "a")], key_of(topic, "k", b"1")) for log in (first, second))
+            *(log.appender.append([batch_of(topic, "a")], key_of(topic, "k", b"1")) for log in (first, second))
         )
         assert [result.answer for result in results] == [b"[0]", b"[0]"]
 
 
 async def test_many_gateways_start_at_once(database_url: str) -> None:
-    logs = await asyncio.gather(*(PostgresRecordLog.open(database_url) for _ in range(4)))
-    for log in logs:
-        await log.close()
+    databases = await asyncio.gather(*(LogDatabase.open(database_url) for _ in range(4)))
+    for database in databases:
+        await database.close()
 
 
 @pytest.fixture
@@ -220,18 +220,18 @@ async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
     topic = new_topic()
     before, during, after = (key_of(topic, key, b"1")._replace(lasting=lasting) for key in "abc")
     async with PostgresRecordLogs(database_url).open() as log:
-        first = await log.append([batch_of(topic, "a")], before)
+        first = await log.appender.append([batch_of(topic, "a")], before)
         wrong_clock(hours)
         async with PostgresRecordLogs(database_url).open() as wrong:
             for table in (store.KEYS, store.LASTING_KEYS):
-                await wrong.query(store.make_key_partitions, table)
-                await wrong.query(store.drop_key_partitions, table)
+                await wrong.database.query(store.make_key_partitions, table)
+                await wrong.database.query(store.drop_key_partitions, table)
             for gateway in (log, wrong):
-                assert await gateway.append([batch_of(topic, "a")], before) == first
-                assert (await gateway.append([batch_of(topic, "b")], during)).base_offsets == [1]
+                assert await gateway.appender.append([batch_of(topic, "a")], before) == first
+                assert (await gateway.appender.append([batch_of(topic, "b")], during)).base_offsets == [1]
         wrong_clock(0)
-        assert await log.append([batch_of(topic, "a")], before) == first
-        assert (await log.append([batch_of(topic, "c")], after)).base_offsets == [2]
+        assert await log.appender.append([batch_of(topic, "a")], before) == first
+        assert (await log.appender.append([batch_of(topic, "c")], after)).base_offsets == [2]
 
 
 @pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
@@ -246,9 +246,9 @@ async def test_a_key_is_stored_though_the_partition_of_its_period_is_missing(
         )
         await admin.execute("DROP TABLE " + ", ".join(name for (name,) in names))
         keys = [key_of(topic, str(n), b"1")._replace(lasting=table is store.LASTING_KEYS) for n in range(8)]
-        results = await asyncio.gather(*(log.append([batch_of(topic, "a")], key) for key in keys))
+        results = await asyncio.gather(*(log.appender.append([batch_of(topic, "a")], key) for key in keys))
         assert sorted(result.base_offsets[0] for result in results) == list(range(8))
-        assert await asyncio.gather(*(log.append([batch_of(topic, "a")], key) for key in keys)) == results
+        assert await asyncio.gather(*(log.appender.append([batch_of(topic, "a")], key) for key in keys)) == results
 
 
 async def age_keys(connection: Any, table: store.KeyTable, periods: int) -> None:
@@ -266,11 +266,11 @@ async def test_keys_are_kept_for_their_retention_and_no_longer(database_url: str
     topic = new_topic()
     async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
         key = key_of(topic, "k", b"1")._replace(lasting=table is store.LASTING_KEYS)
-        first = await log.append([batch_of(topic, "a")], key)
+        first = await log.appender.append([batch_of(topic, "a")], key)
         for periods, known in ((table.kept - 1, True), (table.kept, False)):
             await age_keys(admin, table, periods)
             await admin.execute(f"UPDATE log.{table.name} SET {table.column} = {table.period} - {periods}")
-            assert (await log.append([batch_of(topic, "a")], key) == first) is known
+            assert (await log.appender.append([batch_of(topic, "a")], key) == first) is known
 
 
 @pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
@@ -313,22 +313,20 @@ async def key_partitions(connection: Any, table: store.KeyTable) -> list[int]:
 
 
 async def test_a_repeated_dead_letter_is_written_once(module_database: str) -> None:
-    source, target = new_topic(), new_topic()
+    source, target, heard = new_topic(), new_topic(), Heard()
     async with (
-        PostgresRecordLogs(module_database).open() as first,
+        PostgresRecordLogs(module_database).open(listener=heard) as first,
         PostgresRecordLogs(module_database).open() as second,
     ):
-        noticed: list[tuple[str, int]] = []
-        first.watch(lambda *place: noticed.append(place), list)
-        await first.append_dead_letters(target, 0, [dead_letter(source, 0), dead_letter(source, 1)])
-        assert (target, 0) in noticed
-        await second.append_dead_letters(target, 0, [dead_letter(source, offset) for offset in (1, 2)])
+        await first.dead_letters.append(target, 0, [dead_letter(source, 0), dead_letter(source, 1)])
+        assert heard.take_changes() == [(target, 0)]
+        await second.dead_letters.append(target, 0, [dead_letter(source, offset) for offset in (1, 2)])
         await asyncio.gather(
-            *(log.append_dead_letters(target, 0, [dead_letter(source, 3)]) for log in (first, second) * 3)
+            *(log.dead_letters.append(target, 0, [dead_letter(source, 3)]) for log in (first, second) * 3)
         )
-        await first.append_dead_letters(target, 0, [dead_letter(source, 0), dead_letter(source, 1)])
+        await first.dead_letters.append(target, 0, [dead_letter(source, 0), dead_letter(source, 1)])
         assert await read_all(first, target) == [["g", offset, 5] for offset in range(4)]
-        await first.append_dead_letters(target, 0, [dead_letter(source, 0, 6), dead_letter(source, 0, group_id="h")])
+        await first.dead_letters.append(target, 0, [dead_letter(source, 0, 6), dead_letter(source, 0, group_id="h")])
         assert await read_all(second, target, offset=4) == [["g", 0, 6], ["h", 0, 5]]
 
 
@@ -338,8 +336,8 @@ async def test_a_refused_dead_letter_can_be_written_later(module_database: str) 
         await append(log, gone, "x")
         await log.delete_topic(gone, 1)
         with pytest.raises(UnknownTopicOrPartition):
-            await log.append_dead_letters(gone, 0, [dead_letter(source, 0)])
-        await log.append_dead_letters(target, 0, [dead_letter(source, 0)])
+            await log.dead_letters.append(gone, 0, [dead_letter(source, 0)])
+        await log.dead_letters.append(target, 0, [dead_letter(source, 0)])
         assert await read_all(log, target) == [["g", 0, 5]]
 
 
@@ -349,11 +347,11 @@ async def test_a_forgotten_dead_letter_can_be_written_again(module_database: str
     key = dead_letter(source, 0).source
     async with PostgresRecordLogs(module_database).open() as log:
         rows = [dead_letter(source, offset) for offset in range(3)]
-        await log.append_dead_letters(target, 0, rows)
-        await log.forget_dead_letters(key, 0, [OffsetRange(1, 1)])
-        await log.append_dead_letters(target, 0, rows)
+        await log.dead_letters.append(target, 0, rows)
+        await log.dead_letters.forget(key, 0, [OffsetRange(1, 1)])
+        await log.dead_letters.append(target, 0, rows)
         assert await read_all(log, target) == [["g", offset, 5] for offset in (0, 1, 2, 1)]
-        await log.append_dead_letters(target, 0, [row._replace(state_epoch=1) for row in rows[:1]])
+        await log.dead_letters.append(target, 0, [row._replace(state_epoch=1) for row in rows[:1]])
         assert await read_all(log, target, offset=4) == [["g", 0, 5]]
 
 
@@ -362,28 +360,28 @@ async def test_a_later_leaders_dead_letter_fences_earlier_leaders(module_databas
     source, target = new_topic(), new_topic()
     rows = [dead_letter(source, offset) for offset in range(2)]
     async with PostgresRecordLogs(module_database).open() as log:
-        await log.append_dead_letters(target, 0, rows[:1], leader_epoch=7)
-        await log.append_dead_letters(target, 0, rows, leader_epoch=9)
-        await log.forget_dead_letters(rows[0].source, 0, [OffsetRange(0, 1)])
+        await log.dead_letters.append(target, 0, rows[:1], leader_epoch=7)
+        await log.dead_letters.append(target, 0, rows, leader_epoch=9)
+        await log.dead_letters.forget(rows[0].source, 0, [OffsetRange(0, 1)])
         with pytest.raises(NotLeaderOrFollower) as refused:
-            await log.append_dead_letters(target, 0, rows, leader_epoch=8)
+            await log.dead_letters.append(target, 0, rows, leader_epoch=8)
         assert refused.value.definite
         with pytest.raises(NotLeaderOrFollower):
-            await log.park_dead_letters(rows, 8)
+            await log.dead_letters.park(rows, 8)
         assert await read_all(log, target) == [["g", 0, 5], ["g", 1, 5]]
-        assert (source, 0) not in await log.parked_counts("g")
+        assert (source, 0) not in await log.dead_letters.parked_counts("g")
         others = [dead_letter(source, 0, group_id="h")]
-        assert await log.append_dead_letters(target, 0, others, leader_epoch=3) == 1, "its writers are others"
-        assert await log.append_dead_letters(target, 0, rows, leader_epoch=9) == 2, "nobody kept their keys"
+        assert await log.dead_letters.append(target, 0, others, leader_epoch=3) == 1, "its writers are others"
+        assert await log.dead_letters.append(target, 0, rows, leader_epoch=9) == 2, "nobody kept their keys"
 
 
 async def test_a_later_leaders_parked_dead_letter_fences_earlier_leaders(module_database: str) -> None:
     source, target = new_topic(), new_topic()
     rows = [dead_letter(source, 0)]
     async with PostgresRecordLogs(module_database).open() as log:
-        await log.park_dead_letters(rows, 9)
+        await log.dead_letters.park(rows, 9)
         with pytest.raises(NotLeaderOrFollower):
-            await log.append_dead_letters(target, 0, rows, leader_epoch=8)
+            await log.dead_letters.append(target, 0, rows, leader_epoch=8)
 
 
 async def test_a_concurrent_earlier_leader_writes_first_or_not_at_all(module_database: str) -> None:
@@ -392,9 +390,9 @@ async def test_a_concurrent_earlier_leader_writes_first_or_not_at_all(module_dat
     rows = [dead_letter(source, 0)]
     async with session(module_database) as earlier, PostgresRecordLogs(module_database).open() as log:
         async with earlier.transaction():
-            await dead_letter_store.lead(earlier, rows[0].source, 8)
-            await dead_letter_store.take_keys(earlier, [row.key for row in rows])
-            later = asyncio.create_task(log.append_dead_letters(target, 0, rows, leader_epoch=9))
+            await dead_letter_log.lead(earlier, rows[0].source, 8)
+            await dead_letter_log.take_keys(earlier, [row.key for row in rows])
+            later = asyncio.create_task(log.dead_letters.append(target, 0, rows, leader_epoch=9))
             async with session(module_database) as admin:
                 waits = """SELECT count(*) FROM pg_stat_activity
                            WHERE datname = current_database() AND wait_event_type = 'Lock'"""
@@ -409,9 +407,12 @@ async def test_parked_dead_letters_are_kept_once_and_counted(module_database: st
     async with PostgresRecordLogs(module_database).open() as log:
         rows = [dead_letter(one, offset, group_id=group) for offset in range(3)]
         for _ in range(2):
-            await log.park_dead_letters(rows, 1)
-        await log.park_dead_letters([dead_letter(two, 0, group_id=group)], 1)
-        await log.park_dead_letters([dead_letter(one, 9, group_id="other")], 1)
-        await log.park_dead_letters([dead_letter(one, 3, group_id=group)._replace(cause="too large")], 1)
-        assert await log.parked_counts(group) == {(one, 0): (4, "too large"), (two, 0): (1, "rejected by client")}
-        assert await log.parked_counts("nobody") == {}
+            await log.dead_letters.park(rows, 1)
+        await log.dead_letters.park([dead_letter(two, 0, group_id=group)], 1)
+        await log.dead_letters.park([dead_letter(one, 9, group_id="other")], 1)
+        await log.dead_letters.park([dead_letter(one, 3, group_id=group)._replace(cause="too large")], 1)
+        assert await log.dead_letters.parked_counts(group) == {
+            (one, 0): (4, "too large"),
+            (two, 0): (1, "rejected by client"),
+        }
+        assert await log.dead_letters.parked_counts("nobody") == {}

@@ -110,8 +110,8 @@ async def test_a_deleted_topic_is_forgotten_once_every_writer_knows(module_datab
         for topic_id in (topic, other):
             for partition in (0, 1):
                 await append(stale, topic_id, "ab", partition)
-            await log.append_dead_letters(new_topic(), 0, [dead_letter(topic_id, 0)], leader_epoch=1)
-            await log.park_dead_letters([dead_letter(topic_id, 1)], 1)
+            await log.dead_letters.append(new_topic(), 0, [dead_letter(topic_id, 0)], leader_epoch=1)
+            await log.dead_letters.park([dead_letter(topic_id, 1)], 1)
         await log.delete_topic(topic, 2)
 
         async def purge(keep_s: int) -> list[int]:

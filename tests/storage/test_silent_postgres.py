@@ -38,8 +38,8 @@ async def test_a_producer_is_answered_in_time_and_later_appends_succeed(module_d
             proxy.cut()
         proxy.lose_answers = True
         calls = [failed_in_time(append(log, topic, [number])) for number in range(20)]
-        calls.append(failed_in_time(log.append([batch_of(topic, ["b"], 0), batch_of(topic, ["c"], 1)])))
-        calls.append(failed_in_time(log.append([batch_of(topic, ["d"], 0)], key_of(topic, "k", b"1"))))
+        calls.append(failed_in_time(log.appender.append([batch_of(topic, ["b"], 0), batch_of(topic, ["c"], 1)])))
+        calls.append(failed_in_time(log.appender.append([batch_of(topic, ["d"], 0)], key_of(topic, "k", b"1"))))
         errors = await asyncio.gather(*calls)
         assert all(error.definite or isinstance(error, RequestTimedOut) for error in errors)
         proxy.lose_answers = False
@@ -109,19 +109,19 @@ async def test_a_hanging_connection_is_retried_on_another(module_database: str, 
         await append(log, topic, ["second"])
         proxy.hold_requests = True
         if keyed is None:
-            task = asyncio.create_task(log.append([batch_of(topic, ["third"])]))
+            task = asyncio.create_task(log.appender.append([batch_of(topic, ["third"])]))
             await proxy.held.wait()
             proxy.hold_requests = False
             assert (await task).base_offsets == (2,)
         else:
             key = key_of(topic, "k", b"1") if keyed else None
-            task = asyncio.create_task(log.append([batch_of(topic, "x", 1), batch_of(topic, ["third"])], key))
+            task = asyncio.create_task(log.appender.append([batch_of(topic, "x", 1), batch_of(topic, ["third"])], key))
             await proxy.held.wait()
             error = await failed_in_time(task)
             assert error.definite, "the transaction had not begun"
             proxy.hold_requests = False
             assert list(
-                (await log.append([batch_of(topic, "x", 1), batch_of(topic, ["third"])], key)).base_offsets
+                (await log.appender.append([batch_of(topic, "x", 1), batch_of(topic, ["third"])], key)).base_offsets
             ) == [
                 0,
                 2,
@@ -145,7 +145,7 @@ async def test_an_append_that_cannot_be_looked_up_in_time_is_unknown(module_data
             single = asyncio.create_task(failed_in_time(append(log, topic, ["a"])))
             await waiting_for_a_lock(admin, "sharequeue-gateway-append")
             several = asyncio.create_task(
-                failed_in_time(log.append([batch_of(topic, "b", 1), batch_of(topic, "c", 2)]))
+                failed_in_time(log.appender.append([batch_of(topic, "b", 1), batch_of(topic, "c", 2)]))
             )
             await waiting_for_a_lock(admin, "sharequeue-gateway-log")
             proxy.lose_answers = True

@@ -57,7 +57,7 @@ async def test_wide_appends_take_turns(database_url: str) -> None:
             for topic in (first, second):
                 await admin.execute("SELECT pg_advisory_xact_lock($1)", lock_key(topic, last_locked(topic, everywhere)))
             wide = [
-                asyncio.create_task(log.append([batch_of(topic, "a", partition) for partition in everywhere]))
+                asyncio.create_task(log.appender.append([batch_of(topic, "a", partition) for partition in everywhere]))
                 for topic in (first, second)
             ]
             await waiting_for_a_lock(admin, "sharequeue-gateway-log")

@@ -5,6 +5,7 @@ tells, which is made later.
 
     metadata.follow ──▶ leader (topic_deleted, group_changed)
     persister.run ────▶ leader (write_ended)
+    record_log ───────▶ log_news (appended, changed, forgotten): given to its constructor
     cluster.run ──────▶ hand_over (generation_changed)
     lock_timers.remind ▶ due_locks (locks_due, led_locks)
 """
@@ -43,11 +44,12 @@ from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
 from sharequeue_gateway.http.members_api import MembershipApi
+from sharequeue_gateway.http.offsets_api import GroupsApi
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
-from sharequeue_gateway.http.topics_api import GroupsApi, TopicsApi
+from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
@@ -59,10 +61,13 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
+from sharequeue_gateway.leader.log_news import LogNews
 from sharequeue_gateway.leader.persister import Persister
+from sharequeue_gateway.leader.unserved import Unserved
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
+from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.retention import run_retention
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
@@ -78,7 +83,7 @@ log = logging.getLogger(__name__)
 class Base(NamedTuple):
     """What everything else is built on: the stores, the coordinators, and what this gateway knows of the others."""
 
-    record_log: PostgresRecordLog
+    database: LogDatabase
     redis: Redis
     clock: Clock
     coordinator: CoordinatorClient
@@ -90,7 +95,7 @@ class Base(NamedTuple):
     epochs: LeaderEpochs
 
     async def close(self) -> None:
-        await self.record_log.close()
+        await self.database.close()
         await self.redis.aclose()
         await self.cluster.close()
         await self.coordinator.close()
@@ -98,8 +103,10 @@ class Base(NamedTuple):
 
 
 class Leading(NamedTuple):
-    """What leads share-partitions."""
+    """The record log, and what leads share-partitions."""
 
+    record_log: PostgresRecordLog
+    append_news: AppendNews
     leader: Leader
     led: LedIndex
     loads: Loads
@@ -127,29 +134,27 @@ class Delivering(NamedTuple):
 async def prepare(settings: Settings) -> Service:
     """Connect to the stores and register with the group coordinator. Raises: the fault of the one that cannot be."""
     base = await _connect(settings)
-    record_log, clock, cluster, lock_timers = base.record_log, base.clock, base.cluster, base.lock_timers
+    clock, cluster, lock_timers = base.clock, base.cluster, base.lock_timers
     leading = _leading(base, settings)
-    leader, dead_letters = leading.leader, leading.dead_letters
+    record_log, leader, dead_letters = leading.record_log, leading.leader, leading.dead_letters
     due_locks = DueLocks(leader, leading.kept_locks, base.epochs, lock_timers, base.metadata, cluster, clock)
     dead_letter_writer = DeadLetterWriter(
         dead_letters,
         leader,
         base.metadata,
         record_log,
+        record_log.dead_letters,
         clock,
         auto_create_topics=settings.auto_create_dead_letter_topics,
         retry_max_ms=settings.dead_letter_retry_max_ms,
     )
     delivering = _delivering(base, leading, settings)
     fetcher, sessions, hand_over = delivering.fetcher, delivering.sessions, delivering.hand_over
-    news = AppendNews(base.redis, cluster, record_log)
-    record_log.on_records = leading.activity.produced
-    record_log.watch(leader.log_changed, fetcher.waited_for, news.appended, leader.log_forgotten)
     led_metrics.watch(leader.all, lambda: fetcher.waiting, dead_letters.records)
     hand_over.begin(await cluster.register())
     log.info("registered", extra=fields(node_id=cluster.me.node_id, leader_epoch=base.epochs.current))
     loops = (
-        record_log.run,
+        partial(record_log.run, fetcher.waited_for),
         partial(leading.persister.run, leader),
         lock_timers.run,
         partial(lock_timers.remind, due_locks),
@@ -160,8 +165,8 @@ async def prepare(settings: Settings) -> Service:
         leading.activity.run,
         partial(base.metadata.follow, leader, cluster.hear_of),
         partial(cluster.run, hand_over),
-        news.publish,
-        news.listen,
+        leading.append_news.publish,
+        partial(leading.append_news.listen, record_log.hear_of),
         partial(run_retention, base.metadata, record_log, clock, settings.retention_interval_ms),
     )
 
@@ -179,15 +184,15 @@ async def prepare(settings: Settings) -> Service:
 
 
 async def _connect(settings: Settings) -> Base:
-    record_log = await PostgresRecordLog.open(settings.database_url, cache_bytes=settings.record_cache_bytes)
-    clock = Clock(await record_log.now_ms())  # the stores' clock decides about locks, delays and retention
+    database = await LogDatabase.open(settings.database_url)
+    clock = Clock(await database.now_ms())  # the stores' clock decides about locks, delays and retention
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     redis = redis_client(settings.redis_url)
     node_id = node_name(settings.node_id, settings.port)
     url = own_url(settings.url, settings.host, settings.port)
     cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token)
     return Base(
-        record_log=record_log,
+        database=database,
         redis=redis,
         clock=clock,
         coordinator=coordinator,
@@ -203,8 +208,8 @@ async def _connect(settings: Settings) -> Base:
 
 
 def _leading(base: Base, settings: Settings) -> Leading:
-    record_log, clock, cluster, epochs = base.record_log, base.clock, base.cluster, base.epochs
-    activity_log = ActivityLog(record_log.query)
+    clock, cluster, epochs = base.clock, base.cluster, base.epochs
+    activity_log = ActivityLog(base.database.query)
     activity = Activity(
         activity_log,
         clock,
@@ -212,6 +217,11 @@ def _leading(base: Base, settings: Settings) -> Leading:
         flush_ms=settings.activity_flush_ms,
         retention_ms=settings.activity_retention_ms,
     )
+    led, unserved, append_news = LedIndex(), Unserved(), AppendNews(base.redis, cluster.me.node_id)
+    log_news = LogNews(
+        led=led, unserved=unserved, activity=activity, cluster=cluster, append_news=append_news, clock=clock
+    )
+    record_log = PostgresRecordLog(base.database, log_news, cache_bytes=settings.record_cache_bytes)
     loader = Loader(
         clock=clock,
         metadata=base.metadata,
@@ -223,7 +233,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
         epochs=epochs,
     )
     persister = Persister(base.share_coordinator, deadline_ms=settings.state_write_deadline_ms)
-    led, dead_letters, kept_locks = LedIndex(), DeadLetterQueue(), KeptLocks(cluster, clock)
+    dead_letters, kept_locks = DeadLetterQueue(), KeptLocks(cluster, clock)
     loads = Loads(
         led,
         kept_locks,
@@ -245,13 +255,16 @@ def _leading(base: Base, settings: Settings) -> Leading:
         clock=clock,
         cluster=cluster,
         activity=activity,
+        unserved=unserved,
     )
-    return Leading(leader, led, loads, kept_locks, dead_letters, persister, activity, activity_log)
+    return Leading(
+        record_log, append_news, leader, led, loads, kept_locks, dead_letters, persister, activity, activity_log
+    )
 
 
 def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
-    record_log, clock, metadata, lock_timers = base.record_log, base.clock, base.metadata, base.lock_timers
-    leader = leading.leader
+    clock, metadata, lock_timers = base.clock, base.metadata, base.lock_timers
+    record_log, leader = leading.record_log, leading.leader
     fetcher = Fetcher(leader, record_log, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, base.routing, clock)
@@ -267,8 +280,8 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
 
 
 def _app(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> App:
-    record_log, clock, cluster = base.record_log, base.clock, base.cluster
-    metadata, routing = base.metadata, base.routing
+    record_log, clock, cluster = leading.record_log, base.clock, base.cluster
+    coordinator, metadata, routing = base.coordinator, base.metadata, base.routing
     leader, dead_letters = leading.leader, leading.dead_letters
     fetcher, local, acknowledger, sessions, hand_over = delivering
     group_use = GroupUse(metadata, leader, fetcher, sessions, base.lock_timers)
@@ -286,7 +299,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             sessions=sessions,
             max_waiting_fetches=settings.max_waiting_fetches,
         ),
-        ProduceApi(Producer(metadata, record_log, clock, settings.max_value_depth)),
+        ProduceApi(Producer(metadata, record_log.appender, clock, settings.max_value_depth)),
         LeaderApi(
             clock=clock,
             metadata=metadata,
@@ -297,17 +310,17 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             acknowledger=acknowledger,
             sessions=sessions,
         ),
-        TopicsApi(metadata, record_log),
+        TopicsApi(coordinator, metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
-        GroupsApi(metadata, record_log),
-        InFlightApi(metadata, record_log, leader, dead_letters, routing),
-        MembershipApi(metadata, cluster, group_use),
-        GroupAdminApi(metadata, record_log),
-        Redriving(metadata, record_log),
+        GroupsApi(coordinator, metadata, record_log),
+        InFlightApi(coordinator, metadata, record_log.dead_letters, leader, dead_letters, routing),
+        MembershipApi(coordinator, cluster, group_use),
+        GroupAdminApi(coordinator, metadata, record_log),
+        Redriving(metadata, record_log, record_log.dead_letters),
         group_use,
         ActivityApi(leading.activity, leading.activity_log),
-        AuditApi(metadata, base.share_coordinator, record_log),
-        ReadinessCheck(record_log, base.lock_timers, metadata, base.share_coordinator, dead_letters, cluster),
+        AuditApi(metadata, base.share_coordinator, base.database),
+        ReadinessCheck(base.database, base.lock_timers, metadata, base.share_coordinator, dead_letters, cluster),
         partial(leading.series, clock),
         callers=Callers(hosts, origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,

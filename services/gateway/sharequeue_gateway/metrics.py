@@ -10,7 +10,7 @@ SHARE_PARTITION = ("group", "topic", "partition")
 
 RECORD_ACKNOWLEDGEMENTS = Counts[str](
     "sharequeue_record_acknowledgements",
-    "Records acknowledged, by type (RecordAcknowledgementsPerSec); gaps are not counted, failures neither.",
+    "Records acknowledged, by type (RecordAcknowledgementsPerSec); gaps and failures are not counted.",
     ["ack_type"],
 )
 PARTITION_LOAD_SECONDS = Histogram(
@@ -103,19 +103,19 @@ OF_TOPIC = (SHARE_FETCHES, FAILED_SHARE_FETCHES, SHARE_ACKNOWLEDGES, FAILED_SHAR
 
 
 def forget_groups(is_led: Callable[[str], object]) -> None:
-    """Drop the series of groups of which nothing is led here: they are idle, and have nothing in flight."""
+    """Drop the series of groups without a share-partition that is led here: they are idle, with nothing in flight."""
     for counts in OF_GROUP:
         for group_id in [group_id for group_id in counts if not is_led(group_id)]:
             counts.forget(group_id)
 
 
 def forget_group(group_id: str) -> None:
-    """Drop the series of a group that is deleted."""
+    """Drop the series of a deleted group."""
     for counts in OF_GROUP:
         counts.forget(group_id)
 
 
 def forget_topic(name: str) -> None:
-    """Drop the series of a topic that is deleted."""
+    """Drop the series of a deleted topic."""
     for counts in OF_TOPIC:
         counts.forget(name)

@@ -1,4 +1,4 @@
-"""The gateway's knobs. Read from the environment with the prefix SHAREQUEUE_GATEWAY_."""
+"""The gateway's settings, read from environment variables with the prefix SHAREQUEUE_GATEWAY_."""
 
 from typing import Annotated
 
@@ -23,18 +23,18 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: Port = 8080
     node_id: str = ""
-    """This gateway's name; made of the host's name and the port when empty."""
+    """This gateway's name; if empty, made of the host's name and the port."""
     url: str = ""
-    """Where other services reach this gateway; made of host (the host's name if it binds all) and port when empty."""
+    """Where other services reach this gateway; if empty, made of `host` (or the host's name if it binds all) and the port."""
     log_level: str = "info"
     allow_unauthenticated: bool = False
-    """Serve a public address although no caller has to say who it is."""
+    """Serve a public address although callers are not authenticated."""
     allow_hosts: str = ""
-    """Names besides the one in `url` that requests may have in the header Host, with commas between."""
+    """Further names that the header Host may have besides the one in `url`, separated by commas."""
     allow_origins: str = ""
-    """Origins whose pages may call from a browser, with commas between; `*`: all."""
+    """Origins whose pages may call from a browser, separated by commas; `*`: all."""
     kafka_defaults: bool = False
-    """Kafka's defaults and bounds of group settings instead of ours, and its in-flight limit that counts the span."""
+    """Kafka's defaults and bounds for group settings instead of ours, and its in-flight limit, which counts the span."""
     auto_create_topics: bool = True
     auto_create_dead_letter_topics: bool = True
 
@@ -53,7 +53,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     redis_timeout_ms: Positive = 50
     dead_letter_retry_max_ms: Positive = 30_000
     activity_flush_ms: int = 5000
-    """How often what went through the queue is written down; a crash loses what was counted since."""
+    """How often the counts for reports are written; a crash loses the counts since then."""
     activity_retention_ms: Positive = 2_592_000_000
     retention_interval_ms: Positive = 60_000
     """How often log starts are moved up as retention.ms and retention.bytes ask."""

@@ -1,8 +1,8 @@
 """The gateways as a cluster: this one's lease, the generation it knows, and clients of the others.
 
-With the group coordinator away the last generation stands. A lease stops nobody by itself: what fences a gateway that
-was replaced are the leader epochs at the share coordinator and in Redis. Only while Redis does not answer is the lease
-asked whether records may be acquired.
+While the group coordinator is away, the last generation stands. A lease alone stops no gateway: the leader epochs at the
+share coordinator and in Redis fence a gateway that was replaced. The lease decides whether records may be acquired only
+while Redis does not answer.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 RENEWALS_PER_LEASE: Final = 3
 GIVE_UP_S: Final = 2.0
-"""How long a gateway that leads no more may take to answer what it was asked before."""
+"""How long a gateway that has left the generation may take to answer calls under way."""
 FORMER_LEADS_S: Final = 30.0
-"""How long after a change a former leader is asked to let go before a share-partition is loaded."""
+"""For how long after a change a load first asks the former leader to stop leading the share-partition."""
 
 
 class GenerationEvents(Protocol):
@@ -65,21 +65,17 @@ class Cluster:
         self._giving_up: set[asyncio.Task[None]] = set()
         self.me: Final = Node(node_id, url)
         self.generation = Generation(0, (self.me,))
+        self.alone = True
+        """Whether this gateway leads everything."""
         self._events: GenerationEvents | None = None
         """Given to `run`."""
 
     # Who leads
 
-    @property
-    def generation(self) -> Generation:
-        """The gateways that lead."""
-        return self._generation
-
-    @generation.setter
-    def generation(self, generation: Generation) -> None:
-        self._generation = generation
+    def follow(self, generation: Generation) -> None:
+        """Go by a generation from now on."""
+        self.generation = generation
         self.alone = generation.nodes == (self.me,)
-        """Whether this gateway leads everything."""
 
     def leads(self, key: SharePartitionKey) -> bool:
         return self.alone or self.generation.leader_of(key) == self.me
@@ -95,17 +91,17 @@ class Cluster:
         return [node for node in self.generation.nodes if node != self.me]
 
     def others_lately(self) -> list[Node]:
-        """Other gateways that lead, or led until a moment ago; without those that did not answer."""
+        """The other gateways of this generation and, for a moment, of the one before; not those that did not answer."""
         lately = self._former.nodes if self._former is not None and self.changed_lately() else ()
         known = {node.url: node for node in (*lately, *self.generation.nodes)}
         return [node for url, node in known.items() if url != self.me.url and node not in self._silent]
 
     def look_again(self) -> None:
-        """A leader is gone or leads no more: ask who leads now."""
+        """A leader did not answer, or leads no longer: renew now, which brings the newest generation."""
         self._renew_now.set()
 
     def gone(self, node: Node) -> None:
-        """A former leader did not answer: it is not asked to let go again."""
+        """A former leader did not answer: do not ask it again."""
         self._silent.add(node)
 
     def former_leader_of(self, key: SharePartitionKey) -> Node | None:
@@ -113,19 +109,19 @@ class Cluster:
         if self._former is None or time.monotonic() > self._former_until_s:
             return None
         former = self._former.leader_of(key)
-        # at the own address it was this one, or one that is gone
+        # a node at our own address was this gateway, or an earlier process of it
         return None if former.url == self.me.url or former in self._silent else former
 
     def changed_lately(self) -> bool:
-        """Whether the gateways changed a moment ago, so that others may not know it yet."""
+        """Whether the generation changed a moment ago, so that other gateways may not know it yet."""
         return time.monotonic() <= self._former_until_s
 
     def lease_holds(self) -> bool:
-        """Whether the group coordinator heard of this gateway lately: nobody else leads in its place."""
+        """Whether the last renewal is recent enough that no other gateway leads in this one's place."""
         return time.monotonic() < self._lease_ends_s
 
     def client(self, node: Node) -> Client:
-        """A client of another gateway. Its connections are not limited: what is urgent must not queue behind polls."""
+        """A client of another gateway. Its connections are not limited: urgent calls must not queue behind long polls."""
         client = self._clients.get(node.url)
         if client is None:
             client = self._clients[node.url] = Client(
@@ -136,18 +132,18 @@ class Cluster:
     # Epochs and leases
 
     async def register(self) -> int:
-        """Tell the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
+        """Report to the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
         asked_s = time.monotonic()
         request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
         response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
         self._keep_lease(asked_s, response.lease_ms)
-        self.generation = self._generation_of(response.generation)
+        self.follow(self._generation_of(response.generation))
         if self.others():  # they have led what this one leads now
             self._note_former(Generation(0, tuple(self.others())))
         return response.leader_epoch
 
     async def next_leader_epoch(self) -> int:
-        """A higher leader epoch. Raises: NotLeaderOrFollower: another generation leads, which is asked for now."""
+        """A higher leader epoch. Raises: NotLeaderOrFollower: there is a newer generation; `run` asks for it at once."""
         request = NextLeaderEpochRequest(node_id=self.me.node_id, generation=self.generation.number)
         try:
             response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH, request, key=CLUSTER)
@@ -157,7 +153,7 @@ class Cluster:
         return response.leader_epoch
 
     def hear_of(self, generation: int) -> None:
-        """Somebody speaks of a generation: ask for it if it is newer than the one known."""
+        """Another service mentioned a generation: renew now if it is newer than the known one."""
         if generation > self.generation.number:
             self._renew_now.set()
 
@@ -177,7 +173,7 @@ class Cluster:
                 await self._renew()
             except ApiError as error:
                 if renewed:
-                    log.warning("cannot renew the lease; tried until it can be", extra=fields(cause=error.detail))
+                    log.warning("cannot renew the lease; trying again", extra=fields(cause=error.detail))
                 renewed = False
                 await asyncio.sleep(min(0.2, pause_s))
                 self._renew_now.set()
@@ -187,7 +183,7 @@ class Cluster:
                 renewed = True
 
     async def leave(self) -> None:
-        """Tell the group coordinator that this gateway is to lead nothing any more."""
+        """Leave the generation: the other gateways take over what this one leads."""
         self._leaving = True
         deadline_s = time.monotonic() + self._lease_s
         while True:
@@ -208,7 +204,7 @@ class Cluster:
             await client.close()
 
     async def _renew(self) -> None:
-        async with self._renewing:  # or a renewal that was overtaken would undo that this gateway leaves
+        async with self._renewing:  # one at a time: an earlier renewal that arrived late would undo `leave`
             asked_s = time.monotonic()
             request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
             response: RenewGatewayResponse = await self._coordinator.call(
@@ -222,18 +218,18 @@ class Cluster:
         self._lease_s = lease_ms / 1000
         self._lease_ends_s = asked_s + self._lease_s
 
-    async def _learn(self, told: GatewayGeneration) -> None:
+    async def _learn(self, learned: GatewayGeneration) -> None:
         known = self.generation
-        if told.number <= known.number:
+        if learned.number <= known.number:
             return
         self._note_former(known)
-        self.generation = self._generation_of(told)
+        self.follow(self._generation_of(learned))
         log.info(
             "gateways changed",
-            extra=fields(generation=told.number, gateways=[node.node_id for node in self.generation.nodes]),
+            extra=fields(generation=learned.number, gateways=[node.node_id for node in self.generation.nodes]),
         )
         if self._events is not None:  # beside the renewals: a hand-over may take longer than a lease
-            missed = told.previous != known.number
+            missed = learned.previous != known.number
             background.start(self._hand_overs, self._hand_over(self._events, missed=missed))
         for node in known.nodes:
             if node not in self.generation.nodes and node != self.me:
@@ -253,13 +249,13 @@ class Cluster:
             log.exception("handing over to other gateways failed")
 
     async def _give_up(self, node: Node) -> None:
-        """Calls under way to a gateway that is gone end: it may only be paused, and others lead by now."""
+        """End the calls to a gateway that left the generation: it may only be paused, and others lead by now."""
         await asyncio.sleep(GIVE_UP_S)
         if all(node.url != live.url for live in self.generation.nodes):
             client = self._clients.pop(node.url, None)
             if client is not None:
                 await client.close()
 
-    def _generation_of(self, told: GatewayGeneration) -> Generation:
-        nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in told.gateways)
-        return Generation(told.number, nodes or (self.me,))
+    def _generation_of(self, learned: GatewayGeneration) -> Generation:
+        nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in learned.gateways)
+        return Generation(learned.number, nodes or (self.me,))

@@ -1,7 +1,7 @@
-"""Who leads a share-partition: rendezvous hashing over the gateways of a generation. Pure.
+"""Which gateway leads a share-partition: rendezvous hashing over the gateways of a generation. Pure.
 
-A generation is a set of live gateways under a number that is above every leader epoch given before it, so whoever
-leads because of it can use the number as leader epoch. Each change of the set moves only what it must.
+A generation is a set of live gateways under a number. The number is above every leader epoch given before it, so a
+gateway that becomes leader with the generation can use it as its leader epoch. See the room's page for a picture.
 """
 
 from hashlib import blake2b
@@ -13,14 +13,14 @@ MAX_REMEMBERED: Final = 200_000
 
 
 class Node(NamedTuple):
-    """A gateway and where the others reach it."""
+    """A gateway, and the URL at which the others reach it."""
 
     node_id: str
     url: str
 
 
 class Generation:
-    """The gateways that lead, and what each leads."""
+    """The live gateways. `number`: rises with each change of the set."""
 
     __slots__ = ("_keyed", "_remembered", "nodes", "number")
 

@@ -1,6 +1,6 @@
-"""The leader epochs of this gateway: each load takes the newest, and a write with an older one is refused.
+"""The leader epochs of this gateway: each load takes the newest one, and stores refuse a write with an older one.
 
-Source: KIP-932, leader epochs fence what a former leader of a share-partition still writes.
+Source: KIP-932, leader epochs fence the late writes of a former leader.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ FENCE_AGAIN_S = 0.5
 
 
 class LeaderEpochs:
-    """`current` is what to load with. It is raised by the gateways' generations, and where a lost write asks for it."""
+    """`current`: the epoch to load with. New generations raise it, and so does a write whose outcome was lost."""
 
     def __init__(self, take_next: Callable[[], Awaitable[int]]) -> None:
-        """`take_next`: asks the group coordinator for an epoch above all it gave before."""
+        """`take_next`: asks the group coordinator for an epoch above all that it gave before."""
         self.current = 0
         self._take_next = take_next
         self._fencing: asyncio.Task[None] | None = None
@@ -30,12 +30,12 @@ class LeaderEpochs:
         self.current = max(self.current, epoch)
 
     def fence(self) -> None:
-        """A write got lost and may still arrive: load nothing before there is an epoch above its own."""
+        """A write was lost and may still arrive: allow no load before there is an epoch above the write's."""
         if self._fencing is None:
             self._fencing = asyncio.get_running_loop().create_task(self._fence())
 
     async def fenced(self) -> None:
-        """Wait for the epoch that fences a lost write. Raises: CoordinatorNotAvailable: it takes too long."""
+        """Wait until lost writes are fenced. Raises: CoordinatorNotAvailable: the group coordinator takes too long."""
         fencing = self._fencing
         if fencing is not None:
             await asyncio.wait([fencing], timeout=FENCE_PATIENCE_S)
@@ -47,18 +47,18 @@ class LeaderEpochs:
             try:
                 self.raise_to(await self._take_next())
                 break
-            except Exception as fault:  # whatever it is: before there is one nothing may be loaded
+            except Exception as fault:  # any fault: without a new epoch nothing may be loaded
                 log.warning("no new leader epoch yet", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(FENCE_AGAIN_S)
         self._fencing = None
 
     def ask_for_higher(self) -> None:
-        """What this gateway leads knows a higher epoch, of one that led it before: the next load needs one above it."""
+        """A former leader used a higher epoch: ask for one above it before the next load."""
         if self._asking is None and self._fencing is None:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
 
     async def above(self, tried: int) -> bool:
-        """Whether the higher epoch that was asked for was given, so that it is of use to load once more."""
+        """Wait for the epoch asked for, if one is. Returns: whether there is one above `tried`, so a new load may succeed."""
         if self._asking is not None:
             await asyncio.wait([self._asking])
         return self.current > tried

@@ -1,7 +1,7 @@
-"""What this gateway knows of topics and group settings: a cache that the group coordinator's change feed keeps true.
+"""Topics and group settings as this gateway knows them: a cache that the group coordinator's change feed keeps true.
 
-The feed tells only once that something changed. An answer that is awaited meanwhile may be older than that: what it says
-of what changed is not kept, and asked for again. With the group coordinator away, what is known goes on being served.
+The feed names each change once. An answer that is awaited while a change arrives may be older than the change, so the
+parts of it that changed are discarded and asked for again. While the group coordinator is away, the cache still serves.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Topic:
 
 
 class Changed:
-    """The topic ids and group ids that the feed told of since this was made."""
+    """The topic ids and group ids that the feed has named since this was made."""
 
     __slots__ = ("_all", "_ids")
 
@@ -97,7 +97,7 @@ class Metadata:
         self._version = -1
         self._heard_at = 0.0
         self._awaiting: dict[Changed, None] = {}
-        """What changed while each of the answers that are awaited now was."""
+        """For each answer that is awaited now: what the feed has named since the question."""
         self._events: MetadataEvents | None = None
         """Given to `follow`."""
 
@@ -126,12 +126,12 @@ class Metadata:
         return self._by_name.get(name) or await self.topic_with(name, 0)
 
     async def topic_with(self, name: str, partition: int) -> Topic:
-        """As `topic`. Raises: UnknownTopicOrPartition: it has no such partition, also when it is asked for again."""
+        """As `topic`. Raises: UnknownTopicOrPartition: the topic has no such partition; the coordinator was asked."""
         await self.ask_for({name: partition})
         return self.known_topic_with(name, partition)
 
     async def ask_for(self, partitions: Mapping[str, int]) -> None:
-        """Have topics known with these partitions (by name), as far as they exist: one question for all that are not."""
+        """Learn topics that exist and are not known with these partitions (by name), with one question for all of them."""
         names = [
             name
             for name, partition in partitions.items()
@@ -149,7 +149,7 @@ class Metadata:
         return topic
 
     def missing(self, name: str, partition: int, hint: str = "") -> ApiError:
-        """The error of a call that names a partition which is not known here. `hint`: how to get the topic."""
+        """The error for a request that names a partition which is not known here. `hint`: how to get the topic."""
         topic = self._by_name.get(name)
         if topic is not None:
             return UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}; it has {topic.partitions}")
@@ -159,7 +159,7 @@ class Metadata:
         return UnknownTopicOrPartition(f"there is no topic {name!r}{hint}")
 
     async def topic_to_produce(self, name: str) -> Topic:
-        """As `topic`, but a missing topic is made when topics are made on first produce."""
+        """As `topic`, but creates a missing topic if `auto_create_topics` is set."""
         try:
             return await self.topic(name)
         except UnknownTopicOrPartition:
@@ -168,14 +168,14 @@ class Metadata:
         return await self.create(name, {})
 
     async def create(self, name: str, config: Mapping[str, str]) -> Topic:
-        """Make a topic of one partition, or take the one that somebody made at the same time."""
+        """Create a topic of one partition, or take the one that was created at the same time."""
         request = messages.CreateTopicRequest(name=name, config=dict(config))
         with contextlib.suppress(TopicAlreadyExists):
             await self.change_topic(apis.CREATE_TOPIC, request, deadline_s=self._deadline_s())
         return await self.topic(name)
 
     async def change_topic(self, api: apis.Api, request: Any, *, deadline_s: float | None = None, **path: str) -> bytes:
-        """Pass on what makes or changes a topic. Returns: the answer's body, which describes it."""
+        """Pass on a call that creates or changes a topic. Returns: the answer's body, which describes the topic."""
         with self._noting_changes() as changed:
             body = await self._coordinator.exchange(api, request, key=CLUSTER, path=path, deadline_s=deadline_s)
         topic = _decode_topic(body)
@@ -184,13 +184,13 @@ class Metadata:
         return body
 
     async def topics_by_id(self, topic_ids: list[str]) -> None:
-        """Learn of topics that are known by id alone."""
+        """Learn topics of which the caller has only the id."""
         unknown = [topic_id for topic_id in topic_ids if topic_id not in self._by_id]
         if unknown:
             await self._ask(DescribeTopicsRequest(topic_ids=unknown))
 
     async def learn_all(self) -> None:
-        """Learn of every topic there is."""
+        """Learn every topic."""
         query = apis.ListTopicsQuery()
         while True:
             page: messages.ListTopicsResponse = await self._coordinator.call(apis.LIST_TOPICS, query, key=CLUSTER)
@@ -200,7 +200,7 @@ class Metadata:
             query = apis.ListTopicsQuery(page_token=page.next_page_token)
 
     async def _ask(self, request: DescribeTopicsRequest) -> set[str]:
-        """Returns: the ids of the topics found, which are known now."""
+        """Returns: the ids of the topics that exist; they are known now."""
         found: set[str] = set()
         while request.names or request.topic_ids:
             with self._noting_changes() as changed:
@@ -218,7 +218,7 @@ class Metadata:
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
 
     def forget(self, topic_id: str) -> None:
-        """A topic is gone."""
+        """Drop a deleted topic."""
         topic = self._by_id.pop(topic_id, None)
         if topic is not None and self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
@@ -232,14 +232,14 @@ class Metadata:
         return self._configs.get(group_id)
 
     def lock_duration_ms(self, group_id: str) -> int:
-        """How long fresh locks of a group last, as far as is known here."""
+        """How long new locks of a group last; the default while its settings are not known here."""
         config = self._configs.get(group_id)
         return DEFAULT_LOCK_DURATION_MS if config is None else config.record_lock_duration_ms
 
     async def initialize(
         self, group_id: str, partitions_by_topic_id: Mapping[str, list[int]]
     ) -> InitializeSharePartitionsResponse:
-        """Make sure that share-partitions are initialised, and learn the group's settings."""
+        """Have the group coordinator initialise share-partitions, and learn the group's settings."""
         request = InitializeSharePartitionsRequest(
             group_id=group_id,
             topics=[
@@ -285,12 +285,12 @@ class Metadata:
         return await self._coordinator.call(api, request, key=key, path=path, deadline_s=self._deadline_s())
 
     def _deadline_s(self) -> float | None:
-        """While the group coordinator is known to be away it is not asked for long: a client waits for the answer."""
+        """A short deadline while the group coordinator is known to be away: a client waits for the answer."""
         return AWAY_DEADLINE_S if self._version >= 0 and not self.reachable() else None
 
     @contextlib.contextmanager
     def _noting_changes(self) -> Iterator[Changed]:
-        """What changes while an answer is awaited."""
+        """Collect what the feed names while an answer is awaited."""
         changed = Changed()
         self._awaiting[changed] = None
         try:
@@ -306,7 +306,9 @@ class Metadata:
         """
         self._events = events
         while True:
-            heard = self._version >= 0 and self._heard_at > 0  # else: hear at once that it is there
+            heard = (
+                self._version >= 0 and self._heard_at > 0
+            )  # else ask without waiting, to learn at once that it is back
             query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=FEED_WAIT_MS if heard else 0)
             try:
                 changes: MetadataChangesResponse = await self._coordinator.call(
@@ -321,13 +323,13 @@ class Metadata:
                 await asyncio.sleep(0.5)
 
     async def _apply(self, changes: MetadataChangesResponse) -> None:
-        """Take over what changed. What fails half-way is applied again: the version is set last."""
-        if self._version < 0:  # nobody told what changed of that which was asked for before
+        """Apply changes. If this fails half-way they are applied again: the version is set last."""
+        if self._version < 0:  # nothing has reported changes to what was asked for before
             changes = MetadataChangesResponse(version=changes.version, reset=True)
         for changed in self._awaiting:
             changed.note(changes)
         if changes.reset:
-            await self._learn_anew()
+            await self._refresh()
         for topic in changes.topics:
             if topic.topic_id in self._by_id:
                 self._learn(topic)
@@ -338,27 +340,10 @@ class Metadata:
                 await self.group_changed(group_id)
         self._version = changes.version
 
-    async def _learn_anew(self) -> None:
-        """Ask for every topic that is known; those the group coordinator does not know are gone."""
+    async def _refresh(self) -> None:
+        """Ask again for every known topic, and drop those that the group coordinator does not know."""
         topic_ids = list(self._by_id)
         if topic_ids:
             found = await self._ask(DescribeTopicsRequest(topic_ids=topic_ids))
             for topic_id in set(topic_ids) - found:
                 self.forget(topic_id)
-
-    # Calls that the group coordinator answers in the gateway's place
-
-    async def forward(
-        self,
-        api: apis.Api,
-        request: Any = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        deadline_s: float | None = None,
-        **path: str,
-    ) -> bytes:
-        """Pass a client's call on and return the answer's body as it came."""
-        key = path.get("group", CLUSTER)
-        return await self._coordinator.exchange(
-            api, request, key=key, path=path, headers=headers, deadline_s=deadline_s
-        )

@@ -1,4 +1,4 @@
-"""The client of Redis, as everything in a gateway shares it."""
+"""The client of Redis, which all of a gateway shares."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from redis.exceptions import RedisError, ResponseError
 MAX_CONNECTIONS: Final = 8
 CONNECT_TIMEOUT_S: Final = 5  # each caller sets its own timeout
 LOST: Final = (RedisError, OSError, TimeoutError, RuntimeError)
-"""What a call of Redis raises. RuntimeError: uvloop's, where the connection was closed before the first word on it."""
+"""What a call of Redis raises. RuntimeError: uvloop raises it if the connection closed before its first use."""
 
 
 def redis_client(url: str) -> Redis:
-    """A client that sends a command again, once and at once, when the connection it had was closed meanwhile.
+    """A client that repeats a command once, at once, if its connection turns out to be closed.
 
-    After a restart of Redis, or where idle connections are closed on the way, that one says nothing about Redis; what
-    gateways write stands the same when it is written twice.
+    After a restart of Redis, or behind a proxy that closes idle connections, a closed connection does not mean that
+    Redis is away. Everything that gateways write may be written twice.
     """
     pool = BlockingConnectionPool.from_url(
         url, max_connections=MAX_CONNECTIONS, socket_connect_timeout=CONNECT_TIMEOUT_S, retry=Retry(NoBackoff(), 1)
@@ -31,10 +31,9 @@ def redis_client(url: str) -> Redis:
 
 
 class OwnConnection:
-    """A connection for who sends all the time: what the client does around a command costs more than the command.
+    """A dedicated connection for the busy writer: the client's work around a command costs more than the command.
 
-    What a connection that was closed meanwhile took is sent again, as by `redis_client`. How long to wait is for who
-    awaits it to know.
+    Commands on a connection that was closed are sent again, as by `redis_client`. Callers apply their own timeout.
     """
 
     def __init__(self, redis: Redis) -> None:
@@ -52,7 +51,7 @@ class OwnConnection:
                 return await self._round_trip(packed, len(commands))
 
     async def _round_trip(self, packed: bytes, count: int) -> list[Any]:
-        """What is cancelled, or fails half-way, closes the connection: nobody takes its answers for those of the next."""
+        """If this is cancelled or fails half-way, the driver closes the connection, so no answer reaches a later command."""
         await self._connection.send_packed_command(packed, check_health=False)
         answers: list[Any] = []
         failed: ResponseError | None = None

@@ -1,4 +1,4 @@
-"""What a failure of Redis means: one that refuses is there, and somebody must do something about it."""
+"""What a failure of Redis means, and what to do. A Redis that refuses a command is up and needs an operator."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "CLUSTERDOWN": "is a cluster that is down",
     "max number of clients": "takes no more connections: raise its maxclients",
 }
-"""By a word that stands in the error; in the middle of it where a script met it."""
+"""By a word of the error; in the error of a script the word stands in the middle."""
 _WORDS: Final = {
     exceptions.OutOfMemoryError: "OOM",
     exceptions.ReadOnlyError: "READONLY",
@@ -32,7 +32,7 @@ _WORDS: Final = {
     exceptions.MasterDownError: "MASTERDOWN",
     exceptions.ClusterDownError: "CLUSTERDOWN",
 }
-"""Where the client takes the word off the text."""
+"""The client removes the word from the text of these."""
 
 
 def trouble_of(fault: BaseException) -> str:

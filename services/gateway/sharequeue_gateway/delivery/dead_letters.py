@@ -23,7 +23,8 @@ from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue, PendingLetters
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, RecordBatch, RecordLog
+from sharequeue_gateway.record_log.log import DeadLetterLog, DeadLetterRow, OffsetOutOfRange, RecordLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import DeadLetter
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class DeadLetterWriter:
         leader: Leader,
         metadata: Metadata,
         record_log: RecordLog,
+        dead_letter_log: DeadLetterLog,
         clock: Clock,
         *,
         auto_create_topics: bool,
@@ -73,6 +75,7 @@ class DeadLetterWriter:
         self._leader = leader
         self._metadata = metadata
         self._record_log = record_log
+        self._dead_letter_log = dead_letter_log
         self._clock = clock
         self._auto_create_topics = auto_create_topics
         self._retry_max_ms = retry_max_ms
@@ -205,15 +208,13 @@ class DeadLetterWriter:
             reason = f"the headers alone exceed the {limit} bytes that topic {destination.name!r} takes"
             if fitting:
                 partition = led.key.partition % destination.partitions
-                await self._record_log.append_dead_letters(
+                await self._dead_letter_log.append(
                     destination.topic_id, partition, fitting, leader_epoch=led.machine.leader_epoch
                 )
                 metrics.DEAD_LETTERS[group_id].inc(len(fitting))
         if not refused:
             return None
-        await self._record_log.park_dead_letters(
-            [row._replace(cause=reason) for row in refused], led.machine.leader_epoch
-        )
+        await self._dead_letter_log.park([row._replace(cause=reason) for row in refused], led.machine.leader_epoch)
         metrics.PARKED_DEAD_LETTERS[group_id].inc(len(refused))
         return reason
 
@@ -225,7 +226,7 @@ class DeadLetterWriter:
             ranges.append(OffsetRange(letter.first_offset, letter.last_offset))
         for (source, state_epoch), ranges in by_source.items():
             try:
-                await self._record_log.forget_dead_letters(source, state_epoch, ranges)
+                await self._dead_letter_log.forget(source, state_epoch, ranges)
             except ApiError as error:
                 log.info("keys of dead letters stay behind", extra=fields(group_id=source.group_id, cause=error.detail))
 

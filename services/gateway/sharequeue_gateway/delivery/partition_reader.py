@@ -15,7 +15,8 @@ from sharequeue.slices import Slices
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import OffsetOutOfRange, ReadResult, RecordBatch, RecordLog
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, ReadResult, RecordLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition import acquisition
 from sharequeue_gateway.share_partition.fetch_limits import fitting
 from sharequeue_gateway.share_partition.machine import AcquiredRange

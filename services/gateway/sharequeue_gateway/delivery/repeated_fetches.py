@@ -19,7 +19,8 @@ from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_store import LockTimers, fetch_key
-from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordBatch, RecordLog
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange
 
 _decode: Final = msgspec.json.Decoder(list[tuple[str, int, int, int]]).decode

@@ -16,10 +16,11 @@ from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
 from sharequeue_gateway.http.members_api import MembershipApi
+from sharequeue_gateway.http.offsets_api import GroupsApi
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
-from sharequeue_gateway.http.topics_api import GroupsApi, TopicsApi
+from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.producing.admission import ProduceAdmission
 
 PRODUCES = (apis.PRODUCE_RECORDS, apis.PRODUCE_RAW_RECORD)

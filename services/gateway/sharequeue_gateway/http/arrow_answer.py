@@ -1,4 +1,4 @@
-"""readRecords as an Arrow stream, for readers of many records: columns, and nothing to parse per record.
+"""readRecords as an Arrow stream, for readers of many records: columns, which need no parsing per record.
 
 Columns: `offset` int64, `timestamp_ms` int64, `key` binary, `value` binary, `value_is_json` bool, `headers` map of
 string to string. Keys are their bytes; a value is its bytes, or its JSON as produced where `value_is_json`; a tombstone
@@ -24,9 +24,9 @@ _records: Final = msgspec.json.Decoder(list[Record])
 
 
 def arrow_wanted(accept: str | None) -> bool:
-    """Whether the header Accept asks for Arrow: it names that type, and prefers JSON no more.
+    """Whether the header Accept asks for Arrow: it names the type, and does not prefer JSON to it.
 
-    Raises: InvalidRequest (406): it takes nothing but Arrow, and this gateway runs without the package pyarrow.
+    Raises: InvalidRequest (406): only Arrow is accepted, and this gateway runs without the package pyarrow.
     """
     qualities = _qualities(accept or "")
     arrow = qualities.get(ARROW_STREAM, 0.0)
@@ -43,7 +43,7 @@ def arrow_wanted(accept: str | None) -> bool:
 
 
 def _qualities(accept: str) -> dict[str, float]:
-    """The media types of an Accept header, in lower case, with their weights; what cannot be read weighs nothing."""
+    """The media types of an Accept header, in lower case, with their weights; an invalid weight counts as 0."""
     qualities = {}
     for entry in accept.lower().split(","):
         media_type, *parameters = (part.strip() for part in entry.split(";"))
@@ -58,7 +58,7 @@ def _qualities(accept: str) -> dict[str, float]:
 
 def arrow_stream(records: bytes, next_offset: int, log_start_offset: int, log_end_offset: int) -> bytes:
     """The answer's body. `records`: a JSON array of records as readRecords answers them."""
-    import pyarrow as pa  # noqa: PLC0415 - optional, and heavy: only who is asked for Arrow loads it
+    import pyarrow as pa  # noqa: PLC0415 - optional and heavy: loaded with the first answer in Arrow
 
     decoded = nesting.decode(_records, records)
     schema = pa.schema(

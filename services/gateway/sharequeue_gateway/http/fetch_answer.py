@@ -8,8 +8,7 @@ import msgspec
 from sharequeue.protocol.messages import AcknowledgementResult, PartitionError, PartitionLeader
 from sharequeue_gateway.delivery.fetcher import PartitionFault
 from sharequeue_gateway.delivery.partition_reader import Acquisition
-from sharequeue_gateway.record_log.log import RecordBatch
-from sharequeue_gateway.record_log.record_batch import holding
+from sharequeue_gateway.record_log.record_batch import RecordBatch, holding
 
 _encode: Final = msgspec.json.Encoder().encode
 

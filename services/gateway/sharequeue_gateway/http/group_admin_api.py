@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.http.serving import Call
+from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
     ApiError,
@@ -35,7 +36,7 @@ from sharequeue.protocol.messages import Empty, PartitionError, TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.http.named_partitions import named_partitions
-from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
 
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
@@ -52,25 +53,29 @@ Place = tuple[str, int]
 class GroupAdminApi:
     """The handlers of the calls that set a group's state anew."""
 
-    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
+    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog) -> None:
+        self._coordinator = coordinator
         self._metadata = metadata
         self._record_log = record_log
 
     async def delete(self, call: Call) -> Empty:
         query: InUseQuery = call.request
-        await self._metadata.forward(apis.DELETE_SHARE_GROUP, query, deadline_s=ADMIN_DEADLINE_S, group=group_of(call))
+        group_id = group_of(call)
+        await self._coordinator.exchange(
+            apis.DELETE_SHARE_GROUP, query, key=group_id, path={"group": group_id}, deadline_s=ADMIN_DEADLINE_S
+        )
         return Empty()
 
     async def delete_offsets(self, call: Call) -> Empty:
         query: InUseQuery = call.request
         group_id = group_of(call)
         topic = await self._metadata.topic(call.path["topic"])
-        await self._metadata.forward(
+        await self._coordinator.exchange(
             apis.DELETE_SHARE_GROUP_OFFSETS,
             query,
+            key=group_id,
+            path={"group": group_id, "topic": topic.name},
             deadline_s=ADMIN_DEADLINE_S,
-            group=group_id,
-            topic=topic.name,
         )
         return Empty()
 
@@ -126,7 +131,9 @@ class GroupAdminApi:
         """Where the group stands, by (topic id, partition); −1 where it never began. Raises: GroupIdNotFound."""
         try:
             summary = _summary.decode(
-                await self._metadata.forward(apis.GROUP_SUMMARY, GroupSummaryQuery(), group=group_id)
+                await self._coordinator.exchange(
+                    apis.GROUP_SUMMARY, GroupSummaryQuery(), key=group_id, path={"group": group_id}
+                )
             )
         except GroupIdNotFound:
             if not may_be_new:
@@ -219,8 +226,12 @@ class GroupAdminApi:
             ],
             force=force,
         )
-        body = await self._metadata.forward(
-            apis.ALTER_SHARE_GROUP_OFFSETS, request, deadline_s=ADMIN_DEADLINE_S, group=group_id
+        body = await self._coordinator.exchange(
+            apis.ALTER_SHARE_GROUP_OFFSETS,
+            request,
+            key=group_id,
+            path={"group": group_id},
+            deadline_s=ADMIN_DEADLINE_S,
         )
         return {
             (topics[topic.topic_id].name, partition.partition): error_of(partition.error_code, partition.error_message)

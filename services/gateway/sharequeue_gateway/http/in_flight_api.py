@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from sharequeue.http.serving import Call
+from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
 from sharequeue.protocol.internal import GroupSummaryQuery, GroupSummaryResponse
@@ -28,11 +29,11 @@ from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic
 from sharequeue_gateway.delivery.fetcher import PartitionFault
 from sharequeue_gateway.http.fetch_answer import partition_error
 from sharequeue_gateway.http.page_tokens import page_token, place_of
-from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import Parked, RecordLog
+from sharequeue_gateway.record_log.log import DeadLetterLog, Parked
 from sharequeue_gateway.routing.routing import Routing
 
 LOADED_AT_ONCE: Final = 100
@@ -48,14 +49,16 @@ class InFlightApi:
 
     def __init__(
         self,
+        coordinator: CoordinatorClient,
         metadata: Metadata,
-        record_log: RecordLog,
+        dead_letter_log: DeadLetterLog,
         leader: Leader,
         dead_letters: DeadLetterQueue,
         routing: Routing,
     ) -> None:
+        self._coordinator = coordinator
         self._metadata = metadata
-        self._record_log = record_log
+        self._dead_letter_log = dead_letter_log
         self._leader = leader
         self._dead_letters = dead_letters
         self._routing = routing
@@ -94,7 +97,9 @@ class InFlightApi:
             after_partition=partition,
             limit=query.page_size if query.partition is None else 1,
         )
-        summary = _summary.decode(await self._metadata.forward(apis.GROUP_SUMMARY, limited, group=group_id))
+        summary = _summary.decode(
+            await self._coordinator.exchange(apis.GROUP_SUMMARY, limited, key=group_id, path={"group": group_id})
+        )
         wanted = [
             (known, state.partition)
             for entry in summary.topics
@@ -109,7 +114,7 @@ class InFlightApi:
         listed = ListInFlightResponse(partitions=[])
         if not partitions:
             return listed
-        parked = await self._record_log.parked_counts(group_id)
+        parked = await self._dead_letter_log.parked_counts(group_id)
         room = page_size
         for start in range(0, len(partitions), LOADED_AT_ONCE):
             some = partitions[start : start + LOADED_AT_ONCE]

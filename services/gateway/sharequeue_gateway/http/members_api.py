@@ -10,6 +10,7 @@ import msgspec
 from sharequeue.http.caller import encode
 from sharequeue.http.serving import Answer, Call
 from sharequeue.log import fields
+from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRequest, error_of
 from sharequeue.protocol.group_messages import ShareGroupHeartbeatResponse
@@ -21,11 +22,11 @@ from sharequeue.protocol.internal import (
     ReleaseMemberResponse,
 )
 from sharequeue.protocol.messages import Empty, PartitionLeader
+from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
-from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.http.paths import group_of
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +39,8 @@ _left: Final = msgspec.json.Decoder(LeaveShareGroupResponse)
 class MembershipApi:
     """The handlers of heartbeat, leave, list and describe."""
 
-    def __init__(self, metadata: Metadata, cluster: Cluster, group_use: GroupUse) -> None:
-        self._metadata = metadata
+    def __init__(self, coordinator: CoordinatorClient, cluster: Cluster, group_use: GroupUse) -> None:
+        self._coordinator = coordinator
         self._cluster = cluster
         self._group_use = group_use
 
@@ -51,7 +52,9 @@ class MembershipApi:
             CLIENT_HOST: client[0] if client else "",
         }
         group_id = group_of(call)
-        body = await self._metadata.forward(apis.SHARE_GROUP_HEARTBEAT, call.raw, headers=headers, group=group_id)
+        body = await self._coordinator.exchange(
+            apis.SHARE_GROUP_HEARTBEAT, call.raw, key=group_id, path={"group": group_id}, headers=headers
+        )
         return Answer(body if self._cluster.alone else self._with_leaders(group_id, body))
 
     def _with_leaders(self, group_id: str, body: bytes) -> bytes:
@@ -72,9 +75,9 @@ class MembershipApi:
         group_id, member_id = group_of(call), call.path["member_id"]
         if not 1 <= len(member_id) <= MAX_MEMBER_ID_LENGTH:
             raise InvalidRequest(f"a member id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
-        left = _left.decode(await self._metadata.forward(apis.LEAVE_GROUP, group=group_id, member_id=member_id))
-        request = GroupTopicsRequest(topics=left.topics)
         path = {"group": group_id, "member_id": member_id}
+        left = _left.decode(await self._coordinator.exchange(apis.LEAVE_GROUP, key=group_id, path=path))
+        request = GroupTopicsRequest(topics=left.topics)
         answers: list[ReleaseMemberResponse | BaseException] = await asyncio.gather(
             self._group_use.release(group_id, member_id, left.topics),
             *(
@@ -94,10 +97,15 @@ class MembershipApi:
         return Empty()
 
     async def list_groups(self, call: Call) -> Answer:
-        return Answer(await self._metadata.forward(apis.LIST_SHARE_GROUPS, call.request))
+        return Answer(await self._coordinator.exchange(apis.LIST_SHARE_GROUPS, call.request, key=CLUSTER))
 
     async def describe(self, call: Call) -> Answer:
-        return Answer(await self._metadata.forward(apis.DESCRIBE_SHARE_GROUP, call.request, group=group_of(call)))
+        group_id = group_of(call)
+        return Answer(
+            await self._coordinator.exchange(
+                apis.DESCRIBE_SHARE_GROUP, call.request, key=group_id, path={"group": group_id}
+            )
+        )
 
 
 def _unknown(error_code: int, group_id: str, member_id: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""Page tokens: where a page ended, as a caller hands it back without looking into it."""
+"""Page tokens: the place where a page ended. Callers return them unread with the next request."""
 
 import base64
 import binascii

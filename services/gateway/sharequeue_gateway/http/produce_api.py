@@ -8,7 +8,8 @@ from sharequeue.http.serving import Answer, Call
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32, whole_number
-from sharequeue_gateway.producing.producer import Producer, raw_record
+from sharequeue_gateway.producing.producer import Producer
+from sharequeue_gateway.producing.record_tails import raw_record
 
 RECORD_HEADER_PREFIX: Final = "record-header-"
 
@@ -29,7 +30,7 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
         )
-        call.raw, call.request = b"", None  # large ones are not kept until they are durable
+        call.raw, call.request = b"", None  # a large request is not kept until it is durable
         del request
         return await producing
 
@@ -58,12 +59,12 @@ class ProduceApi:
             call.header("idempotency-retention-ms"),
             call.raw,
         )
-        call.raw = b""  # a large one is not kept until it is durable
+        call.raw = b""  # a large request is not kept until it is durable
         return await producing
 
 
 def _utf8(name: str, value: bytes) -> str:
-    """The text of a header that goes into a record. Raises: InvalidRequest: it is not UTF-8."""
+    """The text of a header that becomes part of a record. Raises: InvalidRequest: it is not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

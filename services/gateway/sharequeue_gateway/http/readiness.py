@@ -9,7 +9,7 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.database import LogDatabase
 
 
 class ReadinessCheck:
@@ -17,7 +17,7 @@ class ReadinessCheck:
 
     def __init__(
         self,
-        record_log: PostgresRecordLog,
+        database: LogDatabase,
         lock_timers: LockTimers,
         metadata: Metadata,
         share_coordinator: ShareStateClient,
@@ -29,7 +29,7 @@ class ReadinessCheck:
         self._share_coordinator = share_coordinator
         self._dead_letters = dead_letters
         self._cluster = cluster
-        self._postgres_check = Check(record_log.ping)
+        self._postgres_check = Check(database.health.check)
         self._share_check = Check(self._ask_share_coordinator, ROUNDABOUT_CHECK_S)
 
     async def _ask_share_coordinator(self) -> None:

@@ -14,13 +14,12 @@ from sharequeue.protocol import messages
 from sharequeue.protocol.errors import (
     BY_CODE,
     ApiError,
-    InvalidGroupId,
     InvalidRequest,
     Throttled,
     UnknownTopicId,
 )
 from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest, FetchRequest
-from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_WAIT_MS, group_id_fault
+from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_WAIT_MS
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions
@@ -30,6 +29,7 @@ from sharequeue_gateway.delivery.partition_reader import FetchLimits
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.http.fetch_answer import fetch_answer
 from sharequeue_gateway.http.named_partitions import named_partitions
+from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import Asked, Found, RoutedFetch
 from sharequeue_gateway.routing.routing import Routing
@@ -37,15 +37,6 @@ from sharequeue_gateway.routing.sessions import OpenSession, Sessions
 
 DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800
-
-
-def group_of(call: Call) -> str:
-    """The group id in the path. Raises: InvalidGroupId."""
-    group_id = call.path["group"]
-    fault = group_id_fault(group_id)
-    if fault:
-        raise InvalidGroupId(fault)
-    return group_id
 
 
 class RecordsApi:

@@ -1,7 +1,7 @@
-"""Redriving: a group's dead letters go back to the topics they came from, each once.
+"""Redriving: a group's dead letters are appended to the topics that they came from, each once.
 
-By default a redriven record is for the group alone: other groups of the topic skip it (docs/decisions/0011). What is sent
-is the source record where the log still has it, with its headers; else what its dead letter copied.
+By default only the group receives a redriven record: other groups of the topic skip it (docs/decisions/0011). The record
+is the source record with its headers if the log still has it, else the copy in the dead letter.
 """
 
 import time
@@ -19,9 +19,10 @@ from sharequeue.protocol.messages import NonNegative, PartitionIndex
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.http.page_tokens import page_token, place_of
-from sharequeue_gateway.http.records_api import group_of
+from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.record_log.log import (
     DeadLetterKey,
+    DeadLetterLog,
     DeadLetterRow,
     OffsetOutOfRange,
     ParkedDeadLetter,
@@ -31,24 +32,24 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 GROUP_HEADER: Final = "__redrive.group"
 REDRIVEN: Final = MAX_INT32
-"""In the place of a state epoch: the key of a dead letter that was redriven, which nothing removes before its topic."""
+"""Stands for the state epoch in the keys of redriven dead letters, which stay until their topic is deleted."""
 LETTERS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 1 << 20
 BATCHES_NEAR: Final = 8
 NULL: Final = (b"", b"null")
 
 Batches = dict[tuple[str, int], RecordBatch]
-"""The batch last read of each partition, a few of them."""
+"""The last batch that was read of each of a few partitions."""
 
-Place = tuple[bool, uuid.UUID, PartitionIndex, Annotated[int, msgspec.Meta(ge=0, lt=MAX_INT64)], NonNegative]
-"""A dead letter: whether it is parked, then as in its key; in the order they are gone over."""
+LetterPlace = tuple[bool, uuid.UUID, PartitionIndex, Annotated[int, msgspec.Meta(ge=0, lt=MAX_INT64)], NonNegative]
+"""The place of a dead letter, in the order of redriving: whether it is parked, then the fields of its key."""
 
 _encode: Final = msgspec.json.Encoder().encode
-_place: Final = msgspec.json.Decoder(Place)
+_place: Final = msgspec.json.Decoder(LetterPlace)
 
 
 class Letter(msgspec.Struct):
-    """A record of the log as redriving looks at it; raw JSON, empty where absent."""
+    """A record of the log, with the fields that redriving needs: raw JSON, empty if absent."""
 
     offset: int = -1
     timestamp_ms: int = 0
@@ -66,22 +67,22 @@ class Letter(msgspec.Struct):
 
     @property
     def empty(self) -> bool:
-        """Whether it has neither key nor value: a dead letter that copied nothing."""
+        """Whether it has neither key nor value: the dead letter has no copy of its record."""
         return not self.key_base64 and not self.value_base64 and bytes(self.key) in NULL and bytes(self.value) in NULL
 
 
 _letters: Final = msgspec.json.Decoder(list[Letter])
 
 
-class Found(NamedTuple):
-    """A dead letter and the key that it is redriven under."""
+class FoundLetter(NamedTuple):
+    """A dead letter, and the key under which it is redriven."""
 
     letter: Letter
     key: DeadLetterKey
     parked: bool
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LetterPlace:
         source, _, offset, delivery_count = self.key
         return (self.parked, uuid.UUID(source.topic_id), source.partition, offset, delivery_count)
 
@@ -96,9 +97,10 @@ class Found(NamedTuple):
 class Redriving:
     """The handler of redriveDeadLetters."""
 
-    def __init__(self, metadata: Metadata, record_log: RecordLog) -> None:
+    def __init__(self, metadata: Metadata, record_log: RecordLog, dead_letters: DeadLetterLog) -> None:
         self._metadata = metadata
         self._record_log = record_log
+        self._dead_letters = dead_letters
 
     async def redrive(self, call: Call) -> RedriveDeadLettersResponse:
         request: RedriveDeadLettersRequest = call.request
@@ -110,11 +112,11 @@ class Redriving:
         done = RedriveDeadLettersResponse(matched=0, redriven=0)
         async for chunk in self._chunks(group_id, behind):
             matching = [found for found in chunk if meant(found)]
-            written = await self._record_log.dead_letters_written([found.key for found in matching])
+            written = await self._dead_letters.written([found.key for found in matching])
             new = [found for found in matching if found.key not in written]
             left = [found.key for found in matching if found.parked and found.key in written]
-            if left and not request.dry_run:  # a crash came between the two
-                await self._record_log.unpark_dead_letters(left)
+            if left and not request.dry_run:  # a crash came between append and unpark
+                await self._dead_letters.unpark(left)
             if request.max_records is not None:
                 new = new[: request.max_records - done.matched]
             done.matched += len(new)
@@ -127,8 +129,8 @@ class Redriving:
 
     # Finding
 
-    async def _chunks(self, group_id: str, behind: Place | None) -> AsyncIterator[list[Found]]:
-        """The group's dead letters: those in its dead-letter topic, then those that are parked. `behind`: from there on."""
+    async def _chunks(self, group_id: str, behind: LetterPlace | None) -> AsyncIterator[list[FoundLetter]]:
+        """The group's dead letters behind a place: those in its dead-letter topic, then the parked ones."""
         after = None
         if behind is not None and behind[0]:
             _, topic_id, partition, offset, delivery_count = behind
@@ -136,15 +138,15 @@ class Redriving:
         else:
             async for chunk in self._in_topic(group_id, behind):
                 yield chunk
-        while parked := await self._record_log.parked_dead_letters(group_id, LETTERS_AT_ONCE, after):
+        while parked := await self._dead_letters.parked(group_id, LETTERS_AT_ONCE, after):
             chunk = []
             for source, offset, delivery_count, tail in parked:
                 (letter,) = nesting.decode(_letters, b'[{"offset":%d%b]' % (offset, tail))
-                chunk.append(Found(letter, DeadLetterKey(source, REDRIVEN, offset, delivery_count), parked=True))
+                chunk.append(FoundLetter(letter, DeadLetterKey(source, REDRIVEN, offset, delivery_count), parked=True))
             after = parked[-1]
             yield chunk
 
-    async def _in_topic(self, group_id: str, behind: Place | None) -> AsyncIterator[list[Found]]:
+    async def _in_topic(self, group_id: str, behind: LetterPlace | None) -> AsyncIterator[list[FoundLetter]]:
         config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
         if not config.dead_letter_topic_name:
             return
@@ -153,7 +155,7 @@ class Redriving:
         except (UnknownTopicOrPartition, InvalidTopic):
             return
         first, offset = 0, 0
-        if behind is not None and str(behind[1]) == topic.topic_id:  # else it is another topic by now
+        if behind is not None and str(behind[1]) == topic.topic_id:  # else the group has another dead-letter topic now
             first, offset = behind[2], behind[3] + 1
         for partition in range(first, topic.partitions):
             async for chunk in self._in_partition(group_id, topic, partition, offset):
@@ -162,7 +164,7 @@ class Redriving:
 
     async def _in_partition(
         self, group_id: str, topic: Topic, partition: int, offset: int
-    ) -> AsyncIterator[list[Found]]:
+    ) -> AsyncIterator[list[FoundLetter]]:
         place = SharePartitionKey(group_id, topic.topic_id, partition)
         while True:
             try:
@@ -178,7 +180,7 @@ class Redriving:
                 if (part := batch.slice(max(offset, batch.base_offset), batch.last_offset))
             )
             yield [
-                Found(letter, DeadLetterKey(place, REDRIVEN, letter.offset, 0), parked=False)
+                FoundLetter(letter, DeadLetterKey(place, REDRIVEN, letter.offset, 0), parked=False)
                 for letter in nesting.decode(_letters, b"[" + records + b"]")
             ]
             offset = read.batches[-1].last_offset + 1
@@ -186,9 +188,9 @@ class Redriving:
     # Sending
 
     async def _send(
-        self, group_id: str, letters: Sequence[Found], alone: bool, done: RedriveDeadLettersResponse
+        self, group_id: str, letters: Sequence[FoundLetter], alone: bool, done: RedriveDeadLettersResponse
     ) -> None:
-        """Append to the topics they came from. `alone`: for this group alone."""
+        """Append to the topics that the records came from. `alone`: only this group receives them."""
         rows: dict[tuple[str, int], list[DeadLetterRow]] = {}
         parked: dict[tuple[str, int], list[DeadLetterKey]] = {}
         near: Batches = {}
@@ -211,14 +213,14 @@ class Redriving:
             if found.parked:
                 parked.setdefault(place, []).append(found.key)
         for (topic_id, partition), of_partition in rows.items():
-            done.redriven += await self._record_log.append_dead_letters(
+            done.redriven += await self._dead_letters.append(
                 topic_id, partition, of_partition, for_group=group_id if alone else None
             )
             if (topic_id, partition) in parked:
-                await self._record_log.unpark_dead_letters(parked[topic_id, partition])
+                await self._dead_letters.unpark(parked[topic_id, partition])
 
-    async def _record(self, topic: Topic, found: Found, near: Batches) -> Letter | None:
-        """The record to send again; None if nothing is left of it."""
+    async def _record(self, topic: Topic, found: FoundLetter, near: Batches) -> Letter | None:
+        """The record to append; None if neither the log nor the dead letter has it."""
         letter = found.letter
         copy = Letter(
             key=letter.key, key_base64=letter.key_base64, value=letter.value, value_base64=letter.value_base64
@@ -229,7 +231,7 @@ class Redriving:
         return None if letter.empty else copy
 
     async def _source(self, topic: Topic, partition: int, offset: int, near: Batches) -> Letter | None:
-        """The record that died, if the log still has it. `near`: batches read before; neighbours die together."""
+        """The source record, if the log still has it. `near`: batches read before, which often hold the next one too."""
         if not 0 <= partition < topic.partitions or offset < 0:
             return None
         place = (topic.topic_id, partition)
@@ -250,11 +252,11 @@ class Redriving:
         return records[0] if records else None
 
 
-def _filter(group_id: str, request: RedriveDeadLettersRequest) -> Callable[[Found], bool]:
-    """Whether a dead letter is the group's and is meant by the request."""
+def _filter(group_id: str, request: RedriveDeadLettersRequest) -> Callable[[FoundLetter], bool]:
+    """A test whether a dead letter is the group's and passes the request's filter."""
     wanted = request.filter
 
-    def meant(found: Found) -> bool:
+    def meant(found: FoundLetter) -> bool:
         if found.header("group") != group_id or request.topic not in (None, found.header("topic")):
             return False
         if wanted is None:
@@ -270,7 +272,7 @@ def _filter(group_id: str, request: RedriveDeadLettersRequest) -> Callable[[Foun
 
 
 def _tail(record: Letter, now_ms: int, headers: dict[str, str]) -> bytes:
-    """A record as it is appended, without its offset."""
+    """The record's JSON without its offset, as in PartitionAppend.tails."""
     if record.key_base64:
         key = b',"key_base64":' + bytes(record.key_base64)
     else:
@@ -279,5 +281,5 @@ def _tail(record: Letter, now_ms: int, headers: dict[str, str]) -> bytes:
         value = b',"value_base64":' + bytes(record.value_base64)
     else:
         value = b',"value":' + (bytes(record.value) or b"null")
-    told = b',"headers":' + _encode(headers) if headers else b""
-    return b"".join((b',"timestamp_ms":%d' % now_ms, key, value, told, b"}"))
+    header_part = b',"headers":' + _encode(headers) if headers else b""
+    return b"".join((b',"timestamp_ms":%d' % now_ms, key, value, header_part, b"}"))

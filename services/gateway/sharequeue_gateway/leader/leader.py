@@ -68,6 +68,7 @@ class Leader:
         clock: Clock,
         cluster: Cluster,
         activity: Activity,
+        unserved: Unserved,
     ) -> None:
         self._led = led
         self._loads = loads
@@ -79,7 +80,7 @@ class Leader:
         self._clock = clock
         self._cluster = cluster
         self.activity = activity
-        self.unserved = Unserved()
+        self.unserved = unserved
         self._under_way: dict[int, asyncio.Future[ApiError | None]] = {}
         """Outcomes of the writes under way, by the id of the machine's write."""
 
@@ -182,21 +183,6 @@ class Leader:
             self.unload(led)
             return False
         return True
-
-    # The log
-
-    def log_changed(self, topic_id: str, partition: int) -> None:
-        """Records were appended to a partition, or its log start moved."""
-        for led in self._led.of_partition(topic_id, partition):
-            led.empty_until_ms = 0
-            if not led.unserved_since_ms:
-                self.note_left(led, self._clock.now_ms())
-            led.wake()
-
-    def log_forgotten(self, topic_id: str, partition: int) -> None:
-        """The end of a partition's log is not followed any more."""
-        for led in self._led.of_partition(topic_id, partition):
-            led.empty_until_ms = 0
 
     def note_left(self, led: LedSharePartition, now_ms: int) -> None:
         """Note whether records of a share-partition wait for a fetch; if none do, fetches pass it over."""

@@ -1,9 +1,9 @@
-"""How many bytes of produce requests the gateway has in hand at most: read, waiting for their commit, or in it.
+"""Bounds the bytes of produce requests in hand: those that are read, wait for their commit, or are in it.
 
-A request takes some times its size in memory until it is durable: the body, the records, the batch, what goes to the
-database. What does not fit is refused, before its body is read where its length says so, and a crowd of large requests
-gets 429 instead of time-outs. A body on its way counts for nothing here, or clients that send slowly would keep all
-others out; the HTTP edge bounds those (`max_receiving_bytes`).
+Until it is durable, a request takes several times its size in memory: the body, the records, the batch, the message to
+the database. A request that does not fit is refused, before its body is read if its length says so; a crowd of large
+requests gets 429 instead of time-outs. Bodies that still arrive do not count here, or clients that send slowly would
+keep all others out; the HTTP edge bounds those (`max_receiving_bytes`).
 """
 
 from sharequeue.protocol.errors import Throttled

@@ -1,10 +1,10 @@
-"""Which partition a keyed record goes to: Kafka's murmur2 of the key's bytes. Pure."""
+"""Kafka's hash of keys, murmur2, which gives a keyed record its partition. Pure."""
 
 from functools import lru_cache
 from typing import Final
 
 LONGEST_KNOWN: Final = 256
-"""Bytes of a key whose hash is kept: keys may be as large as records."""
+"""The longest key, in bytes, whose hash is kept in memory: keys may be as large as records."""
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995

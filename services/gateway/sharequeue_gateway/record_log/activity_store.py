@@ -1,4 +1,4 @@
-"""The table of activity: counters by hour, group and partition, beside the record log. Its SQL, one function per statement."""
+"""The table of activity, beside the record log: counters by hour, group and partition. One function per statement."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ _causes: Final = msgspec.json.Decoder(list[dict[str, int]]).decode
 
 
 class ActivityRow(NamedTuple):
-    """The counters of one part. `group_id` is empty for what was produced, `topic` where its name is not known."""
+    """The counters of one part. `group_id` is empty in counts of produced records, `topic` while its name is not known."""
 
     part_id: UUID
     hour: int
@@ -51,7 +51,7 @@ class ActivityTotal(NamedTuple):
     dead_letters: Mapping[str, int]
 
 
-Place = tuple[int, str, str, int]
+ActivityPlace = tuple[int, str, str, int]
 """Hour, group id, topic id, partition: the order of rows."""
 
 
@@ -75,7 +75,13 @@ async def write(connection: Any, rows: Sequence[ActivityRow]) -> None:
 
 
 async def totals(
-    connection: Any, first_hour: int, end_hour: int, group_id: str | None, topic: str | None, after: Place, limit: int
+    connection: Any,
+    first_hour: int,
+    end_hour: int,
+    group_id: str | None,
+    topic: str | None,
+    after: ActivityPlace,
+    limit: int,
 ) -> list[ActivityTotal]:
     """Rows of first_hour <= hour < end_hour behind `after`, in order."""
     rows = await connection.fetch(
@@ -141,7 +147,7 @@ class ActivityLog:
             await self._query(write, rows[start : start + _AT_ONCE])
 
     async def totals(
-        self, first_hour: int, end_hour: int, group_id: str | None, topic: str | None, after: Place, limit: int
+        self, first_hour: int, end_hour: int, group_id: str | None, topic: str | None, after: ActivityPlace, limit: int
     ) -> list[ActivityTotal]:
         found: list[ActivityTotal] = await self._query(totals, first_hour, end_hour, group_id, topic, after, limit)
         return found

@@ -1,4 +1,4 @@
-"""The log as it is stored, for audits: past caches. SQL, one function per statement."""
+"""The log as it is stored, for audits: these queries bypass the cache. One function per statement."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ async def bounds(connection: Any, places: Sequence[tuple[str, int]]) -> dict[tup
 
 
 async def batches(connection: Any, topic_id: str, partition: int, offset: int, limit: int) -> AuditLogResponse:
-    """Rows from the one that holds `offset` on, and where the partition begins and ends after they were read."""
+    """Rows from the one that holds `offset` on, and the bounds of the partition, read after the rows."""
     rows = await connection.fetch(
         """SELECT base_offset, last_offset, record_count, generation FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((

@@ -1,4 +1,4 @@
-"""Recent record batches in memory, bounded in bytes over all partitions; and what is known of each partition's ends."""
+"""Recent record batches in memory, bounded in bytes over all partitions, and the known ends of each partition."""
 
 from bisect import bisect_right
 from collections import OrderedDict
@@ -20,11 +20,11 @@ class CachedPartition:
         self.log_start_offset = -1
         self.log_end_offset = -1
         self.replacements = 0
-        """How often batches were replaced, as far as is known: those in memory are no older."""
+        """How often batches were replaced, as last learned: those in memory are not older."""
         self.bases: list[int] = []
         self.batches: list[RecordBatch] = []
         self.used = True
-        """Whether anybody asked for it since unused ones were last forgotten."""
+        """Whether it was asked for since `forget_unused` ran last."""
 
     @property
     def known(self) -> bool:
@@ -46,12 +46,17 @@ class BatchCache:
             known.used = True
         return known
 
+    def log_end_offset(self, place: TopicIdPartition) -> int:
+        """The known end, -1 if it is not known. Unlike `partition` this is no use of the partition."""
+        known = self._partitions.get(place)
+        return -1 if known is None else known.log_end_offset
+
     def forget_unused(self, interest: Container[TopicIdPartition] = ()) -> list[TopicIdPartition]:
-        """Drop partitions nobody asked for since the last call; what is known is kept true at a cost for each.
+        """Drop partitions that were not asked for since the last call: keeping one up to date costs queries.
 
         Args:
-            interest: partitions that are kept all the same.
-        Returns: those that were dropped.
+            interest: partitions to keep in any case.
+        Returns: the dropped ones.
         """
         unused = [place for place, known in self._partitions.items() if not known.used and place not in interest]
         for place in unused:
@@ -64,7 +69,7 @@ class BatchCache:
         return list(self._partitions)
 
     def set_ends(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> bool:
-        """Learn a partition's ends; they never go back. Returns: whether that was news."""
+        """Learn a partition's ends, which never go back. Returns: whether they changed."""
         known = self._partitions.get(place)
         if known is None:
             known = self._partitions[place] = CachedPartition()
@@ -76,7 +81,7 @@ class BatchCache:
         return (known.log_start_offset, known.log_end_offset) != before
 
     def set_replacements(self, place: TopicIdPartition, replacements: int) -> None:
-        """Learn how often batches of a partition were replaced. If that is news those in memory go."""
+        """Learn how often batches of a partition were replaced. If it is more often than known, drop those in memory."""
         known = self._partitions.get(place)
         if known is None:
             known = self._partitions[place] = CachedPartition()
@@ -90,10 +95,12 @@ class BatchCache:
         known = self._partitions.get(place)
         return 0 if known is None else known.replacements
 
-    def add(self, place: TopicIdPartition, batch: RecordBatch) -> None:
+    def add(self, place: TopicIdPartition, batch: RecordBatch, log_end_offset: int = -1) -> None:
+        """Keep a batch. `log_end_offset`: learned with it."""
         known = self._partitions.get(place)
         if known is None:
             known = self._partitions[place] = CachedPartition()
+        known.log_end_offset = max(known.log_end_offset, log_end_offset)
         index = bisect_right(known.bases, batch.base_offset)
         if index and known.bases[index - 1] == batch.base_offset:
             return

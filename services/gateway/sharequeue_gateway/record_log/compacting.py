@@ -1,7 +1,7 @@
-"""Compaction of the log: records leave a stored batch, its row and its offsets stay. What leaves is decided elsewhere.
+"""Compaction of the log: records are removed from stored batches; rows and offsets stay. The caller chooses the records.
 
-A replacement names the generation of each batch that was looked at, so a writer that was overtaken changes nothing.
-It only ever takes records away: what left once, by this or by delete-records, cannot come back.
+A replacement names the generation of each batch that the caller has read, so an outdated replacement changes nothing.
+Replacements only remove records: a record that was removed, by this or by delete-records, cannot come back.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Replaced(NamedTuple):
 async def stored_batches(
     connection: Connection, topic_id: str, partition: int, offset: int, limit: int
 ) -> list[StoredBatch]:
-    """Batches from the one that holds `offset`, or the next there is."""
+    """Batches from the one that holds `offset`, or from the next one."""
     rows = await connection.fetch(
         """SELECT base_offset, last_offset, max_timestamp_ms, record_count, generation, octet_length(records)
            FROM log.record_batches
@@ -81,7 +81,7 @@ async def sizes(connection: Connection, topic_id: str, partition: int, base_offs
 async def whole_batches(
     connection: Connection, topic_id: str, partition: int, base_offsets: Sequence[int]
 ) -> dict[int, tuple[int, RecordBatch]]:
-    """Generation and batch by base offset; those that are not there are left out."""
+    """Generation and batch by base offset; missing batches are left out."""
     rows = await connection.fetch(
         """SELECT base_offset, last_offset, max_timestamp_ms, records, generation FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset = ANY($3::bigint[])""",
@@ -93,7 +93,7 @@ async def whole_batches(
 
 
 async def newest_base_offset(connection: Connection, topic_id: str, partition: int) -> int:
-    """Where the newest batch begins; −1 without any."""
+    """Where the newest batch begins; -1 if there is none."""
     found: int | None = await connection.fetchval(
         """SELECT base_offset FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 ORDER BY base_offset DESC LIMIT 1""",
@@ -126,7 +126,7 @@ async def replace(
 
 
 async def count_replacement(connection: Connection, topic_id: str, partition: int) -> int:
-    """Have every gateway forget what it has in memory. Returns: how often batches of the partition were replaced."""
+    """Make every gateway drop the partition's batches from memory. Returns: how often batches of it were replaced."""
     counted: int = await connection.fetchval(
         """UPDATE log.partitions SET replacements = replacements + 1
            WHERE topic_id = $1 AND partition = $2 RETURNING replacements""",
@@ -160,7 +160,7 @@ class Compaction:
     async def replace(
         self, topic_id: str, partition: int, replacements: Sequence[Replacement], last_stable_offset: int | None = None
     ) -> list[Replaced]:
-        """Take records out of batches, all or none. A repeat of what was done is answered as done.
+        """Remove records from batches, all or none. A repeated replacement succeeds again.
 
         Args:
             last_stable_offset: nothing at or above it is touched; None: the log end.
@@ -205,7 +205,7 @@ def _apply(
     changed, done = [], []
     for base_offset, replacement in sorted(wanted.items()):
         if base_offset not in found:
-            raise InvalidUpdateVersion(f"there is no batch at {base_offset} any more: list the batches anew")
+            raise InvalidUpdateVersion(f"there is no batch at {base_offset} any more: list the batches again")
         generation, batch = found[base_offset]
         _check_ranges(replacement, batch)
         smaller = batch.without(replacement.removed)
@@ -244,7 +244,7 @@ async def _check_places(
     for base_offset in sorted(wanted):
         last_offset = found[base_offset][1].last_offset
         if last_offset < bounds.log_start_offset:
-            raise InvalidUpdateVersion(f"the batch at {base_offset} was deleted: list the batches anew")
+            raise InvalidUpdateVersion(f"the batch at {base_offset} was deleted: list the batches again")
         if last_offset >= stable:
             raise OffsetOutOfRange(
                 f"the batch at {base_offset} reaches the last stable offset {stable}", bounds.log_start_offset
@@ -254,4 +254,4 @@ async def _check_places(
 
 
 def _overtaken(base_offset: int) -> InvalidUpdateVersion:
-    return InvalidUpdateVersion(f"the batch at {base_offset} was replaced meanwhile: list the batches anew")
+    return InvalidUpdateVersion(f"the batch at {base_offset} was replaced since it was listed: list the batches again")

@@ -1,4 +1,4 @@
-"""Connections of a pool, lent until a deadline. One that hangs is terminated: nothing is awaited of it, no rollback either."""
+"""Connections of a pool, lent until a deadline. A connection that hangs is terminated, without waiting for a rollback."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import asyncpg
 from sharequeue.service.postgres_faults import LOST
 
 LEAST_S: Final = 0.1
-"""The least time that a late caller gets."""
+"""The least time for a caller whose deadline is near or over."""
 GIVE_BACK_S: Final = 5.0
 
 
@@ -25,10 +25,10 @@ class Connections:
     async def lend(
         self, seconds: float, wait_s: float | None = None, lent_s: float | None = None
     ) -> AsyncIterator[Any]:
-        """A connection for so long; then it is terminated, and who awaits it has lost it. Raises: LOST.
+        """Lend a connection for `seconds`, then terminate it: a statement under way fails. Raises: LOST.
 
-        `wait_s`: how much of that time may go by until one is free; all of it when absent.
-        `lent_s`: for how long it is lent from when it is there, instead of what is left of that time.
+        `wait_s`: how much of that time may pass until a connection is free; without it, all of it.
+        `lent_s`: lend it for this long from when it is free, instead of for the rest of that time.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + max(seconds, LEAST_S)
@@ -43,7 +43,7 @@ class Connections:
             task.add_done_callback(self._given_back.discard)
 
     async def _give_back(self, connection: Any) -> None:
-        """Nobody waits for the connection to be made ready for others; what it was lent for has its outcome."""
+        """Reset the connection for others; the borrower has its outcome and does not wait for this."""
         with suppress(*LOST, asyncpg.PostgresError):
             await self._pool.release(connection, timeout=GIVE_BACK_S)
 

@@ -1,7 +1,7 @@
-"""The record log: append, read, offsets, watch. A partition is a sequence of record batches, one per produce request.
+"""What a record log takes and answers: `Appends`, `RecordLog` and `DeadLetterLog`, and `LogListener`, to which it reports.
 
-`RecordLog` is what the gateway asks of a log; `postgres.PostgresRecordLog` is the one there is. Whatever implements it
-passes `tests/storage/record_log_suite.py`; `atomic_produce` and `idempotency_keys` are named capabilities there.
+`postgres.PostgresRecordLog` is the one implementation. Each implementation passes `tests/storage/record_log_suite.py`,
+where `atomic_produce` and `idempotency_keys` are named capabilities.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,11 +12,11 @@ from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPar
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 MOST_PARTITIONS: Final = 1000
-"""Partitions of one append. Each is locked until it is durable, and a database has room for some thousand locks."""
+"""Partitions of one append. Each is locked until the append is durable; a database has room for some thousand locks."""
 
 
 class OffsetOutOfRange(ApiError):
-    """The offset lies outside the log; `log_start_offset` is where it begins."""
+    """The offset lies outside the log; `log_start_offset` is where the log begins."""
 
     error = BY_CODE["OFFSET_OUT_OF_RANGE"]
 
@@ -26,10 +26,11 @@ class OffsetOutOfRange(ApiError):
 
 
 class PartitionAppend(NamedTuple):
-    """What one produce request puts in one partition: it becomes one record batch.
+    """The records of one produce request for one partition: they become one record batch.
 
-    `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`. Those of large records
-    become memoryviews of their batch once there is one. `for_group`: the share group that alone is to get them.
+    `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`. Once the batch is made,
+    the tails of large records become memoryviews of it.
+    `for_group`: the only share group that receives the records.
     """
 
     topic_id: str
@@ -40,10 +41,10 @@ class PartitionAppend(NamedTuple):
 
 
 class IdempotencyKey(NamedTuple):
-    """Names a produce request: a repeat of it answers the first answer again.
+    """Names a produce request: a repeat receives the first answer.
 
-    `fingerprint`: SHA-256 of the request. `answer`: makes the answer of the base offsets; it is kept with the key.
-    `lasting`: for 7 days, else for 24 hours. A repeat must say the same.
+    `fingerprint`: SHA-256 of the request. `answer`: makes the answer, which is kept with the key, from the base offsets.
+    `lasting`: the key is known for 7 days, else for 24 hours. A repeat must ask for the same.
     """
 
     caller: str
@@ -56,14 +57,14 @@ class IdempotencyKey(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """`answer`: with an idempotency key, the answer kept for it."""
+    """`answer`: the answer that is kept with the idempotency key, if there is a key."""
 
     base_offsets: Sequence[int]
     answer: bytes | None
 
 
 class ReadResult(NamedTuple):
-    """Whole batches from the one that holds the offset; none at the log end."""
+    """Whole batches, from the one that holds the offset on; none at the log end."""
 
     batches: Sequence[RecordBatch]
     log_start_offset: int
@@ -77,7 +78,7 @@ class Offsets(NamedTuple):
 
 
 class DeadLetterKey(NamedTuple):
-    """What makes a dead letter the same after a crash."""
+    """What makes two dead letters the same, also after a crash."""
 
     source: SharePartitionKey
     state_epoch: int
@@ -86,7 +87,7 @@ class DeadLetterKey(NamedTuple):
 
 
 class DeadLetterRow(NamedTuple):
-    """One dead letter: where its record stands, and the record to write (as in PartitionAppend.tails)."""
+    """One dead letter: the place of its record, and the record to write (as in PartitionAppend.tails)."""
 
     source: SharePartitionKey
     state_epoch: int
@@ -101,12 +102,8 @@ class DeadLetterRow(NamedTuple):
         return DeadLetterKey(self.source, self.state_epoch, self.offset, self.delivery_count)
 
 
-def nobody(topic_id: str, partition: int, log_end_offset: int) -> None:
-    """There is no other gateway to tell of an append."""
-
-
 class Parked(NamedTuple):
-    """How many dead letters are parked, and why the last of them was."""
+    """How many dead letters are parked, and the cause of the last one."""
 
     records: int
     cause: str
@@ -121,35 +118,64 @@ class ParkedDeadLetter(NamedTuple):
     tail: bytes
 
 
-class RecordLog(Protocol):
-    """Errors: UnknownTopicOrPartition (deleted), StorageError, RequestTimedOut (not definite), OffsetOutOfRange."""
+class LogListener(Protocol):
+    """Receives the news of a record log. Each method is called on the event loop and returns at once."""
+
+    def appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
+        """Records that this gateway appended are durable."""
+
+    def changed(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+        """Another gateway appended, or the log start moved."""
+
+    def forgotten(self, topic_id: str, partition: int) -> None:
+        """The log end is not followed any more: later changes may go unnoticed."""
+
+
+class Appends(Protocol):
+    """The way into the log."""
 
     async def append(
         self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
     ) -> AppendResult:
-        """Append to all the partitions or to none; durable when it returns. Returns: the base offset of each."""
+        """Append to all the partitions or to none; the records are durable when it returns.
+
+        Returns: the base offset of each append.
+        Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): the key belongs to another request;
+            StorageError; RequestTimedOut: the records may have been appended.
+        """
+
+
+class RecordLog(Protocol):
+    """The partitions as they stand. Each coroutine may raise StorageError."""
 
     def read_cached(
         self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
     ) -> ReadResult | None:
-        """As `read`, from memory alone; None if memory cannot tell. Raises: OffsetOutOfRange."""
+        """As `read`, from memory alone; None if the batch is not in memory. Raises: OffsetOutOfRange."""
 
     async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int) -> ReadResult:
-        """Batches from the one that holds `offset` (or the next there is) until the limits are met; at least one.
+        """Batches from the one that holds `offset` (or the next one) until the limits are met; at least one.
 
         Raises: OffsetOutOfRange: `offset` lies below the log start.
         """
 
-    async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]: ...
+    async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
+        """Where partitions begin and end, by the database."""
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
-        """Have the ends of all these logs known, so that reading an empty one does not ask for them one by one."""
+        """Learn the ends of partitions at once, so that `read` need not ask for the end of each empty one."""
+
+    async def look(self, places: Iterable[TopicIdPartition]) -> None:
+        """Learn where partitions end: all that any gateway appended before the call counts. Calls share queries."""
+
+    def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+        """Another gateway reports the log end after its append."""
 
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
         """The first offset whose timestamp is not before `timestamp_ms`, or None."""
 
     async def delete_records(self, topic_id: str, partition: int, before_offset: int) -> int:
-        """Move the log start up to `before_offset` (−1: the end). Returns: the log start. Raises: OffsetOutOfRange."""
+        """Move the log start up to `before_offset` (-1: the end). Returns: the log start. Raises: OffsetOutOfRange."""
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
         """Refuse appends from now on and remove all records. Repeatable."""
@@ -157,9 +183,13 @@ class RecordLog(Protocol):
     async def apply_retention(
         self, topic_id: str, partitions: int, retention_ms: int, retention_bytes: int, now_ms: int
     ) -> None:
-        """Move log starts up as far as the limits ask; −1 is no limit."""
+        """Move log starts up until both limits hold; -1 is no limit."""
 
-    async def append_dead_letters(
+
+class DeadLetterLog(Protocol):
+    """Dead letters: each is written once, however often it is asked for. Each method may raise StorageError."""
+
+    async def append(
         self,
         topic_id: str,
         partition: int,
@@ -168,72 +198,29 @@ class RecordLog(Protocol):
         leader_epoch: int | None = None,
         for_group: str | None = None,
     ) -> int:
-        """Append dead letters, or what is redriven of them, each once however often it is asked for.
+        """Append dead letters to their topic, or redriven ones to the topic of their record.
 
         Args:
-            leader_epoch: of who writes them, if they are of one share-partition: from now on no earlier leader can.
+            leader_epoch: of the writer, if all rows are of one share-partition. It fences earlier leaders.
             for_group: as in PartitionAppend.
-        Returns: how many were new. Raises: NotLeaderOrFollower: a later leader has written some; none is appended.
+        Returns: how many were new.
+        Raises: NotLeaderOrFollower: a later leader has written some, so none is appended; UnknownTopicOrPartition.
         """
 
-    async def dead_letters_written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
-        """Those that were appended before."""
+    async def written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
+        """The keys that were appended before."""
 
-    async def forget_dead_letters(
-        self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]
-    ) -> None:
-        """Records of these ranges are ARCHIVED for good: the keys that keep their dead letters single may go."""
+    async def forget(self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]) -> None:
+        """The records of these ranges stay ARCHIVED: remove the keys of their dead letters, those of earlier epochs too."""
 
-    async def park_dead_letters(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
-        """Keep dead letters of one share-partition whose topic refuses them, each once. Raises: NotLeaderOrFollower."""
+    async def park(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
+        """Keep dead letters of one share-partition that their topic refuses, each once. Raises: NotLeaderOrFollower."""
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
-        """How many dead letters of a group are parked, by where they come from."""
+        """How many dead letters of a group are parked, by the partition of their records."""
 
-    async def parked_dead_letters(
-        self, group_id: str, limit: int, after: ParkedDeadLetter | None
-    ) -> Sequence[ParkedDeadLetter]:
-        """A group's parked dead letters, in order; `after`: those behind this one."""
+    async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
+        """A group's parked dead letters, in order; with `after` those behind that one."""
 
-    async def unpark_dead_letters(self, keys: Sequence[DeadLetterKey]) -> None:
-        """Forget parked dead letters: they were redriven."""
-
-    def watch(
-        self,
-        changed: Callable[[str, int], None],
-        interest: Callable[[], Iterable[TopicIdPartition]],
-        appended: Callable[[str, int, int], None] = nobody,
-        forgotten: Callable[[str, int], None] = lambda topic_id, partition: None,
-    ) -> None:
-        """Call `changed` after an append here, or when another gateway's append or a moved log start is noticed.
-
-        Args:
-            interest: the partitions to look at every half second.
-            appended: called after an append here with the log's end, to tell other gateways.
-            forgotten: called for a partition whose end is not known any more: its changes may go unnoticed.
-        """
-
-    async def look(self, places: Iterable[TopicIdPartition]) -> None:
-        """Learn where partitions end: all that was appended before, by any gateway, counts. Calls share queries."""
-
-    def heard_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        """Another gateway tells of an append: its end."""
-
-    async def ping(self) -> None:
-        """Raises: StorageError."""
-
-
-__all__ = [
-    "AppendResult",
-    "DeadLetterKey",
-    "DeadLetterRow",
-    "IdempotencyKey",
-    "OffsetOutOfRange",
-    "Offsets",
-    "ParkedDeadLetter",
-    "PartitionAppend",
-    "ReadResult",
-    "RecordBatch",
-    "RecordLog",
-    "nobody",
-]
+    async def unpark(self, keys: Sequence[DeadLetterKey]) -> None:
+        """Remove parked dead letters: they were redriven."""

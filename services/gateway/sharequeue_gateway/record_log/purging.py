@@ -1,7 +1,7 @@
-"""The purge, in stages: rows below log starts, rows of deleted topics, at last what is remembered of those topics.
+"""The purge, in stages: batches below log starts and of deleted topics, marks that are done, deleted partitions.
 
-A partition with rows to remove carries a mark: the log start is at `purge_before` since `trimmed_at`. Trims that come
-while there is one leave it alone, else the rows of a partition that is trimmed often would never be old enough.
+A partition with rows to remove carries a mark: its log start was at `purge_before` at `trimmed_at`. Later trims do not
+move an existing mark, or the rows of a partition that is trimmed often would never be old enough.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from sharequeue_gateway.record_log.store import Connection
 
 AT_ONCE: Final = 1000
 PURGE_AFTER_S: Final = 60
-"""A reader may still be at rows that the log start has just passed."""
+"""A reader may still read rows that the log start has just passed."""
 FORGET_AFTER_S: Final = 7 * 86_400
 """Longer than a gateway can be cut off from the group coordinator and still be used."""
 
@@ -40,8 +40,10 @@ async def remove_rows(connection: Connection, at_once: int, seconds: int) -> int
 
 
 async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int:
-    """Take marks away that are `seconds` old and have nothing left below them, or set them anew where the log start
-    moved on meanwhile. Returns: how many."""
+    """Remove marks that are `seconds` old and have no rows left; renew those whose log start has moved on.
+
+    Returns: how many.
+    """
     status: str = await connection.execute(
         f"""UPDATE log.partitions p SET purge_before = p.log_start_offset,
               trimmed_at = CASE WHEN p.log_start_offset > p.purge_before AND NOT p.deleted THEN clock_timestamp() END
@@ -61,7 +63,7 @@ async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int
 async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> int:
     """Forget topics that were deleted `seconds` ago and have no rows left. Returns: how many partitions.
 
-    Until then their partitions refuse a writer that has not heard of it.
+    Until then the rows of their partitions refuse writers that have not heard of the deletion.
     """
     topics = await connection.fetch(
         """SELECT DISTINCT topic_id FROM (
@@ -73,7 +75,7 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
     if not topics:
         return 0
     gone = [row[0] for row in topics]
-    # no index: these tables are small, and this is once in a topic's life
+    # no index: these tables are small, and this happens once for each topic
     for table in ("dead_letter_keys", "dead_letter_writers", "parked_dead_letters"):
         await connection.execute(f"DELETE FROM log.{table} WHERE topic_id = ANY($1::uuid[])", gone)
     status: str = await connection.execute(
@@ -86,7 +88,7 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
 
 
 def _count(status: str) -> int:
-    """Rows that a statement changed, from what the server says of it: `UPDATE 3`."""
+    """How many rows a statement changed, by its status: `UPDATE 3`."""
     return int(status.rpartition(" ")[2])
 
 

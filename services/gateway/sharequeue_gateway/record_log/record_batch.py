@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, count
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")
@@ -21,18 +21,21 @@ _GROUP_SIZE = struct.Struct("<H")
 _SPARSE = 1
 _FOR_GROUP = 2
 
+LARGE_RECORD_BYTES: Final = 64 * 1024
+"""Records that are larger on average are kept once: after encoding, the appender keeps views of the batch (`tails`)."""
+
 assert sys.byteorder == "little", "stored positions are little endian"
 
 
 class CorruptBatch(ValueError):
-    """What is stored is no record batch."""
+    """The stored bytes are not a record batch."""
 
 
 class RecordBatch:
     """Records of one produce request. Offsets need not be dense: compaction makes gaps.
 
-    `stored`: the stored form; the records are kept in it alone.
-    `for_group`: redriven for this share group alone; for others there is nothing here.
+    `stored`: the stored form, which is the only copy of the records.
+    `for_group`: the batch was redriven for this share group; other groups skip it.
     """
 
     __slots__ = (
@@ -83,7 +86,7 @@ class RecordBatch:
 
     @classmethod
     def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
-        """Read the stored form; the records themselves are not looked at. Raises: CorruptBatch."""
+        """Read the stored form, without the records themselves. Raises: CorruptBatch."""
         if len(stored) < _HEADER.size:
             raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes are no record batch")
         flags, count = _HEADER.unpack_from(stored)
@@ -107,7 +110,7 @@ class RecordBatch:
         return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored, for_group)
 
     def tails(self) -> list[Any]:
-        """What `encode` made this batch of, as memoryviews of its bytes: nothing is copied."""
+        """The records that `encode` was given, as memoryviews of this batch: nothing is copied."""
         records = memoryview(self.stored)[self._start :]
         starts = (0, *self._ends[:-1])
         return [
@@ -198,6 +201,6 @@ def _before_records(
 
 
 def holding(batches: Sequence[RecordBatch], first_offset: int, last_offset: int) -> Sequence[RecordBatch]:
-    """Of batches, ascending, those whose extent has a part of first..last."""
+    """The batches (of ascending ones) that overlap first..last."""
     begin = bisect_left(batches, first_offset, key=_last_offset)
     return batches[begin : bisect_right(batches, last_offset, begin, key=_base_offset)]

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -41,7 +42,7 @@ SELECT $1, $2, $3, $4, $5, $6, $7, $8
 WHERE {_MAY_APPEND.format(lock_key="$9", topic_id="$1", partition="$2", base_offset="$3")}
 RETURNING append_id
 """
-"""As APPEND for the one batch that most commits hold: a quarter less of the server's time."""
+"""As APPEND for a single batch, as in most commits: it takes the server a quarter less time."""
 
 INSERT = f"""
 INSERT INTO log.record_batches ({_COLUMNS})
@@ -63,7 +64,7 @@ FROM (
 WHERE before < $4 AND last_offset >= $3
 ORDER BY base_offset
 """
-"""Records are fetched from where they lie only for what is sent: until then a row holds where that is, and its size."""
+"""The subqueries carry sizes and references of the records; PostgreSQL loads only the records that are returned."""
 
 
 class Bounds(NamedTuple):
@@ -75,6 +76,7 @@ class Bounds(NamedTuple):
     replacements: int
 
 
+@lru_cache(maxsize=16_384)
 def lock_key(topic_id: str, partition: int) -> int:
     """The advisory lock of a partition."""
     digest = hashlib.blake2b(f"{topic_id}/{partition}".encode(), digest_size=8).digest()
@@ -98,7 +100,7 @@ def columns(batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> list[list[
 async def append(
     connection: Connection, batches: Sequence[tuple[str, int, RecordBatch, UUID]], timeout_s: float | None = None
 ) -> set[UUID]:
-    """Insert batches wherever nobody else appends and the end is where they begin. Returns: append ids inserted.
+    """Insert each batch if nobody else appends to its partition and the partition ends there. Returns: append ids inserted.
 
     Raises: TimeoutError: it may have happened.
     """
@@ -138,7 +140,7 @@ async def insert(connection: Connection, batches: Sequence[tuple[str, int, Recor
 
 
 async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> None:
-    """Take the advisory locks of partitions until the transaction ends, in one order for everybody.
+    """Take the advisory locks of partitions until the transaction ends, in the same order in every gateway.
 
     At most MOST_PARTITIONS: PostgreSQL has room for some thousand locks (max_locks_per_transaction × max_connections),
     and once they are taken it refuses every other transaction.
@@ -151,7 +153,7 @@ async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> Non
 
 
 async def make_partitions(connection: Connection, places: Sequence[tuple[str, int]], deleted: bool = False) -> None:
-    """Make missing partition rows; rows that are there, marked deleted or not, stay as they are."""
+    """Make missing partition rows; existing rows, marked deleted or not, stay as they are."""
     await connection.execute(
         """INSERT INTO log.partitions (topic_id, partition, deleted)
            SELECT t.topic_id, t.partition, $3 FROM unnest($1::uuid[], $2::int[]) AS t(topic_id, partition)
@@ -232,8 +234,7 @@ async def raise_log_start(
 
 
 async def start_by_bytes(connection: Connection, topic_id: str, partition: int, retention_bytes: int) -> int | None:
-    """The base offset of the oldest batch that still fits in `retention_bytes`, counted from the newest, which stays
-    however large it is."""
+    """The base offset of the oldest batch that fits in `retention_bytes`, counted from the newest, which always stays."""
     found: int | None = await connection.fetchval(
         """SELECT min(base_offset) FROM (
              SELECT base_offset, sum(octet_length(records)) OVER newest_first AS kept,
@@ -275,7 +276,7 @@ class KeyTable(NamedTuple):
 
     @property
     def most_partitions(self) -> int:
-        """So many, the newest, stay whatever the clock says: one that jumps ahead and back forgets no key."""
+        """So many of the newest stay at any time: a clock that jumps ahead and back drops no key."""
         return self.kept + 8
 
     @property
@@ -289,7 +290,7 @@ LASTING_KEYS: Final = KeyTable("lasting_idempotency_keys", "created_day", 86_400
 
 
 async def make_key_partitions(connection: Connection, table: KeyTable) -> None:
-    """Make the partitions of this period and the next."""
+    """Make the partitions of this period and the next one."""
     period: int = await connection.fetchval(f"SELECT {table.period}")
     for wanted in (period, period + 1):
         with suppress(asyncpg.DuplicateTableError, asyncpg.UniqueViolationError):  # another gateway is making it now
@@ -320,7 +321,7 @@ def lacks_key_partition(fault: BaseException) -> bool:
 async def find_key(
     connection: Connection, table: KeyTable, caller: str, path: str, topic_id: str, key: str
 ) -> tuple[bytes, bytes, list[int]] | None:
-    """Take the key for this transaction; its fingerprint, answer and base offsets if it was used before."""
+    """Lock the key for this transaction. Returns: its fingerprint, answer and base offsets, if it was used before."""
     name = hashlib.blake2b("\0".join((caller, path, topic_id, key)).encode(), digest_size=8).digest()
     await connection.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(name, "big", signed=True))
     row = await connection.fetchrow(

@@ -1,4 +1,4 @@
-"""The call that reports read: what went through the queue, by hour, group and partition."""
+"""The call behind reports: counts of records by hour, group and partition."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""The calls of audits: what is stored of share-partitions and of the log, beside what the services answer of it."""
+"""The calls of audits: the stored state of share-partitions and of the log, beside the answers of the services."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ from sharequeue.protocol.internal import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.record_log import audit_store
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.store import Bounds
 
 
 class AuditApi:
     """The handlers of auditShareState and auditLog."""
 
-    def __init__(self, metadata: Metadata, share_coordinators: ShareStateClient, record_log: PostgresRecordLog) -> None:
+    def __init__(self, metadata: Metadata, share_coordinators: ShareStateClient, database: LogDatabase) -> None:
         self._metadata = metadata
         self._share_coordinators = share_coordinators
-        self._record_log = record_log
+        self._database = database
 
     async def share_state(self, call: Call) -> AuditStateResponse:
         query: ExportStateQuery = call.request
@@ -40,7 +40,7 @@ class AuditApi:
         stored = exported.share_partitions
         answers = await self._answers(stored)
         await self._metadata.topics_by_id(sorted({state.topic_id for state in stored}))
-        bounds = await self._record_log.query(
+        bounds = await self._database.query(
             audit_store.bounds, sorted({(state.topic_id, state.partition) for state in stored})
         )
         return AuditStateResponse(
@@ -52,7 +52,7 @@ class AuditApi:
         )
 
     async def _answers(self, stored: Sequence[StoredState]) -> list[PartitionStateResult]:
-        """What the share coordinators answer, asked after the rows were read."""
+        """The answers of the share coordinators, asked for after the rows were read."""
         by_group: dict[str, dict[str, list[PartitionState]]] = {}
         for state in stored:
             topics = by_group.setdefault(state.group_id, {})
@@ -94,7 +94,7 @@ class AuditApi:
         topic_id, partition = call.path["topic_id"], whole_number(call.path["partition"], MAX_INT32)
         if partition is None or not _is_uuid(topic_id):
             raise InvalidRequest("the path names a topic id, which is a UUID, and a partition's number")
-        answer: AuditLogResponse = await self._record_log.query(
+        answer: AuditLogResponse = await self._database.query(
             audit_store.batches, topic_id, partition, query.offset, query.page_size
         )
         return answer

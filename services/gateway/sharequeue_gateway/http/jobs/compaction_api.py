@@ -1,4 +1,4 @@
-"""The calls of compaction: what batches a partition has, and taking records out of them."""
+"""The calls of compaction: list a partition's batches, and remove records from them."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from sharequeue.protocol.compaction_messages import (
 )
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.topics_api import partition_of
+from sharequeue_gateway.http.paths import partition_of
 from sharequeue_gateway.record_log.compacting import Compaction, Replacement
 
 

@@ -1,0 +1,70 @@
+"""The calls about a group's settings and offsets: the group coordinator answers, the record log knows the ends."""
+
+import contextlib
+from typing import Final
+
+import msgspec
+
+from sharequeue.http.serving import Answer, Call
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.internal import GroupSummaryQuery, GroupSummaryResponse
+from sharequeue.protocol.messages import GroupPartitionOffset, GroupTopicOffsets, ListShareGroupOffsetsResponse
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.paths import group_of
+from sharequeue_gateway.record_log.log import RecordLog
+
+_summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
+
+
+class GroupsApi:
+    """The handlers of getShareGroupConfig, updateShareGroupConfig and listShareGroupOffsets."""
+
+    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog) -> None:
+        self._coordinator = coordinator
+        self._metadata = metadata
+        self._record_log = record_log
+
+    async def get_config(self, call: Call) -> Answer:
+        group_id = group_of(call)
+        return Answer(
+            await self._coordinator.exchange(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
+        )
+
+    async def update_config(self, call: Call) -> Answer:
+        group_id = group_of(call)
+        body = await self._coordinator.exchange(
+            apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, key=group_id, path={"group": group_id}
+        )
+        if self._metadata.config(group_id) is not None:
+            with contextlib.suppress(ApiError):  # the settings are changed, and the feed brings them as well
+                await self._metadata.group_changed(group_id)
+        return Answer(body)
+
+    async def offsets(self, call: Call) -> ListShareGroupOffsetsResponse:
+        """Start offsets from the share coordinator, ends from the log; lag = end - start - delivery-complete count."""
+        group_id = group_of(call)
+        summary = _summary.decode(
+            await self._coordinator.exchange(
+                apis.GROUP_SUMMARY, GroupSummaryQuery(), key=group_id, path={"group": group_id}
+            )
+        )
+        topics = []
+        for topic in summary.topics:
+            ends = await self._record_log.offsets(topic.topic_id, [p.partition for p in topic.partitions])
+            partitions = []
+            for state in topic.partitions:
+                end = ends[state.partition].log_end_offset
+                known = state.start_offset >= 0 and state.delivery_complete_count >= 0
+                partitions.append(
+                    GroupPartitionOffset(
+                        partition=state.partition,
+                        start_offset=state.start_offset,
+                        log_end_offset=end,
+                        leader_epoch=state.leader_epoch,
+                        lag=end - state.start_offset - state.delivery_complete_count if known else -1,
+                    )
+                )
+            topics.append(GroupTopicOffsets(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
+        return ListShareGroupOffsetsResponse(topics=topics)

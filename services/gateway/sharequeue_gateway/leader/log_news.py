@@ -1,0 +1,66 @@
+"""The news of the record log reaches the share-partitions that are led here, the reports and the other gateways."""
+
+from sharequeue.clock import Clock
+from sharequeue_gateway.cluster.append_news import AppendNews
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.leader.activity import Activity
+from sharequeue_gateway.leader.led_index import LedIndex
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.unserved import Unserved
+
+
+class LogNews:
+    """The gateway's `LogListener`."""
+
+    def __init__(
+        self,
+        *,
+        led: LedIndex,
+        unserved: Unserved,
+        activity: Activity,
+        cluster: Cluster,
+        append_news: AppendNews,
+        clock: Clock,
+    ) -> None:
+        self._led = led
+        self._unserved = unserved
+        self._activity = activity
+        self._cluster = cluster
+        self._append_news = append_news
+        self._clock = clock
+
+    def appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
+        """Count the records, wake a fetch of each group here, and let the other gateways do so."""
+        self._activity.produced(topic_id, partition, records)
+        if not self._cluster.alone:
+            self._append_news.gather(topic_id, partition, log_end_offset)
+        self.changed(topic_id, partition, log_end_offset)
+
+    def changed(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+        """Wake a fetch of each group, and note which share-partitions have something to give from now on."""
+        for led in self._led.of_partition(topic_id, partition):
+            led.empty_until_ms = 0
+            if not led.unserved_since_ms:
+                self._note_unserved(led, log_end_offset)
+            if led.waiters:
+                led.wake()
+
+    def _note_unserved(self, led: LedSharePartition, log_end_offset: int) -> None:
+        """As `may_acquire`, with the log end at hand."""
+        machine = led.machine
+        now_ms = self._clock.now_ms()
+        if not machine.runs:  # nothing is in flight, so no limit is used up
+            something = machine.start_offset < log_end_offset
+        elif not machine.can_acquire(now_ms):
+            led.turned_away = True
+            return
+        else:
+            next_fetch_offset = machine.next_fetch_offset()
+            something = next_fetch_offset <= machine.end_offset or next_fetch_offset < log_end_offset
+        if something:
+            self._unserved.note(led, now_ms)
+
+    def forgotten(self, topic_id: str, partition: int) -> None:
+        """The log end is not followed: the next fetch asks for it."""
+        for led in self._led.of_partition(topic_id, partition):
+            led.empty_until_ms = 0

@@ -1,0 +1,127 @@
+"""Records as fetches send them, without their offsets: `,"timestamp_ms":…,"key":…,"value":…}`. Pure.
+
+Values and base64 stay byte for byte as the client sent them.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from sharequeue.protocol import mistakes
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.messages import ProduceRecord
+from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES
+
+AROUND_VALUE: Final = len(b',"timestamp_ms":0,"key":null,"value":}')
+"""The fewest bytes of a tail beside its value."""
+
+_encode: Final = msgspec.json.Encoder().encode
+_Headers = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]
+_decode_headers: Final = msgspec.json.Decoder(_Headers).decode
+_NO_KEY: Final = b',"key":null'
+_VALUE: Final = b',"value":'
+
+
+def record_tails(records: Sequence[ProduceRecord], timestamp_ms: int) -> tuple[list[bytes], bool]:
+    """The tails of records.
+
+    Args:
+        timestamp_ms: now, for records without a timestamp of their own.
+    Returns: the tails, and whether each record is a JSON value and nothing else.
+    Raises: InvalidRequest (422): not exactly one of value, value_base64 and tombstone; two keys; invalid base64.
+    """
+    timestamp = b',"timestamp_ms":%d' % timestamp_ms
+    before_value = timestamp + _NO_KEY + _VALUE
+    tails = [
+        before_value + record.value + b"}"
+        if record.value
+        and record.key is None
+        and record.partition is None
+        and record.timestamp_ms is None
+        and not record.headers
+        and record.key_base64 is None
+        and record.value_base64 is None
+        and not record.tombstone
+        else b""
+        for record in records
+    ]
+    if all(tails):
+        return tails, True
+    return [tail or _tail(records[index], timestamp, index) for index, tail in enumerate(tails)], False
+
+
+def raw_tails(record: ProduceRecord, value: bytes, timestamp_ms: int) -> list[bytes]:
+    """The tail of one record whose value is bytes."""
+    key = _NO_KEY if record.key is None else b',"key":' + _encode(record.key)
+    headers = _headers(record, 0)
+    behind = b'","headers":%b}' % _encode(headers) if headers else b'"}'
+    before = b',"timestamp_ms":%d%b,"value_base64":"' % (timestamp_ms, key)
+    return [b"".join((before, base64.b64encode(value), behind))]
+
+
+def raw_record(key: str | None, partition: int | None, headers: dict[str, str]) -> ProduceRecord:
+    """A record without its value: the value is a request's body and is passed beside it, because copies are expensive."""
+    encoded = msgspec.Raw(_encode(headers)) if headers else msgspec.UNSET
+    return ProduceRecord(key=key, partition=partition, headers=encoded)
+
+
+def unfit(pointer: str, detail: str) -> InvalidRequest:
+    return InvalidRequest(f"{pointer}: {detail}", pointers=[(pointer, detail)])
+
+
+def _tail(record: ProduceRecord, timestamp: bytes, index: int) -> bytes:
+    """The tail of any record. `index`: its place in the request, for errors."""
+    if record.timestamp_ms is not None:
+        timestamp = b',"timestamp_ms":%d' % record.timestamp_ms
+    key = _key(record, index)
+    member = _value(record, index)
+    headers = _headers(record, index)
+    if headers:
+        return b"".join((timestamp, key, member, b',"headers":', _encode(headers), b"}"))
+    return b"".join((timestamp, key, member, b"}"))
+
+
+def _key(record: ProduceRecord, index: int) -> bytes:
+    if record.key is not None:
+        if record.key_base64 is not None:
+            raise unfit(f"/records/{index}/key", "give key or key_base64, not both")
+        return b',"key":' + _encode(record.key)
+    if record.key_base64 is not None:
+        _check_base64(record.key_base64, f"/records/{index}/key_base64")
+        return b',"key_base64":"%b"' % record.key_base64.encode()
+    return _NO_KEY
+
+
+def _value(record: ProduceRecord, index: int) -> bytes:
+    value = record.value
+    if value and record.value_base64 is None and not record.tombstone:
+        return _VALUE + value
+    if not value and record.value_base64 is not None and not record.tombstone:
+        _check_base64(record.value_base64, f"/records/{index}/value_base64")
+        return b',"value_base64":"%b"' % record.value_base64.encode()
+    if not value and record.value_base64 is None and record.tombstone:
+        return b',"value":null'
+    raise unfit(f"/records/{index}/value", "give exactly one of value, value_base64 and tombstone")
+
+
+def _headers(record: ProduceRecord, index: int) -> dict[str, str]:
+    if not record.headers:
+        return {}
+    pointer = f"/records/{index}/headers"
+    if len(memoryview(record.headers)) > MAX_HEADERS_BYTES:
+        raise mistakes.too_many(pointer, "bytes", MAX_HEADERS_BYTES)
+    try:
+        headers: dict[str, str] = _decode_headers(record.headers)
+    except msgspec.ValidationError as fault:
+        raise mistakes.unfit_body(fault, record.headers, _Headers, pointer) from None
+    return headers
+
+
+def _check_base64(text: str, pointer: str) -> None:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as fault:
+        raise unfit(pointer, f"not base64: {fault}") from None

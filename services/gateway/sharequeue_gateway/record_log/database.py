@@ -1,0 +1,86 @@
+"""The database of the record log: connections for a statement, for a time, or of one's own; and what their faults mean."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import asyncpg
+
+from sharequeue.protocol.errors import StorageError
+from sharequeue.service.postgres_faults import FAULTS
+from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.connections import Connections
+from sharequeue_gateway.record_log.record_batch import CorruptBatch
+
+STATEMENT_TIMEOUT_S: Final = 15
+CONNECT_TIMEOUT_S: Final = 5
+TRY_WRITE: Final = f"""
+INSERT INTO log.record_batches
+  (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
+VALUES (gen_random_uuid(), 0, 0, 0, 0, 0, gen_random_uuid(), {SOME_BYTES})
+"""
+
+
+class LogDatabase:
+    """Open it with `open`, end it with `close`."""
+
+    def __init__(self, url: str, pool: Any) -> None:
+        self._url = url
+        self.connections = Connections(pool)
+        self.health = PostgresHealth(partial(self.connect, "health"), TRY_WRITE)
+
+    @classmethod
+    async def open(cls, url: str, *, connections: int = 8) -> "LogDatabase":
+        """Connect. Raises: the driver's errors, if the database cannot be reached."""
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=connections,
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=STATEMENT_TIMEOUT_S,
+            server_settings=_server_settings("log"),
+        )
+        database = cls(url, pool)
+        for table in (store.KEYS, store.LASTING_KEYS):
+            await database.query(store.make_key_partitions, table)
+        return database
+
+    async def close(self) -> None:
+        self.connections.close()
+        await self.health.close()
+
+    async def connect(self, name: str) -> Any:
+        """A connection outside of the pool. `name`: as PostgreSQL lists it."""
+        return await asyncpg.connect(self._url, timeout=CONNECT_TIMEOUT_S, server_settings=_server_settings(name))
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """A connection of the pool for one use. Raises: StorageError, in place of every fault of the database."""
+        try:
+            async with self.connections.lend(STATEMENT_TIMEOUT_S, wait_s=CONNECT_TIMEOUT_S) as connection:
+                yield connection
+        except FAULTS as fault:
+            raise self.health.error(fault, "the record log cannot be used") from fault
+        except CorruptBatch as fault:
+            raise StorageError(f"the record log cannot be read: {fault}") from fault
+
+    async def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of a connection and arguments. Raises: StorageError."""
+        async with self.connection() as connection:
+            return await function(connection, *arguments)
+
+    async def now_ms(self) -> float:
+        """Milliseconds since the epoch by PostgreSQL's clock."""
+        async with self.connection() as connection:
+            return float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"))
+
+
+def _server_settings(name: str) -> dict[str, str]:
+    return {
+        "application_name": f"sharequeue-gateway-{name}",
+        "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
+        "idle_in_transaction_session_timeout": "10s",
+        "jit": "off",
+    }

@@ -1,0 +1,171 @@
+"""Dead letters on PostgreSQL: their writers' leader epochs, the keys that keep each one single, and the parking table."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sharequeue.protocol.errors import NotLeaderOrFollower
+from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
+from sharequeue.service.postgres_faults import FAULTS
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.locked_append import LockedAppend
+from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, Parked, ParkedDeadLetter, PartitionAppend
+from sharequeue_gateway.record_log.store import Connection
+
+_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
+
+
+async def lead(connection: Connection, source: SharePartitionKey, leader_epoch: int) -> None:
+    """Keep earlier leaders from writing dead letters of a share-partition from this transaction on.
+
+    Raises: NotLeaderOrFollower: a later leader has written some.
+    """
+    highest = await connection.fetchval(
+        """INSERT INTO log.dead_letter_writers AS w (group_id, topic_id, partition, leader_epoch)
+           VALUES ($1, $2, $3, $4)
+           ON CONFLICT (group_id, topic_id, partition)
+             DO UPDATE SET leader_epoch = greatest(w.leader_epoch, excluded.leader_epoch)
+           RETURNING leader_epoch""",
+        *source,
+        leader_epoch,
+    )
+    if highest != leader_epoch:
+        raise NotLeaderOrFollower("another gateway writes the dead letters of this share-partition")
+
+
+async def take_keys(connection: Connection, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
+    """Keep the keys of dead letters. Returns: the new ones."""
+    rows = await connection.fetch(
+        """INSERT INTO log.dead_letter_keys
+             (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
+           SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
+           ON CONFLICT DO NOTHING
+           RETURNING group_id, topic_id, partition, state_epoch, record_offset, delivery_count""",
+        *_key_columns(keys),
+    )
+    return {_key_of(row) for row in rows}
+
+
+def _key_columns(keys: Sequence[DeadLetterKey]) -> list[list[Any]]:
+    return [
+        [key.source.group_id for key in keys],
+        [key.source.topic_id for key in keys],
+        [key.source.partition for key in keys],
+        [key.state_epoch for key in keys],
+        [key.offset for key in keys],
+        [key.delivery_count for key in keys],
+    ]
+
+
+def _key_of(row: Sequence[Any]) -> DeadLetterKey:
+    group_id, topic_id, partition, *rest = row
+    return DeadLetterKey(SharePartitionKey(group_id, str(topic_id), partition), *rest)
+
+
+class PostgresDeadLetterLog:
+    """See DeadLetterLog. `locked_append`: writes the records in the transaction that keeps their keys."""
+
+    def __init__(self, database: LogDatabase, locked_append: LockedAppend, deadline_s: float) -> None:
+        self._database = database
+        self._locked_append = locked_append
+        self._deadline_s = deadline_s
+
+    async def append(
+        self,
+        topic_id: str,
+        partition: int,
+        rows: Sequence[DeadLetterRow],
+        *,
+        leader_epoch: int | None = None,
+        for_group: str | None = None,
+    ) -> int:
+        try:
+            async with (
+                self._database.connections.lend(self._deadline_s) as connection,
+                connection.transaction(),
+            ):
+                if leader_epoch is not None:
+                    await lead(connection, rows[0].source, leader_epoch)
+                new = await take_keys(connection, [row.key for row in rows])
+                wanted = [row for row in rows if row.key in new]
+                if not wanted:
+                    return 0
+                timestamp_ms = max(row.timestamp_ms for row in wanted)
+                append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
+                inserted = await self._locked_append.insert(connection, [append], uuid.uuid4(), [])
+        except FAULTS as fault:
+            raise self._database.health.error(fault, "dead letters cannot be written") from fault
+        self._locked_append.publish(inserted)
+        return len(wanted)
+
+    async def written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(
+                """SELECT k.group_id, k.topic_id, k.partition, k.state_epoch, k.record_offset, k.delivery_count
+                   FROM log.dead_letter_keys k
+                   JOIN unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
+                     AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
+                     USING (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)""",
+                *_key_columns(keys),
+            )
+        return {_key_of(row) for row in rows}
+
+    async def forget(self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]) -> None:
+        async with self._database.connection() as connection:
+            await connection.execute(
+                """DELETE FROM log.dead_letter_keys USING unnest($5::bigint[], $6::bigint[]) AS r(first_offset, last_offset)
+                   WHERE group_id = $1 AND topic_id = $2 AND partition = $3 AND state_epoch <= $4
+                     AND record_offset BETWEEN r.first_offset AND r.last_offset""",
+                *source,
+                state_epoch,
+                [first_offset for first_offset, _ in ranges],
+                [last_offset for _, last_offset in ranges],
+            )
+
+    async def park(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
+        async with self._database.connection() as connection, connection.transaction():
+            await lead(connection, rows[0].source, leader_epoch)
+            await connection.executemany(
+                """INSERT INTO log.parked_dead_letters
+                     (group_id, topic_id, partition, record_offset, delivery_count, cause, record)
+                   VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING""",
+                [(*row.source, row.offset, row.delivery_count, row.cause, row.tail) for row in rows],
+            )
+
+    async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(
+                """SELECT topic_id, partition, count(*),
+                          (SELECT cause FROM log.parked_dead_letters
+                           WHERE (group_id, topic_id, partition) = ($1, p.topic_id, p.partition)
+                           ORDER BY parked_at DESC, record_offset DESC LIMIT 1)
+                   FROM log.parked_dead_letters p WHERE group_id = $1 GROUP BY topic_id, partition""",
+                group_id,
+            )
+        return {(str(row[0]), row[1]): Parked(row[2], row[3]) for row in rows}
+
+    async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
+        behind = (_NO_UUID, -1, -1, -1) if after is None else (*after.source[1:], after.offset, after.delivery_count)
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(
+                """SELECT topic_id, partition, record_offset, delivery_count, record FROM log.parked_dead_letters
+                   WHERE group_id = $1 AND (topic_id, partition, record_offset, delivery_count) > ($3::uuid, $4, $5, $6)
+                   ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2""",
+                group_id,
+                limit,
+                *behind,
+            )
+        return [
+            ParkedDeadLetter(SharePartitionKey(group_id, str(row[0]), row[1]), row[2], row[3], row[4]) for row in rows
+        ]
+
+    async def unpark(self, keys: Sequence[DeadLetterKey]) -> None:
+        async with self._database.connection() as connection:
+            await connection.execute(
+                """DELETE FROM log.parked_dead_letters p
+                   USING unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
+                     AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
+                   WHERE (p.group_id, p.topic_id, p.partition, p.record_offset, p.delivery_count)
+                     = (t.group_id, t.topic_id, t.partition, t.record_offset, t.delivery_count)""",
+                *_key_columns(keys),
+            )

@@ -1,0 +1,42 @@
+"""What a gateway knows of the log, in memory, and its changes, which the listener receives."""
+
+from collections.abc import Sequence
+
+from sharequeue.protocol.types import TopicIdPartition
+from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.log import LogListener
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+
+class KnownLog:
+    """`cache`: ends and recent batches. `listener`: hears of each change that may matter to a fetch."""
+
+    def __init__(self, cache: BatchCache, listener: LogListener) -> None:
+        self.cache = cache
+        self.listener = listener
+
+    def publish(self, appended: Sequence[tuple[TopicIdPartition, RecordBatch]]) -> None:
+        """Batches of this gateway are durable: keep them, and report each partition once."""
+        news: dict[TopicIdPartition, tuple[int, int]] = {}
+        for place, batch in appended:
+            end = batch.last_offset + 1
+            self.cache.add(place, batch, end)
+            news[place] = (end, batch.record_count + (news[place][1] if place in news else 0))
+        for (topic_id, partition), (log_end_offset, records) in news.items():
+            self.listener.appended(topic_id, partition, log_end_offset, records)
+
+    def learn(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> None:
+        """Keep a partition's ends, wherever they come from. -1: not known."""
+        if self.cache.set_ends(place, log_start_offset, log_end_offset):
+            self.listener.changed(*place, self.cache.log_end_offset(place))
+
+    def learn_before_append(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> None:
+        """Keep the ends that an append found: if it fails, nothing else reports what others appended before it.
+
+        A partition whose end was not known has no fetch that waits for it: nothing is reported.
+        """
+        known = self.cache.partition(place)
+        if known is not None and known.known:
+            self.learn(place, log_start_offset, log_end_offset)
+        else:
+            self.cache.set_ends(place, log_start_offset, log_end_offset)

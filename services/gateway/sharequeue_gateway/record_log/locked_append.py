@@ -1,0 +1,240 @@
+"""The slow path of appends: a transaction of its own, which locks the partitions and reads their ends under the locks.
+
+It is for appends with an idempotency key, to several partitions, to a partition whose end is not known, and for those
+that the fast path could not finish. A commit whose answer was lost is looked up by its append id before it is repeated.
+Large appends go one after another, so that they share neither the deadline nor the memory.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, InvalidRequest, RequestTimedOut, StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.types import TopicIdPartition
+from sharequeue.service.postgres_faults import FAULTS, LOST
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.connections import LEAST_S
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.known_log import KnownLog
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
+
+log = logging.getLogger(__name__)
+
+AT_ONCE_BYTES: Final = 8 << 20
+"""The most bytes of a commit of several appends; a single append may be larger."""
+LARGE_PARTITIONS: Final = 100
+"""An append to more partitions, or of more than AT_ONCE_BYTES, is large."""
+AGAIN_S: Final = 0.1
+
+Inserted = list[tuple[TopicIdPartition, RecordBatch]]
+
+
+class AppendRequest(NamedTuple):
+    """One append to all of its partitions or to none."""
+
+    appends: Sequence[PartitionAppend]
+    key: IdempotencyKey | None
+    append_id: uuid.UUID
+    size: int
+
+    @property
+    def places(self) -> list[TopicIdPartition]:
+        return [(append.topic_id, append.partition) for append in self.appends]
+
+    @property
+    def large(self) -> bool:
+        return self.size > AT_ONCE_BYTES or len(self.appends) > LARGE_PARTITIONS
+
+
+class LockedAppend:
+    """Appends under the partitions' locks, as often as it takes until the deadline."""
+
+    def __init__(self, database: LogDatabase, known: KnownLog, deadline_s: float) -> None:
+        self._database = database
+        self._known = known
+        self._deadline_s = deadline_s
+        self._large = asyncio.Lock()
+
+    async def append(
+        self, request: AppendRequest, *, deadline: float | None = None, lost_at: int | None = None
+    ) -> AppendResult:
+        """Try until the deadline. Once a try may have happened, each further one looks for its append id first.
+
+        Args:
+            deadline: of `time.monotonic()`; without it the time begins when the append has a connection.
+            lost_at: a commit at this offset may have happened: its answer was lost.
+        """
+        turn_by = time.monotonic() + self._deadline_s if deadline is None else deadline
+        tried_at = [] if lost_at is None else [lost_at]
+        if not request.large:
+            return await self._try(request, tried_at, turn_by, deadline)
+        async with self._large_turn(turn_by, tried_at):
+            return await self._try(request, tried_at, turn_by, deadline)
+
+    @asynccontextmanager
+    async def _large_turn(self, turn_by: float, tried_at: Sequence[int]) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(max(turn_by - time.monotonic(), LEAST_S)):
+                await self._large.acquire()
+        except TimeoutError as fault:
+            raise self._not_known(True, fault) if tried_at else not_in_time() from fault
+        try:
+            yield
+        finally:
+            self._large.release()
+
+    async def _try(
+        self, request: AppendRequest, tried_at: list[int], turn_by: float, deadline: float | None
+    ) -> AppendResult:
+        while True:
+            in_doubt = bool(tried_at)
+            try:
+                remaining_s = (turn_by if deadline is None else deadline) - time.monotonic()
+                lent_s = self._deadline_s if deadline is None else None
+                async with self._database.connections.lend(remaining_s, lent_s=lent_s) as connection:
+                    if deadline is None:
+                        deadline = time.monotonic() + self._deadline_s
+                    return await self._with_key_partitions(connection, request, tried_at)
+            except ApiError:
+                raise
+            except (*FAULTS, ValueError, OverflowError) as fault:
+                again = isinstance(fault, (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError))
+                if not again and not in_doubt:
+                    raise self._database.health.error(fault, "nothing was appended", definite=True) from fault
+                if time.monotonic() + 2 * AGAIN_S >= (turn_by if deadline is None else deadline):
+                    raise self._not_known(bool(tried_at), fault) from fault
+                log.info("an append is tried again", extra=fields(cause=repr(fault)))
+                await asyncio.sleep(AGAIN_S)
+
+    async def _with_key_partitions(self, connection: Any, request: AppendRequest, tried_at: list[int]) -> AppendResult:
+        """Run the transaction; if the key's period has no partition of its table yet, make that and run it again."""
+        try:
+            return await self._transaction(connection, request, tried_at)
+        except asyncpg.CheckViolationError as fault:
+            if not store.lacks_key_partition(fault):
+                raise
+        for table in (store.KEYS, store.LASTING_KEYS):
+            await store.make_key_partitions(connection, table)
+        return await self._transaction(connection, request, tried_at)
+
+    def _not_known(self, begun: bool, fault: BaseException) -> ApiError:
+        if not begun:
+            return self._database.health.error(fault, "nothing was appended", definite=True)
+        sentence = self._database.health.note(fault).sentence
+        return RequestTimedOut(
+            f"the record log did not answer in time: the records may have been appended ({sentence})"
+        )
+
+    async def _transaction(self, connection: Any, request: AppendRequest, tried_at: list[int]) -> AppendResult:
+        """`tried_at`: the base offset in each partition of the first try that may have happened. Empty: there is none,
+        and this try notes its own offsets. The look-up begins there, under the locks that this try needs as well.
+        """
+        key = request.key
+        async with connection.transaction():
+            if key is not None:
+                first_answer = await _answer_of(connection, key)
+                if first_answer is not None:
+                    return first_answer
+            elif tried_at:  # a key answers this by itself
+                happened = await self._look_up(connection, request, tried_at)
+                if happened is not None:
+                    return happened
+            inserted = await self.insert(connection, request.appends, request.append_id, tried_at)
+            base_offsets = [batch.base_offset for _, batch in inserted]
+            kept = None if key is None else await _keep(connection, key, base_offsets)
+        self.publish(inserted)
+        return AppendResult(base_offsets, kept)
+
+    async def _look_up(self, connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> AppendResult | None:
+        """Whether an earlier try happened. Its locks wait for a statement that the server still runs."""
+        await store.lock(connection, request.places)
+        found = [
+            await store.appended(connection, *place, request.append_id, from_offset)
+            for place, from_offset in zip(request.places, tried_at, strict=True)
+        ]
+        bases = [base for base in found if base is not None]
+        if len(bases) < len(found):
+            return None
+        for place, append, base in zip(request.places, request.appends, bases, strict=True):
+            self._known.cache.drop(place)
+            self._known.listener.appended(*place, base + len(append.tails), len(append.tails))
+        return AppendResult(bases, None)
+
+    async def insert(
+        self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID, tried_at: list[int]
+    ) -> Inserted:
+        """Lock the partitions and insert a batch in each, within a transaction; `publish` them after its commit.
+
+        Args:
+            tried_at: as in `_transaction`.
+        Raises: UnknownTopicOrPartition: a topic is deleted.
+        """
+        places = [(append.topic_id, append.partition) for append in appends]
+        await store.lock(connection, places)
+        await store.make_partitions(connection, places)
+        bounds = await store.bounds(connection, places)
+        if any(bounds[place].deleted for place in places):
+            raise UnknownTopicOrPartition("the topic was deleted")
+        batches = [
+            RecordBatch.encode(bounds[place].log_end_offset, append.tails, append.max_timestamp_ms, append.for_group)
+            for place, append in zip(places, appends, strict=True)
+        ]
+        for append, batch in zip(appends, batches, strict=True):
+            if batch.size > LARGE_RECORD_BYTES * batch.record_count:
+                append.tails[:] = batch.tails()
+        if not tried_at:
+            tried_at += [batch.base_offset for batch in batches]
+        await store.insert(
+            connection, [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)]
+        )
+        for place in places:
+            self._known.learn_before_append(place, bounds[place].log_start_offset, bounds[place].log_end_offset)
+        return list(zip(places, batches, strict=True))
+
+    def publish(self, inserted: Inserted) -> None:
+        """The transaction of `insert` has committed."""
+        self._known.publish(inserted)
+
+
+def not_in_time() -> StorageError:
+    return StorageError("the record log did not come to this append in time; send it again", definite=True)
+
+
+async def _answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None:
+    """Take the key for this transaction. Returns: the first answer, if the key was used before."""
+    used = await store.find_key(connection, _table_of(key), key.caller, key.path, key.topic_id, key.key)
+    if used is None:
+        return None
+    fingerprint, answer, base_offsets = used
+    if fingerprint != key.fingerprint:
+        raise InvalidRequest(f"Idempotency-Key {key.key!r} was used for another request; use a new key")
+    return AppendResult(base_offsets, answer)
+
+
+async def _keep(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int]) -> bytes:
+    """Keep the answer with its key. Returns: the answer."""
+    answer = key.answer(base_offsets)
+    await store.keep_key(
+        connection,
+        _table_of(key),
+        key.caller,
+        key.path,
+        key.topic_id,
+        key.key,
+        key.fingerprint,
+        answer,
+        base_offsets,
+    )
+    return answer
+
+
+def _table_of(key: IdempotencyKey) -> store.KeyTable:
+    return store.LASTING_KEYS if key.lasting else store.KEYS
