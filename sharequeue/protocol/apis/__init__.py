@@ -1,0 +1,3 @@
+"""Every call of the services."""
+
+from sharequeue.protocol.apis.groups import *  # noqa: F403

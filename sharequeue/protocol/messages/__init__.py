@@ -1,0 +1,3 @@
+"""The messages of the calls."""
+
+from sharequeue.protocol.messages.records import *  # noqa: F403
