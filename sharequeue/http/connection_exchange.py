@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from sharequeue.http.exchange import WITHOUT_LENGTH, ClientGone, Headers, too_large
-from sharequeue.http.serving import Found, split_path
+from sharequeue.http.paths import Found, split_path
 from sharequeue.protocol.errors import ApiError
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"

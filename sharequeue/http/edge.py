@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from starlette.types import ASGIApp
 
+from sharequeue.http.app import App
 from sharequeue.http.limits import HttpLimits
-from sharequeue.http.serving import App
 from sharequeue.log import Rarely, fields
 
 log = logging.getLogger(__name__)

@@ -1,49 +1,32 @@
-"""The serving end of the calls: a row of `sharequeue.protocol.apis` and a handler become a route.
+"""The serving end of a call: checks a request, reads its body, decodes it, calls the handler and sends its answer.
 
-Decodes with msgspec, maps every exception to a problem document (RFC 9457), echoes request ids, measures.
+Every exception becomes a problem document. Every answer carries the request's id, and its time is measured.
 """
 
 import asyncio
-import codecs
 import contextlib
 import hmac
-import itertools
 import logging
-import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol
-from urllib.parse import parse_qsl, unquote
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
-import msgspec
-import starlette.requests
-from fastapi import FastAPI
-from prometheus_client import Counter, Histogram
-from starlette.exceptions import HTTPException
-from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from prometheus_client import Histogram
+from starlette.types import Receive, Scope, Send
 
-from sharequeue.http.caller import encode
-from sharequeue.http.exchange import AsgiExchange, ClientGone, Exchange, Headers, too_large
-from sharequeue.http.origins import Callers, Pairs
-from sharequeue.http.texts import convert_texts
+from sharequeue.http.answer import Answer, Stream
+from sharequeue.http.decoding import RequestDecoder
+from sharequeue.http.exchange import AsgiExchange, ClientGone, Exchange, too_large
+from sharequeue.http.origins import Callers
+from sharequeue.http.problems import problem_answer
+from sharequeue.http.request_id import request_id_from
 from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol import mistakes
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.bounds import TooMany
-from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, UnknownPath
-from sharequeue.protocol.messages import PointedDetail, Problem
+from sharequeue.protocol.codec import encode
+from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest
 
 log = logging.getLogger(__name__)
-
-JSON: Final = (b"content-type", b"application/json")
-PROBLEM_JSON: Final = (b"content-type", b"application/problem+json")
-DEFAULT_MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
-INTERNAL_MAX_REQUEST_BYTES: Final = 128 * 1024 * 1024
-"""What services may send each other: a client's request can become a several times larger write of state."""
 
 REQUEST_SECONDS = Histogram(
     "sharequeue_http_request_seconds",
@@ -51,31 +34,6 @@ REQUEST_SECONDS = Histogram(
     ["operation", "status"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
-
-REFUSED = Counter(
-    "sharequeue_http_refused",
-    "Requests that were refused for what they asked of the service, by status.",
-    ["status"],
-)
-_REFUSALS: Final = {status: REFUSED.labels(str(status)) for status in (403, 408, 413, 414, 421, 429, 431)}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer that is already bytes, or has headers of its own."""
-
-    body: bytes
-    status: int | None = None
-    headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """An answer whose parts are sent as they come to be; one that nobody takes waits. If making the parts fails, the
-    connection ends, so that the client cannot take a piece for the whole."""
-
-    parts: AsyncGenerator[bytes, None]
-    headers: tuple[tuple[bytes, bytes], ...]
 
 
 class Call:
@@ -134,10 +92,8 @@ class Endpoint:
         self._max_request_bytes = max_request_bytes
         protected = cluster_token is not None and (api.internal or protect)
         self._authorization = f"Bearer {cluster_token}".encode() if protected else None
-        has_type = api.request is not None
-        self._decoder = msgspec.json.Decoder(api.request) if has_type and not api.query_parameters else None
-        self._check_body = None if api.internal else api.check_body
-        self.takes_body = api.raw_body or self._decoder is not None
+        self._decoder = RequestDecoder(api)
+        self.takes_body = api.raw_body or self._decoder.takes_json
         self._seconds: dict[int, Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,27 +150,30 @@ class Endpoint:
                 if self._admission is not None:
                     self._admission.take(len(raw))
                     taken = len(raw)
-            request = self._decode(exchange.query, raw)
+            request = self._decoder.decode(exchange.query, raw)
             call = Call(exchange, path, raw, request, request_id)
             raw, request = b"", None  # the handler lets go of both as soon as it can
             result = await self._handler(call)
             if isinstance(result, Answer | Stream):
                 return result
             return Answer(b"", headers=()) if self.api.status == 204 else Answer(encode(result))
-        except ApiError as error:
-            return problem_answer(error, request_id)
         except ClientGone:
             raise
         except (Exception, asyncio.CancelledError) as fault:
-            task = asyncio.current_task()
-            if isinstance(fault, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # this request is to end; else something it waited for was cancelled
-            log.exception("request failed", extra=fields(operation=self.api.operation_id))
-            unexpected = ApiError("the service failed; its log names the cause under this request id")
-            return problem_answer(unexpected, request_id)
+            return self._failed(fault, request_id)
         finally:
             if taken and self._admission is not None:
                 self._admission.release(taken)
+
+    def _failed(self, fault: BaseException, request_id: str) -> Answer:
+        """The answer for what the handler, or a check before it, raised. Raises: CancelledError: this request must end."""
+        if isinstance(fault, ApiError):
+            return problem_answer(fault, request_id)
+        task = asyncio.current_task()
+        if isinstance(fault, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise fault  # otherwise something that this request waited for was cancelled
+        log.error("request failed", exc_info=fault, extra=fields(operation=self.api.operation_id))
+        return problem_answer(ApiError("the service failed; its log names the cause under this request id"), request_id)
 
     @staticmethod
     def _authorise(headers: dict[bytes, bytes], authorization: bytes) -> None:
@@ -225,7 +184,7 @@ class Endpoint:
         """Refuse what can be refused before the body is asked for. Returns: the body's length; 0 if it does not say."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise InvalidRequest("send the body as it is: no Content-Encoding is understood here", status=415)
-        if self._decoder is not None:
+        if self._decoder.takes_json:
             media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if media_type != b"application/json" and not media_type.endswith(b"+json"):
                 if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
@@ -240,282 +199,3 @@ class Endpoint:
         if int(length) > self._max_request_bytes:
             raise too_large(self._max_request_bytes)
         return int(length)
-
-    def _decode(self, query: bytes, raw: bytes) -> Any:
-        if self.api.query_parameters:
-            return _decode_query(self.api.request, query)
-        if self._decoder is None:
-            return None
-        try:
-            if not raw.isascii():  # values are kept byte for byte and must be UTF-8 too
-                if len(raw) > _UTF8_SLICE:
-                    _check_utf8(raw)
-                else:
-                    raw.decode()
-            if self._check_body is not None:
-                self._check_body(raw)
-            return self._decoder.decode(raw)
-        except TooMany as fault:
-            raise mistakes.too_many(fault.pointer, fault.what, fault.limit) from None
-        except msgspec.ValidationError as fault:
-            raise mistakes.unfit_body(fault, raw, self.api.request) from None
-        except msgspec.DecodeError as fault:
-            raise mistakes.unreadable(fault, raw, self.api.request) from None
-        except UnicodeDecodeError as fault:
-            raise _not_utf8(fault.start) from None
-        except RecursionError:
-            raise InvalidRequest("the body is nested too deeply") from None
-
-
-def _decode_query(request_type: Any, query_string: bytes) -> Any:
-    values: dict[str, str] = {}
-    for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
-        if name in values:
-            raise mistakes.wrong(f"/{mistakes.escaped(name)}", "is given twice; send the query parameter once")
-        values[name] = value
-    try:
-        request = convert_texts(values, request_type)
-    except msgspec.ValidationError as fault:
-        raise mistakes.unfit_query(fault, values, request_type) from None
-    for name, value in values.items():
-        if getattr(request, name) is None:  # msgspec takes the word `null` for None
-            raise mistakes.wrong(f"/{name}", f"must not be {value}; leave the query parameter out")
-    return request
-
-
-_UTF8_SLICE: Final = 1 << 16
-
-
-def _check_utf8(raw: bytes) -> None:
-    """Check a large body in slices: as text all of it could take four times its size. Raises: InvalidRequest."""
-    start = 0
-    while start < len(raw):
-        part = raw[start : start + _UTF8_SLICE]
-        try:
-            _, used = codecs.utf_8_decode(part, "strict", start + len(part) == len(raw))
-        except UnicodeDecodeError as fault:
-            raise _not_utf8(start + fault.start) from None
-        start += used
-
-
-def _not_utf8(position: int) -> InvalidRequest:
-    return InvalidRequest(f"the body is not UTF-8 at byte {position}", status=400)
-
-
-_request_prefix: Final = f"{os.getpid():x}-{time.time_ns():x}"
-_request_numbers: Final = itertools.count(1)
-
-
-def request_id_from(given: bytes | None) -> str:
-    """The id of a request: the given one if it is fit to be echoed, else a new one."""
-    if given and len(given) <= 128 and given.isascii() and given.decode().isprintable():
-        return given.decode()
-    return f"{_request_prefix}-{next(_request_numbers):x}"
-
-
-def problem_of(error: ApiError, request_id: str) -> Problem:
-    """The problem document of an error."""
-    return Problem(
-        type=f"urn:sharequeue:problem:{error.error.code.lower().replace('_', '-')}",
-        title=error.error.title,
-        status=error.status,
-        detail=error.detail,
-        code=error.error.code,
-        kafka_code=error.error.kafka_code,
-        retriable=error.error.retriable,
-        definite=error.definite,
-        request_id=request_id,
-        errors=[PointedDetail(pointer=pointer, detail=detail) for pointer, detail in error.pointers],
-        limit=error.limit,
-    )
-
-
-def problem_answer(error: ApiError, request_id: str) -> Answer:
-    """The answer for an error: its problem document, `Retry-After` where waiting helps."""
-    body = encode({**msgspec.to_builtins(problem_of(error, request_id)), **error.extra})
-    headers: tuple[tuple[bytes, bytes], ...] = (PROBLEM_JSON,)
-    refusals = _REFUSALS.get(error.status)
-    if refusals is not None:
-        refusals.inc()
-    if error.status in (429, 503):
-        headers += ((b"retry-after", b"%d" % max(1, round(error.retry_after_s or 1))),)
-    return Answer(body, status=error.status, headers=headers)
-
-
-def serve(
-    app: "App",
-    api: Api,
-    handler: Handler,
-    *,
-    max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
-    cluster_token: str | None = None,
-    protect: bool = False,
-    admission: Admission | None = None,
-) -> None:
-    """Make `api` a route of `app`.
-
-    Args:
-        handler: takes a Call, returns the response message, an Answer that is already bytes, or a Stream. May raise
-            ApiError.
-        max_request_bytes: a larger body of a client is refused with 413; internal calls have a limit of their own.
-        cluster_token: what internal calls must bring; None asks nothing.
-        protect: ask the token of this call too, although clients may make it elsewhere.
-        admission: asked before and after a body is read; None lets all in.
-    """
-    limit = INTERNAL_MAX_REQUEST_BYTES if api.internal else max_request_bytes
-    endpoint = Endpoint(api, handler, limit, cluster_token, protect, app.callers, admission)
-    app.router.routes.append(Route(api.path, endpoint=endpoint, methods=[api.method], name=api.operation_id))
-    app.paths.add(endpoint)
-
-
-class Found(NamedTuple):
-    """What answers a request. `path`: decoded; `parameters`: those in it."""
-
-    endpoint: Endpoint
-    parameters: Mapping[str, str]
-    path: str
-    query: bytes
-
-
-def split_path(path: str) -> tuple[list[str], str]:
-    """The segments of a path as it was sent, decoded, and the path: a slash in a name parts none and stays encoded."""
-    segments = path.split("/")
-    if "%" in path:
-        segments = [unquote(segment) for segment in segments]
-        path = "/".join(segment.replace("/", "%2F") for segment in segments)
-    return segments, path
-
-
-class Paths:
-    """Endpoints by method and path: a tree whose branches are segments of paths, None where any will do."""
-
-    END: Final = "/"  # no segment can be that
-    MOST_KNOWN: Final = 1024
-    LONGEST_KNOWN: Final = 256
-
-    def __init__(self) -> None:
-        self._methods: dict[str, dict[str | None, Any]] = {}
-        self._known = lru_cache(self.MOST_KNOWN)(self._find)
-
-    def add(self, endpoint: Endpoint) -> None:
-        branch = self._methods.setdefault(endpoint.api.method, {})
-        names = []
-        for segment in endpoint.api.path.split("/"):
-            parameter = segment.startswith("{")
-            if parameter:
-                names.append(segment[1:-1])
-            branch = branch.setdefault(None if parameter else segment, {})
-        branch[self.END] = (endpoint, names)
-
-    def find(self, method: bytes, target: bytes) -> Found | None:
-        """What answers a request, if that is one of the endpoints. `target`: path and query as they were sent."""
-        return self._known(method, target) if len(target) <= self.LONGEST_KNOWN else self._find(method, target)
-
-    def _find(self, method: bytes, target: bytes) -> Found | None:
-        if not target.startswith(b"/") or not target.isascii() or b"#" in target:
-            return None
-        sent, _, query = target.partition(b"?")
-        segments, path = split_path(sent.decode())
-        branch = self._methods.get(method.decode())
-        values = []
-        for segment in segments:
-            if branch is None:
-                return None
-            if segment != self.END and segment in branch:
-                branch = branch[segment]
-            else:
-                branch = branch.get(None) if segment else None
-                values.append(segment)
-        if branch is None or self.END not in branch:
-            return None
-        endpoint, names = branch[self.END]
-        return Found(endpoint, dict(zip(names, values, strict=True)), path, query)
-
-
-class App(FastAPI):
-    """FastAPI, but our endpoints are called straight away.
-
-    They read, answer and fail by themselves; the layers around a FastAPI route would cost them a tenth of the CPU of a
-    call. Everything else, unknown paths and methods first of all, takes the usual way. `callers` is asked about each
-    request first, whichever way it takes.
-    """
-
-    def __init__(self, title: str, description: str, callers: Callers | None) -> None:
-        super().__init__(title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None)
-        self.paths = Paths()
-        self.callers = callers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            _, scope["path"] = split_path(scope["raw_path"].decode("ascii"))
-            found = self.paths.find(scope["method"].encode(), scope["raw_path"])
-            if found is not None:
-                scope["path_params"] = found.parameters
-                await found.endpoint(scope, receive, send)
-                return
-            if self.callers is not None:
-                await self._admitted(self.callers, scope, receive, send)
-                return
-        await super().__call__(scope, receive, send)
-
-    async def _admitted(self, callers: Callers, scope: Scope, receive: Receive, send: Send) -> None:
-        """What is not for an endpoint, of callers that are checked."""
-        sent: Headers = scope["headers"]
-        headers = dict(sent)
-        shared = callers.answer_headers(headers.get(b"origin"))
-        request_id = request_id_from(headers.get(b"x-request-id"))
-        try:
-            refusal = callers.refusal(scope["method"], sent, headers)
-            if refusal is not None:
-                raise refusal
-            preflight = callers.preflight(scope["method"], headers)
-            answer = None if preflight is None else Answer(b"", status=200, headers=preflight)
-        except ApiError as error:
-            answer = problem_answer(error, request_id)
-        if answer is None:
-            await super().__call__(scope, receive, _with_headers(send, shared) if shared else send)
-            return
-        exchange = AsgiExchange(scope, receive, send)
-        await exchange.answer(
-            answer.status or 200, (*answer.headers, (b"x-request-id", request_id.encode()), *shared), answer.body
-        )
-
-
-def _with_headers(send: Send, headers: Pairs) -> Send:
-    """`send` with headers that an answer gets besides, unless it has them: an endpoint that FastAPI called adds them too."""
-
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            own = message["headers"]
-            message = {**message, "headers": [*own, *(pair for pair in headers if pair not in own)]}
-        await send(message)
-
-    return send_with_headers
-
-
-def create_app(title: str, description: str, callers: Callers | None = None) -> App:
-    """A FastAPI application whose unknown paths and methods answer problem documents too.
-
-    Args:
-        callers: which requests are served; None: those of any caller.
-    """
-    app = App(title, description, callers)
-    app.router.redirect_slashes = False
-    app.add_exception_handler(HTTPException, _no_such_route)
-    return app
-
-
-async def _no_such_route(request: starlette.requests.Request, exception: Exception) -> Response:
-    """404 and 405, which Starlette raises."""
-    status = exception.status_code if isinstance(exception, HTTPException) else 500
-    error: ApiError = UnknownPath(f"there is nothing at {request.url.path}; /openapi.json lists what there is")
-    if status == 405:
-        error = InvalidRequest(f"{request.url.path} does not take {request.method}", status=405)
-    request_id = request_id_from(request.headers.get("x-request-id", "").encode())
-    answer = problem_answer(error, request_id)
-    headers = {name.decode(): value.decode() for name, value in answer.headers}
-    if status == 405:
-        routes = [route for route in request.app.router.routes if isinstance(route, Route)]
-        here = [route for route in routes if route.path_regex.match(request.url.path)]
-        headers["allow"] = ", ".join(sorted({method for route in here for method in route.methods or ()}))
-    return Response(answer.body, status, {**headers, "x-request-id": request_id})

@@ -13,9 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue import __version__
-from sharequeue.http.caller import encode
-from sharequeue.http.serving import Answer, App, Call, Endpoint, serve
+from sharequeue.http.answer import Answer
+from sharequeue.http.app import App, serve
+from sharequeue.http.endpoint import Call, Endpoint
 from sharequeue.protocol.apis import Api
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages import Problem
 from sharequeue.protocol.types import (

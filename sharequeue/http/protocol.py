@@ -37,10 +37,11 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from sharequeue.http.asgi_adapter import serve_asgi
+from sharequeue.http.connection_exchange import HttpExchange, answer_head
 from sharequeue.http.edge import Edge
-from sharequeue.http.http_exchange import HttpExchange, answer_head
 from sharequeue.http.limits import HttpLimits
-from sharequeue.http.serving import problem_answer, request_id_from
+from sharequeue.http.problems import problem_answer
+from sharequeue.http.request_id import request_id_from
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidRequest, Throttled
 

@@ -3,7 +3,7 @@
 Of two statuses for requests that the caller must change 400 says that the request cannot be read (its HTTP, its JSON,
 its UTF-8), 422 that something it says is refused.
 
-Pure code raises the small exceptions below; one handler (`sharequeue.http.serving`) turns them into problem documents.
+Pure code raises the small exceptions below; one function (`sharequeue.http.problems.problem_answer`) turns them into problem documents.
 """
 
 from collections.abc import Mapping, Sequence
