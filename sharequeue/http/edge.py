@@ -52,7 +52,7 @@ class Edge:
     def __init__(self, app: ASGIApp, limits: HttpLimits, max_connections: int) -> None:
         """`max_connections`: what the limits say, or less where the process may not open so many files."""
         self.app = app
-        self.paths = app.paths if isinstance(app, App) else None
+        self.paths = app.straight if isinstance(app, App) else None
         self.limits = limits
         self.max_connections = max_connections
         self.idle: dict[Connection, float] = {}

@@ -12,11 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from prometheus_client import Histogram
-from starlette.types import Receive, Scope, Send
 
 from sharequeue.http.answer import Answer, Stream
 from sharequeue.http.decoding import RequestDecoder
-from sharequeue.http.exchange import AsgiExchange, ClientGone, Exchange, too_large
+from sharequeue.http.exchange import ClientGone, Exchange, too_large
 from sharequeue.http.origins import Callers
 from sharequeue.http.problems import problem_answer
 from sharequeue.http.request_id import request_id_from
@@ -73,7 +72,7 @@ class Admission(Protocol):
 
 
 class Endpoint:
-    """What answers one call: an exchange that `serve` is given, or as an ASGI application."""
+    """Answers one call."""
 
     def __init__(
         self,
@@ -95,9 +94,6 @@ class Endpoint:
         self._decoder = RequestDecoder(api)
         self.takes_body = api.raw_body or self._decoder.takes_json
         self._seconds: dict[int, Histogram] = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.serve(AsgiExchange(scope, receive, send), scope["path_params"])
 
     async def serve(self, exchange: Exchange, path: Mapping[str, str]) -> None:
         """Answer one request. `path`: the parameters in its path."""

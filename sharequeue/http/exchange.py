@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from starlette.types import Message, Receive, Scope, Send
-
 from sharequeue.protocol.errors import TooLarge
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -56,60 +54,3 @@ class Exchange(Protocol):
 
 def too_large(most: int) -> TooLarge:
     return TooLarge(f"the request is larger than {most} bytes; send less in one request", limit=most)
-
-
-class AsgiExchange:
-    """An exchange with any ASGI server, or behind ASGI middleware."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.path: str = scope["path"]
-        self.query: bytes = scope["query_string"]
-        self.headers: Headers = scope["headers"]
-        self.client: tuple[str, int] | None = scope.get("client")
-        self._receive = receive
-        self._send = send
-
-    async def read(self, most: int) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > most:
-                raise too_large(most)
-            if not message.get("more_body", False):
-                return b"".join(parts)
-
-    async def until_gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
-    def gone(self) -> bool:
-        receiving = self._receive()
-        try:
-            receiving.send(None)  # type: ignore[attr-defined]  # one step: it ends at once if a message is there
-        except StopIteration as ended:
-            message: Message = ended.value
-            return bool(message["type"] == "http.disconnect")
-        receiving.close()  # type: ignore[attr-defined]
-        return False
-
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        length = () if status in WITHOUT_LENGTH else ((b"content-length", b"%d" % len(body)),)
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *length]})
-        await self._send({"type": "http.response.body", "body": body})
-
-    async def start(self, status: int, headers: Headers) -> None:
-        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
-
-    async def write(self, part: bytes) -> None:
-        try:
-            await self._send({"type": "http.response.body", "body": part, "more_body": True})
-        except OSError:  # what servers of this specification raise when the client is gone
-            raise ClientGone from None
-
-    async def finish(self) -> None:
-        await self._send({"type": "http.response.body", "body": b""})

@@ -15,7 +15,7 @@ import msgspec
 from sharequeue import __version__
 from sharequeue.http.answer import Answer
 from sharequeue.http.app import App, serve
-from sharequeue.http.endpoint import Call, Endpoint
+from sharequeue.http.endpoint import Call
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import BY_CODE
@@ -60,9 +60,7 @@ _NULLABLE: Final = frozenset({("Record", "key")})
 
 def serve_openapi(app: App, description: str) -> None:
     """Add both documents, of all calls of `app` that clients may make."""
-    endpoints = [getattr(route, "app", None) for route in app.router.routes]
-    calls = [endpoint.api for endpoint in endpoints if isinstance(endpoint, Endpoint)]
-    public = [api for api in calls if not api.internal]
+    public = [endpoint.api for endpoint in app.paths.endpoints if not endpoint.api.internal]
     current = document(app.title, description, public)
     newest, older = encode(current), encode(to_3_0(current))
 

@@ -34,10 +34,12 @@ class Paths:
     LONGEST_KNOWN: Final = 256
 
     def __init__(self) -> None:
+        self.endpoints: list[Endpoint] = []
         self._methods: dict[str, dict[str | None, Any]] = {}
         self._known = lru_cache(self.MOST_KNOWN)(self._find)
 
     def add(self, endpoint: Endpoint) -> None:
+        self.endpoints.append(endpoint)
         branch = self._methods.setdefault(endpoint.api.method, {})
         names = []
         for segment in endpoint.api.path.split("/"):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 import uvicorn
 import uvloop
@@ -168,19 +168,30 @@ async def _run(server: EdgeServer, app: ASGIApp, limits: HttpLimits, connections
 
 @contextlib.contextmanager
 def edge_server(
-    limits: HttpLimits | None = None, *, connections: int = 1000, middleware: bool = False, **ssl: str
+    limits: HttpLimits | None = None,
+    *,
+    connections: int = 1000,
+    wrapped: bool = False,
+    prepare: Callable[[App], None] = lambda _: None,
+    **ssl: str,
 ) -> Iterator[EdgeServer]:
-    """A server that runs while this lasts. `middleware`: all calls take the way through ASGI."""
+    """A server that runs while this lasts.
+
+    Args:
+        wrapped: another ASGI application is around ours, so all calls take the way through ASGI.
+        prepare: called with our application before it is served.
+    """
     server = EdgeServer()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         server.port = probe.getsockname()[1]
     own = server.application()
+    prepare(own)
 
     async def through(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
         await own(scope, receive, send)
 
-    app: ASGIApp = through if middleware else own
+    app: ASGIApp = through if wrapped else own
     thread = threading.Thread(target=lambda: uvloop.run(_run(server, app, limits or HttpLimits(), connections, ssl)))
     thread.start()
     while True:
