@@ -133,7 +133,17 @@ class EdgeServer:
             ("DELETE", "/thing", None, False, remove),
         ):
             status = {"/thing": 204, "/not-modified": 304}.get(path, 200)
-            api = Api(method + path, method, path, "", request, Empty, status, tag="Tests", raw_body=raw)
+            api = Api(
+                method + path,
+                method,
+                path,
+                "",
+                request=request,
+                response=Empty,
+                status=status,
+                tag="Tests",
+                raw_body=raw,
+            )
             serve(app, api, handler, max_request_bytes=MAX_REQUEST_BYTES)
         for path, application in ("/asgi", read_late), ("/asgi-silent", say_nothing), ("/asgi-stream", stream_and_look):
             app.router.routes.append(Route(path, endpoint=AsgiApplication(application), methods=["GET", "POST"]))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from sharequeue.protocol.messages import GroupId, Offset, PageSize, PartitionIndex, PlainText, Request, Response
+from sharequeue.protocol.messages.fields import GroupId, Offset, PageSize, PartitionIndex, PlainText, Request, Response
 from sharequeue.protocol.types import MAX_INT64, Int32, Int64, StateAnnotation, StateBatch
 
 KeysPerPage = Annotated[int, Meta(ge=1, le=1000, extra_json_schema={"format": "int32"})]

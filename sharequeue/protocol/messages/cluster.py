@@ -1,106 +1,17 @@
-"""The messages between the services. Errors of one partition are data: `error_code` 0 is success. Source: KIP-932."""
+"""The messages that keep the services together: owners of shards, gateways, leader epochs, and what the group coordinator
+knows of topics and groups.
 
-from collections.abc import Sequence
+Errors of one partition are data: `error_code` 0 is success. Source: KIP-932.
+"""
+
 from typing import Final
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from sharequeue.protocol.messages import (
-    Acknowledgement,
-    AcknowledgementResult,
-    PartitionError,
-    PartitionLeader,
-    Request,
-    Response,
-    Topic,
-    TopicPartitions,
-)
-from sharequeue.protocol.types import AcquireMode, StateAnnotation, StateBatch
+from sharequeue.protocol.messages.fields import Request, Response
+from sharequeue.protocol.messages.topics import Topic
 
-# Share coordinator: the five state RPCs. The fields each one takes differ; absent ones have Kafka's defaults.
-
-
-class PartitionState(Struct, omit_defaults=True, kw_only=True):
-    """A share-partition in a state request. `None` stands for a field that was not sent."""
-
-    partition: int
-    state_epoch: int | None = None
-    leader_epoch: int | None = None
-    start_offset: int = -1
-    delivery_complete_count: int = -1
-    state_batches: list[StateBatch] = []
-    annotations: list[StateAnnotation] = []
-
-
-class TopicState(Struct, omit_defaults=True, kw_only=True):
-    topic_id: str | None = None
-    partitions: list[PartitionState] = []
-
-
-class ShareStateRequest(Request):
-    """Initialize, Read, Write, Delete and ReadSummary of one group's share-partitions."""
-
-    group_id: str
-    topics: list[TopicState]
-
-
-class GroupState(Struct, kw_only=True):
-    group_id: str
-    topics: list[TopicState]
-
-
-class WriteBatchRequest(Request):
-    """Writes of several groups at once: what a gateway gathered while its last write was under way."""
-
-    groups: list[GroupState]
-
-
-class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
-    """`unfinished_offset`, of a summary: the first offset from `start_offset` on that is not finished; the next write of
-    the leader has its start offset there, or behind it."""
-
-    partition: int
-    error_code: int
-    error_message: str | None
-    state_epoch: int | None = None
-    leader_epoch: int | None = None
-    start_offset: int | None = None
-    delivery_complete_count: int | None = None
-    unfinished_offset: int | None = None
-    state_batches: list[StateBatch] | None = None
-    annotations: list[StateAnnotation] | None = None
-
-
-class TopicStateResult(Struct, omit_defaults=True, kw_only=True):
-    topic_id: str | None = None
-    partitions: list[PartitionStateResult] = []
-
-
-class ShareStateResponse(Response):
-    results: list[TopicStateResult]
-
-
-class GroupStateResult(Struct, kw_only=True):
-    group_id: str
-    results: list[TopicStateResult]
-
-
-class WriteBatchResponse(Response):
-    """One entry per group, topic and partition, in request order."""
-
-    groups: list[GroupStateResult]
-
-
-class TopicDeletedRequest(Request):
-    """The group coordinator tells the share coordinator to forget all state of a topic."""
-
-    topic_id: str
-
-
-class TopicDeletedResponse(Response):
-    """The shards in which all state of the topic is gone: those this instance owned all the while."""
-
-    shards: list[int] = []
+# Owners of shards
 
 
 class ShardOwner(Struct, frozen=True, kw_only=True):
@@ -138,9 +49,11 @@ class FindCoordinatorResponse(Response):
     coordinators: list[CoordinatorLocation]
 
 
-# Group coordinator: what gateways and the share coordinator ask of it.
+# Group coordinator
+
 
 CLIENT_ID: Final = "sharequeue-client-id"
+
 CLIENT_HOST: Final = "sharequeue-client-host"
 """Headers of a heartbeat that a gateway passes on: who sent it, percent-encoded, and from where."""
 
@@ -327,137 +240,3 @@ class LeaveShareGroupResponse(Response):
 
     error_code: int = 0
     topics: list[TopicIdPartitions] = []
-
-
-# Gateway: what the group coordinator asks of it.
-
-
-class DeleteTopicRecordsRequest(Request):
-    """Remove a topic's records for good; `partitions` is its partition count."""
-
-    topic_id: str
-    partitions: int
-
-
-# Gateway: what the gateways ask of each other.
-
-
-ALL_WELL: Final = "sharequeue-all-well"
-"""Header of a leader's answer that a client can get as it is: a fetch that acquired, or acknowledgements, and no fault
-among them."""
-ENDED: Final = "sharequeue-ended"
-"""Header of a leader's answer to a fetch that it ended because the group is set anew."""
-
-
-class LeaderFetchRequest(Request):
-    """A part of a client's fetch that another gateway leads; the fields are those of the client's request."""
-
-    member_id: str
-    topic_partitions: list[TopicPartitions]
-    max_records: int
-    max_bytes: int
-    min_bytes: int
-    max_wait_ms: int
-    batch_size: int
-    acquire_mode: AcquireMode
-    fetch_id: str | None = None
-    repeat: bool = False
-    """Answer what an earlier fetch of this `fetch_id` holds, and acquire nothing."""
-    with_records: bool = True
-    acknowledgements: list[Acknowledgement] = []
-    atomic: bool = False
-    look_at_ends: bool = True
-    """Look at the ends of the log before nothing is answered."""
-
-
-class LeaderFetchResponse(Response):
-    """What another gateway reads of a FetchResponse; `batches` are its entries as they will be sent."""
-
-    batches: list[Raw]
-    errors: list[PartitionError]
-    acknowledgement_results: list[AcknowledgementResult]
-    acquisition_lock_timeout_ms: int
-    leaders: list[PartitionLeader] = []
-
-
-class AcquiredEntry(Struct):
-    """What the gateway that passes an entry of `batches` on must know of it."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    delivery_count: int
-
-
-class AwaitRecordsRequest(Request):
-    """Wait until one of these share-partitions may have something to acquire."""
-
-    topic_partitions: list[TopicPartitions]
-    max_wait_ms: int
-
-
-class ReleaseMemberRequest(Request):
-    """Release what a member holds of these partitions."""
-
-    member_id: str
-    topic_partitions: list[TopicPartitions]
-
-
-class SharePartitionName(Struct, kw_only=True):
-    group_id: str
-    topic_id: str
-    partition: int
-
-
-class YieldRequest(Request):
-    """Another gateway is about to lead these: finish what is under way and lead them no more."""
-
-    share_partitions: list[SharePartitionName]
-
-
-class HeldSharePartition(SharePartitionName, kw_only=True):
-    """Acquisition locks that memory knows, in the life of a share-partition that the state epoch names.
-
-    `locks`: (first offset, last offset, member, delivery count, deadline in ms since the epoch).
-    """
-
-    state_epoch: int
-    locks: Sequence[tuple[int, int, str, int, int]]
-
-
-class YieldResponse(Response):
-    """Those of them that were held here until a moment ago."""
-
-    held: list[HeldSharePartition]
-
-
-class GroupTopicsRequest(Request):
-    """The share-partitions a group has, by topic id."""
-
-    topics: list[TopicIdPartitions]
-
-
-class GroupUsageResponse(Response):
-    """What a gateway knows of a group's use: records held are those with a live acquisition lock."""
-
-    share_sessions: int
-    waiting_fetches: int
-    held_records: int
-
-
-class ReleaseMemberResponse(Response):
-    """Whether the member had a share session here, and how many records it held."""
-
-    share_session: bool
-    released_records: int
-
-
-class UnloadGroupRequest(Request):
-    """Lead nothing of these topics for the group with what was loaded before now; without them: nothing at all.
-
-    `end`: the group's share sessions and waiting fetches are ended too.
-    """
-
-    topic_ids: list[str] | None = None
-    end: bool = False

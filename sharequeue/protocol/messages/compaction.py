@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sharequeue.protocol.messages import Count, NonNegative, Offset, PageSize, Request, Response, TimestampMs
+from sharequeue.protocol.messages.fields import Count, NonNegative, Offset, PageSize, Request, Response, TimestampMs
 from sharequeue.protocol.types import MAX_INT64, MAX_RECORDS
 
 MAX_BATCHES = 1000

@@ -1,11 +1,13 @@
-"""The messages of share groups: membership, description, offsets, redriven dead letters. As `messages` has the others."""
+"""The messages of share groups: membership, description, settings, offsets, redriven dead letters."""
 
 from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from sharequeue.protocol.messages import (
+from sharequeue.protocol.messages.fields import (
     AnyInt64,
+    ConfigName,
+    ConfigValue,
     Count,
     EnforcedTopicName,
     MemberId,
@@ -13,17 +15,18 @@ from sharequeue.protocol.messages import (
     Offset,
     PageSize,
     PageToken,
-    PartitionError,
     PartitionIndex,
     PartitionIndexes,
-    PartitionLeader,
     PlainText,
     Request,
     Response,
     TimestampMs,
     TopicName,
 )
+from sharequeue.protocol.messages.problems import PartitionError
+from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.types import (
+    MAX_CONFIGS,
     MAX_INT32,
     MAX_INT64,
     MAX_NAME_LENGTH,
@@ -75,6 +78,7 @@ class ShareGroupHeartbeatResponse(Response):
 
 STATES: Final = r"^(Empty|Stable|Dead)(,(Empty|Stable|Dead))*\Z"
 """The service takes them in any case, and spaces beside the commas."""
+
 GroupStateName = Annotated[str, Meta(extra_json_schema={"enum": ["Empty", "Stable", "Dead"]})]
 
 
@@ -131,7 +135,42 @@ class InUseQuery(Request):
     force: bool = False
 
 
+# Settings
+
+
+ShareGroupConfigResponse = Annotated[dict[str, str], Meta(title="ShareGroupConfigResponse")]
+"""The settings in force by name; values are text."""
+
+UpdateShareGroupConfigRequest = Annotated[
+    dict[str, ConfigValue | Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)] | None],
+    Meta(
+        max_length=MAX_CONFIGS,
+        title="UpdateShareGroupConfigRequest",
+        description="Settings by name; null, or the name in the list `reset`, goes back to the default.",
+    ),
+]
+
 # Offsets
+
+
+class GroupPartitionOffset(Response):
+    """−1 is unknown: initialised but never loaded, or the state could not be read."""
+
+    partition: PartitionIndex
+    start_offset: AnyInt64
+    log_end_offset: AnyInt64
+    leader_epoch: Count
+    lag: AnyInt64
+
+
+class GroupTopicOffsets(Response):
+    topic: str
+    topic_id: str
+    partitions: list[GroupPartitionOffset]
+
+
+class ListShareGroupOffsetsResponse(Response):
+    topics: list[GroupTopicOffsets]
 
 
 class ResetTopic(Request):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from sharequeue.protocol.messages import EnforcedTopicName, GroupId, PageSize, PageToken, Request, Response
+from sharequeue.protocol.messages.fields import EnforcedTopicName, GroupId, PageSize, PageToken, Request, Response
 from sharequeue.protocol.types import MAX_INT64, Int32
 
 TimeMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
