@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.hostile.raw import Raw, head
 from tests.http.calls import Gateway, wait_until
 

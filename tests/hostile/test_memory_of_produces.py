@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
-from sharequeue.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, good, wait_until
 
 MIB = 1 << 20
