@@ -1,4 +1,4 @@
-"""What a handler may return besides a message: an answer that is already bytes, or one that is sent in parts."""
+"""Answers that a handler returns instead of a message: bytes that are ready, or a stream of parts."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer whose parts are sent as they come to be; one that nobody takes waits. If making the parts fails, the
-    connection ends, so that the client cannot take a piece for the whole."""
+    """An answer that is sent part by part. The next part is made when the connection can take it. If that fails, the
+    connection is reset, so that the client cannot take a part for the whole."""
 
     parts: AsyncGenerator[bytes, None]
     headers: tuple[tuple[bytes, bytes], ...]

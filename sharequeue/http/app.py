@@ -35,7 +35,7 @@ from sharequeue.protocol.errors import ApiError, InvalidRequest, UnknownPath
 
 DEFAULT_MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
 INTERNAL_MAX_REQUEST_BYTES: Final = 128 * 1024 * 1024
-"""What services may send each other: a client's request can become a several times larger write of state."""
+"""The limit for calls between services: a client's request can become a several times larger write of state."""
 
 
 class App(FastAPI):
@@ -45,7 +45,7 @@ class App(FastAPI):
         self.paths = Paths()
         self.callers = callers
         self._answers: dict[Callable[..., Any], Endpoint] = {}
-        """What FastAPI calls for a route, and whose route that is."""
+        """The endpoint of each route, by the function that FastAPI calls for the route."""
         self._own = [] if callers is None else [Middleware(CheckedCallers, callers=callers, paths=self.paths)]
         super().__init__(
             title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None, middleware=self._own
@@ -100,7 +100,7 @@ class App(FastAPI):
 
 
 class _EndpointResponse(Response):
-    """What FastAPI takes for a response. The endpoint reads, answers or streams when FastAPI sends it."""
+    """Stands for a response to FastAPI. When FastAPI sends it, the endpoint reads the request and answers."""
 
     def __init__(self, endpoint: Endpoint, request: Request, parameters: Mapping[str, str]) -> None:
         super().__init__()
@@ -146,16 +146,16 @@ def serve(
         handler: takes a Call, returns the response message, an Answer that is already bytes, or a Stream. May raise
             ApiError.
         max_request_bytes: a larger body of a client is refused with 413; internal calls have a limit of their own.
-        cluster_token: what internal calls must bring; None asks nothing.
-        protect: ask for the token with this call too, although clients may make it elsewhere.
-        admission: asked before and after a body is read; None lets all in.
+        cluster_token: the token that internal calls must bring; None: they need none.
+        protect: this call needs the token too, although it is not internal.
+        admission: asked before and after a body is read; None: nothing is bounded.
     """
     limit = INTERNAL_MAX_REQUEST_BYTES if api.internal else max_request_bytes
     app.add_endpoint(Endpoint(api, handler, limit, cluster_token, protect, app.callers, admission))
 
 
 async def _http_problem(request: Request, exception: Exception) -> Response:
-    """The problem document for what Starlette raises, 404 and 405, and for what a dependency raises."""
+    """The problem document for a 404 or 405 of Starlette, or for an HTTPException of a dependency."""
     assert isinstance(exception, HTTPException)
     headers: dict[str, str] = {}
     path = request.url.path

@@ -50,7 +50,7 @@ class AsgiExchange:
         return self._leaving
 
     async def _left(self) -> None:
-        with contextlib.suppress(ApiError):  # the rest of a body that nobody reads is malformed or too slow
+        with contextlib.suppress(ApiError):  # the body is malformed or too slow, and no endpoint reads it
             while (await self._request.receive())["type"] != "http.disconnect":
                 pass
 
@@ -65,7 +65,7 @@ class AsgiExchange:
     async def write(self, part: bytes) -> None:
         try:
             await self._send({"type": "http.response.body", "body": part, "more_body": True})
-        except OSError:  # what servers of this specification raise when the client is gone
+        except OSError:  # ASGI: the client is gone
             raise ClientGone from None
 
     async def finish(self) -> None:

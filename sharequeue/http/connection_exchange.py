@@ -1,7 +1,7 @@
 """One request of a connection and its answer: the body as it comes in, the answer as the client takes it.
 
-`sharequeue.http.protocol` makes one for each head and tells it of each event; an endpoint or an ASGI application uses it.
-See `sharequeue.http.exchange.Exchange` for what an endpoint may ask.
+`sharequeue.http.protocol` makes one for each head and calls it for each event. An endpoint uses it as an
+`sharequeue.http.exchange.Exchange`, an ASGI application as an `AsgiRequest`.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ LAST_CHUNK: Final = b"0\r\n\r\n"
 PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 STATUS_LINES: Final = {status: b"HTTP/1.1 %d %b\r\n" % (status, PHRASES.get(status, b"")) for status in range(100, 600)}
 READ_AHEAD_BYTES: Final = 64 * 1024
-"""How much of a body is kept that nobody has asked for yet."""
+"""Reading pauses when more bytes of a body than this wait for a reader."""
 
 
 class Connection(Protocol):
-    """What an exchange asks of its connection. `untaken`: there while the client does not take what was sent."""
+    """The part of a connection that an exchange uses. `untaken`: exists while the client takes nothing."""
 
     transport: asyncio.Transport
     untaken: asyncio.Event | None
@@ -40,7 +40,7 @@ class Connection(Protocol):
 
 
 def answer_head(status: int, headers: Headers, length: int | None, *, close: bool) -> bytes:
-    """An answer up to its body. `length`: None where none is told."""
+    """The bytes of an answer before its body. `length`: None: there is no Content-Length."""
     lines = [STATUS_LINES[status]]
     for name, value in headers:
         lines += (name, b": ", value, b"\r\n")
@@ -87,7 +87,7 @@ class HttpExchange:
         headers: Headers,
         found: Found | None,
     ) -> None:
-        """`target`: path and query as they were sent. `found`: the endpoint, None where the application answers."""
+        """`target`: path and query as they were sent. `found`: the endpoint; None: the application answers, by ASGI."""
         self._connection = connection
         self.method = method
         self.version = version
@@ -102,12 +102,12 @@ class HttpExchange:
             _, self.path = split_path(self.target.decode())
         self.keep_alive = True
         self.expects = False
-        """Whether the client sends the body once it is asked to."""
+        """Whether the client waits for `100 Continue` before it sends the body."""
         self.whole = False
         self.received = 0
         """Bytes of the body so far."""
         self.left = False
-        """Whether the client has hung up, or has at least shut down its sending side."""
+        """Whether the client has hung up, or has shut down its sending side."""
         self.answered = False
         self._body: bytes | bytearray = b""
         self._size = 0
@@ -115,7 +115,7 @@ class HttpExchange:
         self._most = 0
         self._fault: ApiError | None = None
         self._news: asyncio.Event | None = None
-        """Set when something happened to this request; made by the first who waits for that."""
+        """Set at each event of this request; exists once something waits for one."""
         self._chunked = False
         self._without_content = False
 
@@ -144,7 +144,7 @@ class HttpExchange:
     # The request
 
     def add(self, part: bytes) -> None:
-        """A part of the body came in."""
+        """A part of the body has come in."""
         self.received += len(part)
         if self.found is not None and not self.found.endpoint.takes_body:
             return
@@ -167,7 +167,7 @@ class HttpExchange:
             self._news.set()
 
     def fail(self, fault: ApiError) -> None:
-        """The rest of the request will not come: it is malformed or too slow."""
+        """The rest of the request is malformed or too slow and will not be read."""
         self._fault = fault
         self._body, self._size = b"", 0
         self.keep_alive = False
@@ -279,7 +279,7 @@ class HttpExchange:
             raise ClientGone
 
     def _closes(self) -> bool:
-        """Whether the connection ends with this answer: the client said so, or the request was not read to its end."""
+        """Whether the connection ends with this answer: the client asked for that, or the request is not whole."""
         if not self.whole:
             self.keep_alive = False
         return not self.keep_alive

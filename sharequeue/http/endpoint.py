@@ -59,16 +59,16 @@ Handler = Callable[[Call], Awaitable[Any]]
 
 
 class Admission(Protocol):
-    """Bounds the bytes of requests in hand. A request is always taken when there is no other."""
+    """Bounds the bytes of all requests that are being answered. A request that is the only one is always admitted."""
 
     def check(self, size: int) -> None:
-        """Whether a body that says to have so many bytes would be taken now. Raises: ApiError (429)."""
+        """Check whether a body of `size` bytes would be admitted now. Raises: ApiError (429): it would not."""
 
     def take(self, size: int) -> None:
-        """A body of so many bytes was read. Raises: ApiError (429): there is no room for it."""
+        """Admit a body of `size` bytes that was read. Raises: ApiError (429): there is no room for it."""
 
     def release(self, size: int) -> None:
-        """The request that was taken is answered."""
+        """An admitted request of `size` bytes is answered."""
 
 
 class Endpoint:
@@ -148,7 +148,7 @@ class Endpoint:
                     taken = len(raw)
             request = self._decoder.decode(exchange.query, raw)
             call = Call(exchange, path, raw, request, request_id)
-            raw, request = b"", None  # the handler lets go of both as soon as it can
+            raw, request = b"", None  # so that the handler can free both as early as possible
             result = await self._handler(call)
             if isinstance(result, Answer | Stream):
                 return result
@@ -174,12 +174,14 @@ class Endpoint:
     @staticmethod
     def _authorise(headers: dict[bytes, bytes], authorization: bytes) -> None:
         if not hmac.compare_digest(headers.get(b"authorization", b""), authorization):
-            raise ClusterAuthorizationFailed("this call is for the services alone and needs the cluster token")
+            raise ClusterAuthorizationFailed(
+                "this call needs the cluster token: only the services of the cluster may make it"
+            )
 
     def _check_head(self, headers: dict[bytes, bytes]) -> int:
-        """Refuse what can be refused before the body is asked for. Returns: the body's length; 0 if it does not say."""
+        """Check the headers before the body is read. Returns: the length of the body; 0 if no header names it."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise InvalidRequest("send the body as it is: no Content-Encoding is understood here", status=415)
+            raise InvalidRequest("send the body as it is: this service understands no Content-Encoding", status=415)
         if self._decoder.takes_json:
             media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if media_type != b"application/json" and not media_type.endswith(b"+json"):

@@ -1,4 +1,4 @@
-"""One request and its answer, as a server hands them to an endpoint: whole bodies, not messages about parts of them."""
+"""The interface of a request and its answer for endpoints; `connection_exchange` and `asgi_exchange` implement it."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -8,11 +8,11 @@ from sharequeue.protocol.errors import TooLarge
 Headers = Sequence[tuple[bytes, bytes]]
 
 WITHOUT_LENGTH: Final = frozenset({204, 304})
-"""Statuses whose answers have no content, and so no length of it (RFC 9110 8.6)."""
+"""Statuses whose answers have neither content nor a Content-Length (RFC 9110 8.6)."""
 
 
 class ClientGone(Exception):
-    """The client hung up before its request was read, or while its answer was on the way."""
+    """The client hung up before its request was read, or while its answer was being sent."""
 
 
 class Exchange(Protocol):
@@ -30,26 +30,26 @@ class Exchange(Protocol):
         """Address and port of the other end of the connection."""
 
     async def read(self, most: int) -> bytes:
-        """The request's body. Raises: TooLarge: it has more than so many bytes; ApiError (400, 408): it is malformed or
+        """The request's body. Raises: TooLarge: it has more than `most` bytes; ApiError (400, 408): it is malformed or
         too slow; ClientGone."""
 
     async def until_gone(self) -> None:
         """Return when the client has hung up."""
 
     def gone(self) -> bool:
-        """Whether the client has hung up by now, as far as this host has heard."""
+        """Whether this host has learned that the client has hung up."""
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send the answer; nothing where the client is gone. `headers`: all but the length."""
+        """Send the whole answer, or nothing if the client is gone. `headers`: all but Content-Length."""
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Begin an answer whose length nobody knows yet. Raises: ClientGone."""
+        """Begin an answer whose length is not known yet. Raises: ClientGone."""
 
     async def write(self, part: bytes) -> None:
-        """Send a part of it; returns once the connection can take another. Raises: ClientGone."""
+        """Send a part of the answer. Returns when the connection can take another one. Raises: ClientGone."""
 
     async def finish(self) -> None:
-        """End it."""
+        """End the answer."""
 
 
 def too_large(most: int) -> TooLarge:

@@ -9,7 +9,7 @@ from sharequeue.http.endpoint import Endpoint
 
 
 class Found(NamedTuple):
-    """What answers a request. `path`: decoded; `parameters`: those in it."""
+    """The endpoint of a request, and the decoded path with its parameters."""
 
     endpoint: Endpoint
     parameters: Mapping[str, str]
@@ -18,7 +18,7 @@ class Found(NamedTuple):
 
 
 def split_path(path: str) -> tuple[list[str], str]:
-    """The segments of a path as it was sent, decoded, and the path: a slash in a name parts none and stays encoded."""
+    """The decoded segments of a path, and the decoded path. A slash within a segment stays encoded in the path."""
     segments = path.split("/")
     if "%" in path:
         segments = [unquote(segment) for segment in segments]
@@ -27,7 +27,7 @@ def split_path(path: str) -> tuple[list[str], str]:
 
 
 class Paths:
-    """Endpoints by method and path: a tree whose branches are segments of paths, None where any will do."""
+    """Endpoints by method and path: a tree with a branch for each segment. The branch None takes any segment."""
 
     END: Final = "/"  # no segment can be that
     MOST_KNOWN: Final = 1024
@@ -50,7 +50,7 @@ class Paths:
         branch[self.END] = (endpoint, names)
 
     def find(self, method: bytes, target: bytes) -> Found | None:
-        """What answers a request, if that is one of the endpoints. `target`: path and query as they were sent."""
+        """The endpoint of a request, or None. `target`: path and query as they were sent."""
         return self._known(method, target) if len(target) <= self.LONGEST_KNOWN else self._find(method, target)
 
     def _find(self, method: bytes, target: bytes) -> Found | None:

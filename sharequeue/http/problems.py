@@ -1,4 +1,4 @@
-"""Problem documents: what a client is answered when its request fails, and how often that happens. Source: RFC 9457."""
+"""Problem documents, the answers to requests that fail, and how many there were. Source: RFC 9457."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ def problem_of(error: ApiError, request_id: str) -> Problem:
 
 
 def problem_answer(error: ApiError, request_id: str) -> Answer:
-    """The answer for an error: its problem document, `Retry-After` where waiting helps."""
+    """The answer for an error: its problem document, with `Retry-After` if waiting helps."""
     body = encode({**msgspec.to_builtins(problem_of(error, request_id)), **error.extra})
     headers: tuple[tuple[bytes, bytes], ...] = (PROBLEM_JSON,)
     refusals = _REFUSALS.get(error.status)

@@ -1,4 +1,4 @@
-"""The id of a request: a client's own, or one that no other request of any process has."""
+"""The id of a request: the client's own, or a new one that is unique over all processes."""
 
 import itertools
 import os
@@ -10,7 +10,7 @@ _request_numbers: Final = itertools.count(1)
 
 
 def request_id_from(given: bytes | None) -> str:
-    """The id of a request: the given one if it is fit to be echoed, else a new one."""
+    """The given id if it can be echoed in a header, else a new one."""
     if given and len(given) <= 128 and given.isascii() and given.decode().isprintable():
         return given.decode()
     return f"{_request_prefix}-{next(_request_numbers):x}"

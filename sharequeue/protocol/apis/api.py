@@ -1,4 +1,4 @@
-"""What a row says of its call, and how a call's path is written."""
+"""The form of a row, and the path of a call with its parameters filled in."""
 
 import functools
 from collections.abc import Callable
@@ -18,8 +18,8 @@ GROUP_ERRORS: Final = ("INVALID_GROUP_ID",)
 class Api:
     """One call. `path` holds `{parameters}`; `request` is the type of the body (GET, DELETE: the query), `response` the answer's.
 
-    `errors`: the codes that are particular to this call; every call may also answer 42, 413, 415, -1 and 503.
-    `idempotent`: asking twice does no more than asking once, so an answer that was lost may be asked for again.
+    `errors`: the codes that are particular to this call. Every call may also answer 42, 413, 415, -1 and 503.
+    `idempotent`: two equal calls have the effect of one, so a call whose answer was lost may be made again.
     """
 
     operation_id: str
@@ -34,13 +34,13 @@ class Api:
     errors: tuple[str, ...] = ()
     idempotent: bool = False
     raw_body: bool = False
-    """The body is bytes of any content type, not JSON."""
+    """Whether the body is bytes of any content type and not JSON."""
     headers: tuple[tuple[str, str], ...] = ()
     """Request headers this call understands, as (name, meaning)."""
     also: tuple[int, ...] = ()
-    """Further statuses that answer `response`, not a problem."""
+    """Further statuses that come with `response` and not with a problem."""
     media_types: tuple[str, ...] = ()
-    """Further media types of the answer, for who asks for one with `Accept`."""
+    """Further media types of the answer; a client asks for one with `Accept`."""
     check_body: Callable[[bytes], None] = bounds.check_values
     """Called with a client's body before it is decoded. Raises: TooMany."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
@@ -51,12 +51,12 @@ class Api:
 
     @property
     def internal(self) -> bool:
-        """Only services call it, with the cluster token."""
+        """Whether only services make this call, with the cluster token."""
         return self.tag == "Internal"
 
 
 _LONGEST_KNOWN: Final = 256
-"""Clients choose names: what is kept of them has a bound."""
+"""Longer names are not cached, because clients choose them."""
 _known_segment: Final = functools.lru_cache(1024)(functools.partial(quote, safe=""))
 
 

@@ -17,7 +17,7 @@ _SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
 _IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours answers the first answer again")
 _IDEMPOTENCY_RETENTION = (
     "Idempotency-Retention-Ms",
-    "for how long the key must be known: up to 604800000 (7 days); each repeat says the same",
+    "how long the key is remembered, up to 604800000 (7 days); each repeat must say the same",
 )
 
 PRODUCE_RECORDS = Api(
@@ -52,7 +52,7 @@ FETCH_RECORDS = Api(
     "fetchRecords",
     "POST",
     "/v1/share-groups/{group}/fetch",
-    "Acquire records and read them; may acknowledge earlier ones with the same call. Waits up to max_wait_ms.",
+    "Acquire records and read them; acknowledges earlier ones too if it carries any. Waits up to max_wait_ms.",
     request=FetchRequest,
     response=FetchResponse,
     tag="Records",

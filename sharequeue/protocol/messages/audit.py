@@ -1,6 +1,6 @@
-"""The messages of audits: what the stores hold, as it stands there, beside what the services answer.
+"""The messages of audits: the stored rows, beside the answers of the services.
 
-Operators alone make these calls, with the cluster token.
+Operators make these calls, with the cluster token.
 """
 
 from typing import Annotated
@@ -43,7 +43,7 @@ class StoredState(Struct, frozen=True, kw_only=True):
 
 
 class ExportStateQuery(Request):
-    """Share-partitions with `key_id` above `after`, those of one `part` of `parts`; or the one that is named."""
+    """Share-partitions with `key_id` above `after` that belong to one `part` of `parts`; or the one that is named."""
 
     after: Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})] = 0
     page_size: KeysPerPage = 200
@@ -62,7 +62,7 @@ class ExportStateResponse(Response):
 
 
 class StateAnswer(Response):
-    """What readShareGroupStateSummary answers of a share-partition now."""
+    """The answer of readShareGroupStateSummary for a share-partition now."""
 
     error_code: Int32
     state_epoch: Int32 = 0
@@ -72,7 +72,7 @@ class StateAnswer(Response):
 
 
 class AuditedState(Response):
-    """A share-partition as it is stored, what its share coordinator answers, and the log it belongs to.
+    """A share-partition: its stored rows, the answer of its share coordinator, and the ends of its log.
 
     Without `topic` there is no such topic, or no such partition of it.
     """
@@ -111,7 +111,7 @@ class LogBatch(Struct, frozen=True, kw_only=True):
 
 
 class AuditLogResponse(Response):
-    """Rows of a partition, below the log start too while they are not purged."""
+    """Rows of a partition, including those below the log start that are not purged yet."""
 
     log_start_offset: Int64
     log_end_offset: Int64

@@ -1,5 +1,4 @@
-"""The messages that keep the services together: owners of shards, gateways, leader epochs, and what the group coordinator
-knows of topics and groups.
+"""The messages of the coordinators to the other services: owners of shards, gateways, leader epochs, topics and groups.
 
 Errors of one partition are data: `error_code` 0 is success. Source: KIP-932.
 """
@@ -15,7 +14,7 @@ from sharequeue.protocol.messages.topics import Topic
 
 
 class ShardOwner(Struct, frozen=True, kw_only=True):
-    """Who owns a shard, and where it is reached."""
+    """The owner of a shard, and its address."""
 
     shard: int
     node_id: str
@@ -24,7 +23,7 @@ class ShardOwner(Struct, frozen=True, kw_only=True):
 
 
 class ShardsResponse(Response):
-    """The shards that have an owner now, and how many shards keys are spread over."""
+    """The shards that have an owner now. `count`: all shards that keys are placed on."""
 
     shards: list[ShardOwner]
     count: int
@@ -55,11 +54,11 @@ class FindCoordinatorResponse(Response):
 CLIENT_ID: Final = "sharequeue-client-id"
 
 CLIENT_HOST: Final = "sharequeue-client-host"
-"""Headers of a heartbeat that a gateway passes on: who sent it, percent-encoded, and from where."""
+"""Headers of a heartbeat that a gateway passes on: the client's id, percent-encoded, and its address."""
 
 
 class Gateway(Struct, frozen=True, kw_only=True):
-    """A gateway and where the other services reach it."""
+    """A gateway, and the address at which the other services reach it."""
 
     node_id: str
     url: str
@@ -68,7 +67,7 @@ class Gateway(Struct, frozen=True, kw_only=True):
 class GatewayGeneration(Struct, frozen=True, kw_only=True):
     """The gateways that lead share-partitions, under a number above every leader epoch given before.
 
-    `previous` is the number of the generation before: who knows another one has missed one.
+    `previous` is the number of the generation before. A gateway that knows an older one has missed a generation.
     """
 
     number: int
@@ -77,14 +76,14 @@ class GatewayGeneration(Struct, frozen=True, kw_only=True):
 
 
 class RegisterGatewayRequest(Request):
-    """A gateway starts. `url` is where the other services reach it."""
+    """A gateway starts. The other services reach it at `url`."""
 
     node_id: str
     url: str
 
 
 class RegisterGatewayResponse(Response):
-    """`leader_epoch` is above all earlier ones; `lease_ms`: who is not heard of for that long leads no more."""
+    """`leader_epoch` is above all earlier ones. A gateway that does not renew its lease within `lease_ms` loses it."""
 
     leader_epoch: int
     lease_ms: int
@@ -92,7 +91,7 @@ class RegisterGatewayResponse(Response):
 
 
 class RenewGatewayRequest(Request):
-    """A gateway lives on; `leaving`: it stops, and is to lead nothing any more."""
+    """A gateway is alive. `leaving`: it stops, and leads nothing from now on."""
 
     node_id: str
     url: str
@@ -105,14 +104,14 @@ class RenewGatewayResponse(Response):
 
 
 class NextLeaderEpochRequest(Request):
-    """`generation` is the one the gateway knows: one that is out of date is refused (6)."""
+    """`generation`: the one that the gateway knows; an outdated one is refused (6)."""
 
     node_id: str
     generation: int
 
 
 class LeaderEpochResponse(Response):
-    """A leader epoch higher than any given before: who leads with it fences every earlier leader."""
+    """A leader epoch above every earlier one. A leader that uses it fences all earlier leaders."""
 
     leader_epoch: int
 
@@ -129,16 +128,16 @@ class DescribeTopicsResponse(Response):
 
 
 class MetadataChangesQuery(Request):
-    """Wait up to `max_wait_ms` for changes after `since`; 0 answers the version alone."""
+    """Wait up to `max_wait_ms` for changes after `since`. With `max_wait_ms` 0 it answers at once."""
 
     since: int
     max_wait_ms: int = 30_000
 
 
 class MetadataChangesResponse(Response):
-    """What changed: topics that were made or altered, ids of topics that are gone, groups whose settings changed.
+    """The changes: topics that were created or altered, ids of deleted topics, groups whose settings changed.
 
-    `reset`: changes since then are no longer known; forget everything cached.
+    `reset`: the changes since then are no longer known, so the gateway must drop its cache.
     `generation`: the number of the gateways' generation.
     """
 
@@ -156,7 +155,7 @@ class TopicIdPartitions(Struct, kw_only=True):
 
 
 class InitializeSharePartitionsRequest(Request):
-    """Make sure that these share-partitions are initialised; the group comes to be if it is new."""
+    """Make sure that these share-partitions are initialised. A group that does not exist is created."""
 
     group_id: str
     topics: list[TopicIdPartitions]
@@ -174,16 +173,16 @@ class InitializedTopic(Struct, kw_only=True):
 
 
 class InitializeSharePartitionsResponse(Response):
-    """The group's stored settings come with it: the gateway needs them to lead."""
+    """`config`: the stored settings of the group, which a leader needs."""
 
     config: dict[str, str]
     topics: list[InitializedTopic]
 
 
 class GroupPartitionSummary(Struct, kw_only=True):
-    """A share-partition's persisted state for offsets and lag; −1 where the share coordinator has none.
+    """A share-partition's persisted state for offsets and lag; −1: the share coordinator has none.
 
-    `start_offset`: past all that is finished without a gap. `delivery_complete_count`: what is finished behind it.
+    `start_offset`: the first offset that is not finished. `delivery_complete_count`: finished records behind it.
     """
 
     partition: int
@@ -199,7 +198,7 @@ class GroupTopicSummary(Struct, kw_only=True):
 
 
 class GroupSummaryQuery(Request):
-    """Without any field all that a group has; else up to `limit` partitions behind a place, by name and number."""
+    """Without fields, all partitions of the group; else up to `limit` partitions behind a place, by name and number."""
 
     topic: str | None = None
     after_topic: str = ""
@@ -208,7 +207,7 @@ class GroupSummaryQuery(Request):
 
 
 class GroupSummaryResponse(Response):
-    """`more`: there are partitions behind the last one of a limited answer."""
+    """`more`: partitions follow the last one of a limited answer."""
 
     topics: list[GroupTopicSummary]
     more: bool = False
@@ -225,7 +224,7 @@ class TopicStartOffsets(Struct, kw_only=True):
 
 
 class AlterShareGroupOffsetsRequest(Request):
-    """Where a group is to start. `force`: also while it is in use."""
+    """The offsets at which a group starts. `force`: also while it is in use."""
 
     topics: list[TopicStartOffsets]
     force: bool = False
@@ -236,7 +235,7 @@ class AlterShareGroupOffsetsResponse(Response):
 
 
 class LeaveShareGroupResponse(Response):
-    """`error_code`: 25 or 69, where there was no such member. What the group has is told in any case."""
+    """`error_code`: 25 or 69: there was no such member. `topics`: the group's share-partitions, in any case."""
 
     error_code: int = 0
     topics: list[TopicIdPartitions] = []

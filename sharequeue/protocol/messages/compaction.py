@@ -1,4 +1,4 @@
-"""The messages of compaction: which record batches there are, and what leaves them."""
+"""The messages of compaction: list record batches, and remove records from them."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ class ListRecordBatchesQuery(Request):
 
 
 class RecordBatchListing(Response):
-    """One stored batch. `generation`: how often it was replaced; `size_bytes`: as it is stored."""
+    """One stored batch. `generation`: how often it was replaced. `size_bytes`: its stored size."""
 
     base_offset: Offset
     last_offset: Offset
@@ -28,7 +28,7 @@ class RecordBatchListing(Response):
 
 
 class ListRecordBatchesResponse(Response):
-    """Batches from the one that holds the offset asked for; `next_offset` is where to go on."""
+    """Batches from the one that holds the requested offset on; `next_offset`: the offset of the next request."""
 
     batches: list[RecordBatchListing]
     next_offset: Offset
@@ -43,7 +43,7 @@ class RemovedRange(Request):
 
 
 class BatchReplacement(Request):
-    """What leaves one batch: the records of `remove`, ascending and disjoint. `generation` is the one that was listed."""
+    """Removes records from one batch: the ranges `remove`, ascending and disjoint. `generation`: as it was listed."""
 
     base_offset: Offset
     generation: NonNegative

@@ -43,7 +43,7 @@ AtLeastOne = Annotated[int, Meta(ge=1, le=MAX_INT32, extra_json_schema={"format"
 CheckedInt32 = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 0, "maximum": MAX_INT32})]
 
 CheckedInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimum": 0, "maximum": MAX_INT64})]
-"""Whose bounds are checked with the rest of an acknowledgement, so that a wrong one fails alone."""
+"""The bounds are checked with the rest of an acknowledgement, so that only a wrong one fails."""
 
 PlainText = Annotated[str, Meta(pattern=PLAIN_TEXT)]
 
@@ -53,7 +53,7 @@ TopicName = Annotated[
 """Checked where topics are looked up: INVALID_TOPIC_EXCEPTION."""
 
 EnforcedTopicName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=TOPIC_NAME)]
-"""Of calls that look no topic up."""
+"""For calls that do not look the topic up."""
 
 GroupId = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=GROUP_ID)]
 
@@ -89,7 +89,7 @@ RecordHeaders = Annotated[
         }
     ),
 ]
-"""Names to strings, as JSON: they are decoded one record at a time, for they take ten times the room then."""
+"""Names to strings, as JSON. They are decoded one record at a time, because they then take ten times the memory."""
 
 TopicNames = Annotated[list[TopicName], Meta(max_length=MAX_TOPICS_NAMED)]
 

@@ -42,7 +42,7 @@ MAX_DATETIME_LENGTH: Final = 64
 class ShareGroupHeartbeatRequest(Request):
     """`member_epoch` 0 joins or joins again, −1 leaves, else it is the last one received.
 
-    `rack_id` and `subscribed_topic_names` that are absent are unchanged; who joins names topics.
+    Without `rack_id` or `subscribed_topic_names` these are unchanged. A member that joins must name topics.
     """
 
     member_id: MemberId
@@ -58,13 +58,13 @@ class AssignedPartitions(Response):
 
 
 class MemberAssignment(Response):
-    """What a member is assigned; an empty list is nothing at all."""
+    """The partitions that a member is assigned; the list may be empty."""
 
     topic_partitions: list[AssignedPartitions]
 
 
 class ShareGroupHeartbeatResponse(Response):
-    """`assignment` absent: it is unchanged. `leaders`: of what is assigned, where there are several gateways."""
+    """Without `assignment` it is unchanged. `leaders`: of the assigned partitions, if there are several gateways."""
 
     member_id: str
     member_epoch: Count
@@ -77,13 +77,13 @@ class ShareGroupHeartbeatResponse(Response):
 
 
 STATES: Final = r"^(Empty|Stable|Dead)(,(Empty|Stable|Dead))*\Z"
-"""The service takes them in any case, and spaces beside the commas."""
+"""The service ignores case, and spaces around the commas."""
 
 GroupStateName = Annotated[str, Meta(extra_json_schema={"enum": ["Empty", "Stable", "Dead"]})]
 
 
 class ListShareGroupsQuery(Request):
-    """`state`: Empty, Stable or Dead, in any case, or several divided by commas."""
+    """`state`: Empty, Stable or Dead in any case, or several, separated by commas."""
 
     state: Annotated[str, Meta(max_length=100, extra_json_schema={"pattern": STATES})] | None = None
     page_size: PageSize = 1000
@@ -117,7 +117,7 @@ class ShareGroupMember(Response):
 
 
 class DescribeShareGroupResponse(Response):
-    """`members` come a page at a time, by member id; `member_count` counts all."""
+    """`members`: one page of them, by member id. `member_count` counts all members."""
 
     group_id: str
     state: GroupStateName
@@ -130,7 +130,7 @@ class DescribeShareGroupResponse(Response):
 
 
 class InUseQuery(Request):
-    """`force`: also while the group is in use; its members and sessions are ended first."""
+    """`force`: also while the group is in use; its members are evicted and its sessions ended first."""
 
     force: bool = False
 
@@ -139,7 +139,7 @@ class InUseQuery(Request):
 
 
 ShareGroupConfigResponse = Annotated[dict[str, str], Meta(title="ShareGroupConfigResponse")]
-"""The settings in force by name; values are text."""
+"""The settings in force by name. Values are text."""
 
 UpdateShareGroupConfigRequest = Annotated[
     dict[str, ConfigValue | Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)] | None],
@@ -154,7 +154,7 @@ UpdateShareGroupConfigRequest = Annotated[
 
 
 class GroupPartitionOffset(Response):
-    """−1 is unknown: initialised but never loaded, or the state could not be read."""
+    """−1: unknown, because the share-partition was never loaded or its state could not be read."""
 
     partition: PartitionIndex
     start_offset: AnyInt64
@@ -174,7 +174,7 @@ class ListShareGroupOffsetsResponse(Response):
 
 
 class ResetTopic(Request):
-    """All partitions of a topic, or some. `offset` is for `to: offset`, in place of the request's."""
+    """All partitions of a topic, or some of them. `offset` replaces the request's, for `to: offset`."""
 
     topic: TopicName
     partitions: PartitionIndexes | None = None
@@ -182,10 +182,10 @@ class ResetTopic(Request):
 
 
 class ResetShareGroupOffsetsRequest(Request):
-    """`topics` absent: everything the group, which must be there, has offsets of.
+    """Without `topics`: all topics in which the group has offsets; then the group must exist.
 
-    `offset` goes with `to: offset` and is kept within the log; `datetime`, ISO 8601, UTC when it names no zone, with
-    `to: datetime`: the first record not before it, or the log end. `current` is where the group stands.
+    `offset` belongs to `to: offset` and is clamped to the log. `datetime` belongs to `to: datetime`: ISO 8601, UTC if it
+    names no zone; the group starts at the first record at or after it, or at the log end. `current`: the present start.
     """
 
     to: Literal["earliest", "latest", "current", "offset", "datetime"]
@@ -208,7 +208,8 @@ class ResetTopicOffsets(Response):
 
 
 class ResetShareGroupOffsetsResponse(Response):
-    """Where the group starts now, or would; and the partitions that failed: 50 of them at most, `failed_count` in all."""
+    """The new start offsets of the group (for `dry_run`, those it would get). `errors` lists at most 50 failed partitions
+    of the `failed_count`."""
 
     topics: list[ResetTopicOffsets]
     failed_count: Count
@@ -219,7 +220,7 @@ class ResetShareGroupOffsetsResponse(Response):
 
 
 class RedriveFilter(Request):
-    """`message`: a part of the cause or of the client's reason. `before_ms`: dead before that time."""
+    """`message`: a part of the cause or of the client's reason. `before_ms`: dead-lettered before that time."""
 
     message: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
     min_delivery_count: NonNegative | None = None
@@ -229,8 +230,8 @@ class RedriveFilter(Request):
 class RedriveDeadLettersRequest(Request):
     """`topic`: only dead letters of that source topic.
 
-    `to`: `retry` sends records back for this group alone; `source` as new records that every group of the topic gets.
-    `page_token`: go on where the answer with this `next_page_token` ended.
+    `to`: `retry` sends records back for this group alone; `source` appends them as new records for every group of the
+    topic. `page_token`: continue behind the answer with this `next_page_token`.
     """
 
     topic: TopicName | None = None
@@ -242,8 +243,8 @@ class RedriveDeadLettersRequest(Request):
 
 
 class RedriveDeadLettersResponse(Response):
-    """`matched`: dead letters the filter meant that were not redriven before. `skipped_count`: of those, the ones of
-    which no record is left, or whose topic is gone. `next_page_token`: there may be more than `max_records`."""
+    """`matched`: dead letters that fit the filter and were not redriven before. `skipped_count`: those of them whose record
+    or topic no longer exists. `next_page_token`: there may be more dead letters than `max_records`."""
 
     matched: AnyInt64
     redriven: AnyInt64

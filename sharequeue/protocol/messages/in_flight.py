@@ -1,4 +1,4 @@
-"""The messages of listInFlightRecords: what a group has in flight."""
+"""The messages of listInFlightRecords."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from sharequeue.protocol.types import DeliveryState, Int32
 
 
 class InFlightQuery(Request):
-    """`page_size` counts partitions and batches; a partition is listed whole, so a page may be larger by the last one."""
+    """`page_size` counts partitions and batches. A partition is listed whole, so the last one may exceed the page."""
 
     topic: TopicName | None = None
     partition: PartitionIndex | None = None
@@ -44,7 +44,7 @@ class InFlightBatch(Response):
 
 
 class DeadLetterStatus(Response):
-    """A range on its way to the dead-letter queue that could not be written yet; it is tried until it can."""
+    """A range on its way to the dead-letter queue that could not be written yet. The gateway tries again until it can."""
 
     first_offset: Offset
     last_offset: Offset
@@ -62,11 +62,11 @@ class InFlightPartition(Response):
     dead_letters: list[DeadLetterStatus] = []
     parked_dead_letters: Int32 = 0
     parked_cause: str | None = None
-    """Why the last of the parked dead letters was refused."""
+    """The reason why the last parked dead letter was refused."""
 
 
 class ListInFlightResponse(Response):
-    """`errors`: partitions that the group has and of which nobody can tell just now."""
+    """`errors`: partitions of the group whose leader cannot answer now."""
 
     partitions: list[InFlightPartition]
     errors: list[PartitionError] = []

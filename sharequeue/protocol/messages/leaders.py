@@ -20,11 +20,11 @@ class DeleteTopicRecordsRequest(Request):
 
 
 ALL_WELL: Final = "sharequeue-all-well"
-"""Header of a leader's answer that a client can get as it is: a fetch that acquired, or acknowledgements, and no fault
-among them."""
+"""Header of a leader's answer that a gateway can pass to its client unchanged: a fetch that acquired records, or
+acknowledgements, without a fault among them."""
 
 ENDED: Final = "sharequeue-ended"
-"""Header of a leader's answer to a fetch that it ended because the group is set anew."""
+"""Header of a leader's answer to a fetch that it ended because the group's state is being replaced."""
 
 
 class LeaderFetchRequest(Request):
@@ -40,16 +40,16 @@ class LeaderFetchRequest(Request):
     acquire_mode: AcquireMode
     fetch_id: str | None = None
     repeat: bool = False
-    """Answer what an earlier fetch of this `fetch_id` holds, and acquire nothing."""
+    """Answer the records that an earlier fetch with this `fetch_id` holds, and acquire nothing."""
     with_records: bool = True
     acknowledgements: list[Acknowledgement] = []
     atomic: bool = False
     look_at_ends: bool = True
-    """Look at the ends of the log before nothing is answered."""
+    """Read the ends of the log before the answer is empty."""
 
 
 class LeaderFetchResponse(Response):
-    """What another gateway reads of a FetchResponse; `batches` are its entries as they will be sent."""
+    """The part of a FetchResponse that another gateway reads. `batches`: its entries, ready to be sent."""
 
     batches: list[Raw]
     errors: list[PartitionError]
@@ -59,7 +59,7 @@ class LeaderFetchResponse(Response):
 
 
 class AcquiredEntry(Struct):
-    """What the gateway that passes an entry of `batches` on must know of it."""
+    """The fields of an entry of `batches` that the gateway needs to pass it on."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ class AwaitRecordsRequest(Request):
 
 
 class ReleaseMemberRequest(Request):
-    """Release what a member holds of these partitions."""
+    """Release a member's records in these partitions."""
 
     member_id: str
     topic_partitions: list[TopicPartitions]
@@ -89,13 +89,13 @@ class SharePartitionName(Struct, kw_only=True):
 
 
 class YieldRequest(Request):
-    """Another gateway is about to lead these: finish what is under way and lead them no more."""
+    """Another gateway is about to lead these share-partitions: finish the writes under way and unload them."""
 
     share_partitions: list[SharePartitionName]
 
 
 class HeldSharePartition(SharePartitionName, kw_only=True):
-    """Acquisition locks that memory knows, in the life of a share-partition that the state epoch names.
+    """The acquisition locks in the leader's memory, under the state epoch for which they hold.
 
     `locks`: (first offset, last offset, member, delivery count, deadline in ms since the epoch).
     """
@@ -105,7 +105,7 @@ class HeldSharePartition(SharePartitionName, kw_only=True):
 
 
 class YieldResponse(Response):
-    """Those of them that were held here until a moment ago."""
+    """The share-partitions among them that this gateway led until now."""
 
     held: list[HeldSharePartition]
 
@@ -117,7 +117,7 @@ class GroupTopicsRequest(Request):
 
 
 class GroupUsageResponse(Response):
-    """What a gateway knows of a group's use: records held are those with a live acquisition lock."""
+    """How a group uses a gateway. `held_records`: those with a live acquisition lock."""
 
     share_sessions: int
     waiting_fetches: int
@@ -125,16 +125,16 @@ class GroupUsageResponse(Response):
 
 
 class ReleaseMemberResponse(Response):
-    """Whether the member had a share session here, and how many records it held."""
+    """Whether the member had a share session at this gateway, and how many records it held."""
 
     share_session: bool
     released_records: int
 
 
 class UnloadGroupRequest(Request):
-    """Lead nothing of these topics for the group with what was loaded before now; without them: nothing at all.
+    """Unload the group's share-partitions of these topics; without topics, all of them.
 
-    `end`: the group's share sessions and waiting fetches are ended too.
+    `end`: end the group's share sessions and waiting fetches too.
     """
 
     topic_ids: list[str] | None = None

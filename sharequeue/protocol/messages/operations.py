@@ -8,9 +8,9 @@ class Empty(Response):
 
 
 class Readiness(Response):
-    """`ready`, `degraded` (works, with less) or `unavailable`, and each dependency's own word.
+    """`ready`, `degraded` (works, with less) or `unavailable`, and the same for each dependency.
 
-    `gateways`: of a gateway, those that share the work with it, by node id.
+    `gateways`: in the answer of a gateway, the node ids of the gateways that share the work.
     """
 
     status: str

@@ -1,4 +1,4 @@
-"""What went wrong: with a request, with one partition of it, or with one acknowledgement."""
+"""The faults of a request, of one of its partitions, or of one acknowledgement."""
 
 from sharequeue.protocol.messages.fields import AnyInt64, Response
 from sharequeue.protocol.types import Int32
@@ -15,7 +15,7 @@ class AcknowledgementResult(Response):
 
 
 class PartitionError(Response):
-    """A partition that failed; −1 stands for the whole topic."""
+    """A partition that failed; −1: the whole topic."""
 
     topic: str
     partition: Int32
@@ -25,7 +25,7 @@ class PartitionError(Response):
 
 
 class PointedDetail(Response):
-    """One place of the request that is at fault: an RFC 6901 pointer into the body, or `/` and a query parameter."""
+    """A faulty place of the request: an RFC 6901 pointer into the body, or `/` and a query parameter."""
 
     pointer: str
     detail: str
@@ -42,11 +42,11 @@ class Problem(Response):
     kafka_code: Int32
     retriable: bool
     definite: bool
-    """True: what was asked surely did not happen. False: it may have; ask again only if twice does no harm."""
+    """True: the request surely had no effect. False: it may have had one; repeat it only if twice does no harm."""
     request_id: str
     errors: list[PointedDetail] = []
     limit: AnyInt64 | None = None
     current_leader: str | None = None
     results: list[AcknowledgementResult] = []
-    """Of acknowledgements that all failed: what became of each."""
+    """The result of each acknowledgement, if all of them failed."""
     failed_count: Int32 = 0

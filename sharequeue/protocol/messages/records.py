@@ -66,7 +66,7 @@ class ProducedRecord(Response):
 
 
 class ProduceResponse(Response):
-    """Where each record went, in request order."""
+    """The partition and offset of each record, in request order."""
 
     records: list[ProducedRecord]
 
@@ -80,14 +80,14 @@ class TopicPartitions(Request):
 
 
 SomePartitions = Annotated[list[TopicPartitions], Meta(max_length=MAX_TOPICS_NAMED)]
-"""Partitions by topic. All of a request together are MAX_PARTITIONS_NAMED at most."""
+"""Partitions by topic. One request names at most MAX_PARTITIONS_NAMED in all."""
 
 
 class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
-    """What a member says of a range it holds: exactly one of `type` and `types` (one per offset).
+    """Settles a range that the member holds: exactly one of `type` and `types` (one per offset).
 
-    It may carry every other field of a fetched batch, so that an entry of `batches` plus a `type` is one; those are
-    ignored.
+    It may carry every other field of a fetched batch, which is ignored. So an entry of `batches` with a `type` is an
+    acknowledgement.
     """
 
     topic: TopicName
@@ -136,7 +136,7 @@ class Record(Response):
 
 
 class FetchedBatch(Response):
-    """One acquired range: this member holds it until the lock ends. Count the lock with
+    """One acquired range, which this member holds until the lock ends. Measure the lock with
     `acquisition_lock_timeout_ms`; `lock_expires_at_ms` needs equal clocks."""
 
     topic: str
@@ -149,7 +149,7 @@ class FetchedBatch(Response):
 
 
 class PartitionLeader(Response):
-    """The gateway that leads a share-partition, and where other gateways reach it: asked there, a call saves a hop."""
+    """The gateway that leads a share-partition, and its address for other gateways. A call to it saves a hop."""
 
     topic: str
     partition: Int32
@@ -158,8 +158,8 @@ class PartitionLeader(Response):
 
 
 class FetchResponse(Response):
-    """`leaders`: of those partitions in `batches` that another gateway than the one asked leads.
-    `more_errors`: how many partitions failed besides those in `errors`, which are 50 at most."""
+    """`leaders`: the leaders of those partitions in `batches` that this gateway does not lead itself.
+    `more_errors`: the number of failed partitions besides those in `errors`, which lists at most 50."""
 
     member_id: str
     acquisition_lock_timeout_ms: Int32

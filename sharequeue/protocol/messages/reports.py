@@ -1,4 +1,4 @@
-"""The messages of reports and audits. As `messages` has the others."""
+"""The messages of reports."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ Records = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
 
 
 class ListActivityQuery(Request):
-    """Hours that `from_ms` to `to_ms`, exclusive, touch; epoch milliseconds."""
+    """The hours that overlap `from_ms` to `to_ms` (exclusive), in milliseconds since the epoch."""
 
     from_ms: TimeMs = 0
     to_ms: TimeMs | None = None
@@ -23,14 +23,14 @@ class ListActivityQuery(Request):
 
 
 class DeliveryCount(Response):
-    """Records delivered for the so-manieth time."""
+    """Records that were delivered for the time with the number `delivery_count`."""
 
     delivery_count: Int32
     records: Records
 
 
 class TimeToAccept(Response):
-    """Records accepted so long after their timestamp: from `from_ms` on, below `below_ms`."""
+    """Records accepted from `from_ms` to `below_ms` (exclusive) after their timestamp."""
 
     from_ms: Records
     below_ms: Records
@@ -45,7 +45,7 @@ class DeadLetterCount(Response):
 
 
 class ActivityEntry(Response):
-    """One hour of a share-partition; without `group_id`, of a partition: what was produced."""
+    """One hour of a share-partition; without `group_id`, one hour of a partition, with the records produced."""
 
     hour_ms: Records
     topic: str

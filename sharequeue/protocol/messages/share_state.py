@@ -10,7 +10,7 @@ from sharequeue.protocol.types import StateAnnotation, StateBatch
 
 
 class PartitionState(Struct, omit_defaults=True, kw_only=True):
-    """A share-partition in a state request. `None` stands for a field that was not sent."""
+    """A share-partition in a state request. `None`: the field was not sent."""
 
     partition: int
     state_epoch: int | None = None
@@ -39,14 +39,14 @@ class GroupState(Struct, kw_only=True):
 
 
 class WriteBatchRequest(Request):
-    """Writes of several groups at once: what a gateway gathered while its last write was under way."""
+    """Writes of several groups at once, which a gateway gathered while its last write was under way."""
 
     groups: list[GroupState]
 
 
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
-    """`unfinished_offset`, of a summary: the first offset from `start_offset` on that is not finished; the next write of
-    the leader has its start offset there, or behind it."""
+    """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start offset
+    of the leader's next write is at or behind it."""
 
     partition: int
     error_code: int
@@ -81,12 +81,12 @@ class WriteBatchResponse(Response):
 
 
 class TopicDeletedRequest(Request):
-    """The group coordinator tells the share coordinator to forget all state of a topic."""
+    """The group coordinator has the share coordinator delete all state of a topic."""
 
     topic_id: str
 
 
 class TopicDeletedResponse(Response):
-    """The shards in which all state of the topic is gone: those this instance owned all the while."""
+    """The shards in which all state of the topic is deleted: this instance owned them all the time."""
 
     shards: list[int] = []
