@@ -89,7 +89,7 @@ def test_a_byte_that_is_not_utf8_is_named_by_its_position(gateway: Gateway, topi
     body = record_of(b'"%b\xff"' % ("€" * (size // 3)).encode())
     response = gateway.http.post(f"/v1/topics/{topic}/records", content=body, headers=JSON)
     detail = f"the body is not UTF-8 at byte {len(body) - 5}"
-    assert problem(response, 422, *INVALID_REQUEST)["detail"] == detail
+    assert problem(response, 400, *INVALID_REQUEST)["detail"] == detail
 
 
 @pytest.mark.parametrize("call", ["fetch", "acknowledge"])
