@@ -1,4 +1,4 @@
-"""Tasks that nobody awaits."""
+"""Starts tasks that no other task awaits."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def start(tasks: "set[asyncio.Task[Any]]", work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """Run `work`. `tasks` holds its task until it ends, for the event loop does not."""
+    """Run `work` as a task. `tasks` holds it until it ends, because the event loop keeps only a weak reference."""
     task = asyncio.get_running_loop().create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)

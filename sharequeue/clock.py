@@ -1,12 +1,12 @@
-"""The time that a service decides by. The shell reads it once at the edge and passes milliseconds down."""
+"""The time that decisions of a service use. The shell reads it once per request and passes milliseconds down."""
 
 import time
 
 
 class Clock:
-    """Milliseconds since the epoch that never go back: a clock read once, then the monotonic one.
+    """Milliseconds since the epoch that never go back: a clock that is read once, then the monotonic clock.
 
-    `now_ms`: what the clock that several processes share says now; without it, the wall clock of this machine.
+    `now_ms`: the present time of a clock that several processes share; without it, this machine's clock is read.
     """
 
     def __init__(self, now_ms: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with the request and whatever fields the caller names.
+"""Structured logs: one JSON object a line, with the id of the request and the fields that the caller names.
 
 `log.warning("state write failed", extra=fields(group_id=…, cause=…))`.
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class RequestContext(NamedTuple):
-    """What identifies the request being served; passed on to other services."""
+    """Identifies the request that is being served. Calls to other services carry it."""
 
     request_id: str
     traceparent: str | None
@@ -22,7 +22,7 @@ REQUEST: ContextVar[RequestContext | None] = ContextVar("request", default=None)
 
 
 def fields(**values: Any) -> Mapping[str, Any]:
-    """The `extra` argument of a log call: fields of the line, beside its message."""
+    """The argument `extra` of a log call: fields of the line besides its message."""
     return {"fields": values}
 
 
@@ -66,7 +66,7 @@ class Rarely:
         self._missed = 0
 
     def allows(self, now: float) -> int | None:
-        """Whether to write a line now. Returns: how many were left out before it; None: leave this one out too.
+        """Decide about one line. Returns: how many lines were left out before it; None: leave this one out too.
 
         Args:
             now: seconds of a clock that never goes back.

@@ -1,22 +1,19 @@
-"""An ASGI application on an exchange of `sharequeue.http.protocol`: FastAPI's own routes, unknown paths, middleware.
+"""Has an ASGI application answer a request of `sharequeue.http.protocol`: unknown paths, and all where middleware is.
 
 Source: ASGI 3.0, HTTP and WebSocket specification 2.3.
 """
 
-import logging
 from typing import Final, Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
-from sharequeue.http.exchange import ClientGone, Exchange
-
-log = logging.getLogger(__name__)
+from sharequeue.http.exchange import ClientGone, Exchange, Headers
 
 ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
 
 class AsgiRequest(Exchange, Protocol):
-    """What an application is told beyond an endpoint. `target`: the path as it was sent."""
+    """What an application learns of a request beyond an endpoint. `target`: the path as it was sent."""
 
     method: bytes
     target: bytes
@@ -50,49 +47,60 @@ async def serve_asgi(app: ASGIApp, request: AsgiRequest) -> None:
         "server": request.server,
         "state": {},
     }
-    begun: Message | None = None
-    streaming = False
-    whole = False
+    messages = _Messages(request)
+    try:
+        await app(scope, messages.receive, messages.send)
+    except OSError:
+        if not request.gone():
+            raise
 
-    async def receive() -> Message:
-        nonlocal whole
-        if whole:
-            await request.until_gone()
+
+class _Messages:
+    """The two calls that an application gets, for one request."""
+
+    def __init__(self, request: AsgiRequest) -> None:
+        self._request = request
+        self._whole = False
+        """Whether the application has all of the body."""
+        self._start: Message | None = None
+        """The head of the answer. It is sent with the first part, when it is clear whether more parts follow."""
+        self._streaming = False
+
+    async def receive(self) -> Message:
+        """The next part of the body; after the last one, and for a client that left, the disconnect."""
+        if self._whole:
+            await self._request.until_gone()
         else:
             try:
-                part, more = await request.receive()
-                whole = not more
+                part, more = await self._request.receive()
+                self._whole = not more
                 return {"type": "http.request", "body": part, "more_body": more}
             except ClientGone:
                 pass
         return {"type": "http.disconnect"}
 
-    async def send(message: Message) -> None:
-        nonlocal begun, streaming
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer. Raises: OSError: the client is gone."""
         if message["type"] == "http.response.start":
-            begun = message
+            self._start = message
             return
-        if begun is None:
+        if self._start is None:
             raise RuntimeError("the application sent a body before http.response.start")
         headers = [
-            (name.lower(), value) for name, value in begun.get("headers", ()) if name.lower() != b"content-length"
+            (name.lower(), value) for name, value in self._start.get("headers", ()) if name.lower() != b"content-length"
         ]
-        part, more = message.get("body", b""), message.get("more_body", False)
         try:
-            if not streaming and not more:
-                await request.answer(begun["status"], headers, part)
-                return
-            if not streaming:
-                await request.start(begun["status"], headers)
-                streaming = True
-            await request.write(part)
-            if not more:
-                await request.finish()
+            await self._send(self._start["status"], headers, message.get("body", b""), message.get("more_body", False))
         except ClientGone:
             raise OSError("the client is gone") from None
 
-    try:
-        await app(scope, receive, send)
-    except OSError:
-        if not request.gone():
-            raise
+    async def _send(self, status: int, headers: Headers, part: bytes, more: bool) -> None:
+        if not self._streaming:
+            if not more:
+                await self._request.answer(status, headers, part)
+                return
+            await self._request.start(status, headers)
+            self._streaming = True
+        await self._request.write(part)
+        if not more:
+            await self._request.finish()

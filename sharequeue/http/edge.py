@@ -1,7 +1,7 @@
-"""What all connections of one server share: the application, the limits, and which of them may be closed.
+"""All connections of one server together: which one gives way when files, memory or time run out.
 
-A connection is here while it may run out of time or of room: idle, in the middle of something, or with a body on its way.
-`sharequeue.http.protocol` says when; what happens to the others is decided here.
+A connection registers here while it is idle, while one of its clocks runs, and while a body is on its way.
+`sharequeue.http.protocol` decides about one connection; this module chooses among them.
 """
 
 import asyncio
@@ -12,64 +12,64 @@ from typing import Final, Protocol
 
 from starlette.types import ASGIApp
 
+from sharequeue.http.app import App
 from sharequeue.http.limits import HttpLimits
-from sharequeue.http.serving import App
 from sharequeue.log import Rarely, fields
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
-"""How often connections are looked at that may have run out of time."""
+"""Seconds between two looks at the clocks of the connections."""
 
 
 class Connection(Protocol):
-    """What is asked of a connection here."""
+    """The part of a connection that this module uses."""
 
     silent: bool
-    """Whether no byte of a request has come yet."""
+    """Whether the client has sent no byte yet."""
     unsent: int
-    """Bytes that the client had not taken when that was last looked at."""
+    """Bytes that the client had not taken at the last look."""
     taken_at: float
     """When the client last took some, by the loop's clock."""
 
     @property
     def begins(self) -> bool:
-        """Whether all there is of this connection's requests is a part of a head."""
+        """Whether this connection has a part of a head and nothing else."""
 
     def look(self, now: float) -> None:
-        """Close this connection, or refuse its request, if its time is over."""
+        """Close this connection, or refuse its request, if its time is over. `now`: seconds of the loop's clock."""
 
     def give_way(self) -> None:
-        """Refuse the body that comes in: others need its memory."""
+        """Refuse the body that is coming in, because others need its memory."""
 
     def drop(self) -> None:
-        """Close the connection for good. An answer that was not taken yet is lost."""
+        """Close the connection at once. An answer that the client has not taken yet is lost."""
 
 
 class Edge:
-    """What all connections of one server share: the application, the limits, and which connections may be closed."""
+    """The application, the limits and the connections of one server."""
 
     def __init__(self, app: ASGIApp, limits: HttpLimits, max_connections: int) -> None:
-        """`max_connections`: what the limits say, or less where the process may not open so many files."""
+        """`max_connections`: the limit, or less if the process may not open so many files."""
         self.app = app
-        self.paths = app.paths if isinstance(app, App) else None
+        self.paths = app.straight if isinstance(app, App) else None
         self.limits = limits
         self.max_connections = max_connections
         self.idle: dict[Connection, float] = {}
-        """Connections without a request, and since when (seconds of the loop's clock). The longest idle comes first."""
+        """Connections without a request, with the time it began (seconds of the loop's clock); the longest idle first."""
         self.watched: dict[Connection, None] = {}
-        """Connections that may run out of time: in a head or a body, with an answer that is not taken, or closing."""
+        """Connections whose clock runs: in a head or a body, with an answer that is not taken, or closing."""
         self._receiving: dict[Connection, int] = {}
-        """Connections with a body on its way, and what they keep of it. The one that began first comes first."""
+        """Connections with a body on its way, each with the bytes it keeps of it, the earliest first."""
         self._receiving_bytes = 0
         self.malformed = Rarely(lines=3, seconds=1)
         self.full = Rarely(lines=1, seconds=60)
         self._no_file = Rarely(lines=1, seconds=60)
 
     def make_room(self) -> bool:
-        """Close the connection that is idle longest; with none idle one that has sent a part of a head and nothing else.
+        """Close the connection that is idle longest; if none is idle, one that has sent a part of a head and nothing else.
 
-        Returns: False if there is neither.
+        Returns: False: there is neither.
         """
         connection = next(iter(self.idle), None)
         if connection is None:
@@ -80,7 +80,7 @@ class Edge:
         return True
 
     def receive(self, connection: Connection, kept: int) -> None:
-        """A connection keeps so many bytes of a body that is not whole; 0 when it is, or has ended."""
+        """A connection keeps `kept` bytes of a body that is not whole yet; 0: the body is whole, or was given up."""
         receiving = self._receiving
         self._receiving_bytes += kept - receiving.get(connection, 0)
         if not kept:
@@ -91,7 +91,7 @@ class Edge:
             next(iter(receiving)).give_way()
 
     def _look_for_a_file(self, now: float) -> None:
-        """Say so if no file can be opened. New connections are reset by then, which nothing else would tell."""
+        """Log it if no file can be opened. uvicorn resets new connections then, and nothing else would show that."""
         try:
             os.close(os.dup(2))
         except OSError as fault:
@@ -102,7 +102,7 @@ class Edge:
                 )
 
     def _bound_unsent(self) -> None:
-        """Close the connections that have taken nothing for longest, while too much waits to be taken."""
+        """While more answers wait than may, close the connection whose client has taken nothing for longest."""
         stalled = [connection for connection in self.watched if connection.unsent]
         unsent = sum(connection.unsent for connection in stalled)
         stalled.sort(key=lambda connection: connection.taken_at)
@@ -113,7 +113,7 @@ class Edge:
             connection.drop()
 
     async def watch(self) -> None:
-        """Close connections that ran out of time. Runs as long as the service does."""
+        """Close connections whose time is over. Runs as long as the service does."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)

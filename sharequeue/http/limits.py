@@ -1,7 +1,8 @@
-"""What one HTTP connection may ask of a service: settings that all three services share.
+"""The limits of HTTP connections: settings that all three services share.
 
 A request line, a head, a body and a pause each have a bound, so that no client holds memory or a file for longer than it
-uses them. `sharequeue.http.protocol` keeps them. Sources: RFC 9110 15.5, RFC 9112 3 and 9.5.
+uses them. `sharequeue.http.protocol` enforces those of one connection, `sharequeue.http.edge` those of all together.
+Sources: RFC 9110 15.5, RFC 9112 3 and 9.5.
 """
 
 from typing import Annotated
@@ -21,20 +22,20 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     max_headers: Annotated[int, Meta(ge=20, le=1000)] = 100
     """More headers are refused with 431."""
     head_timeout_ms: Milliseconds = 30_000
-    """A head must be whole by then (408); so must the first one of a connection that says nothing at all."""
+    """A head that is not whole by then is refused with 408. A new connection without a byte is closed then."""
     body_grace_ms: Milliseconds = 10_000
-    """From then on the average speed of a body counts."""
+    """After this time, the average speed of a body must reach `min_body_bytes_per_s`."""
     min_body_bytes_per_s: Annotated[int, Meta(ge=1, le=1_048_576)] = 1024
     """A slower body is refused with 408."""
     idle_timeout_ms: Milliseconds = 75_000
-    """A connection without a request is closed then. Longer than clients and proxies commonly keep theirs, so that they
-    close it. An answer of which the client takes nothing for that long ends its connection too."""
+    """A connection without a request is closed then. Clients and proxies commonly keep theirs for less, so that they close
+    first. A connection whose client takes nothing of an answer for that long is closed too."""
     max_receiving_bytes: Annotated[int, Meta(ge=1_048_576)] = 134_217_728
-    """Bodies on their way, over all connections; above it the one that has been coming in for longest is refused with 429.
-    One alone is never refused."""
+    """Bytes of bodies on their way, over all connections. Above it, the body that began first is refused with 429. A body
+    that is the only one is never refused."""
     max_unsent_bytes: Annotated[int, Meta(ge=1_048_576)] = 268_435_456
-    """Answers that clients have not taken yet, over all connections; above it the connection that has taken nothing for
-    longest is closed."""
+    """Bytes of answers that clients have not taken yet, over all connections. Above it, the connection whose client has
+    taken nothing for longest is closed."""
     max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 15_000
-    """Above it the connection that is idle longest is closed; with none idle the new one is refused with 503. The
+    """Above it, the connection that is idle longest is closed; if none is idle, the new one is refused with 503. The
     process's limit of open files may lower it."""

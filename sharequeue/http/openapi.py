@@ -1,8 +1,8 @@
 """OpenAPI of a service, made of its calls: 3.1 at `/openapi.json`, and a 3.0 down-conversion at `/openapi-3.0.json`.
 
 Made for code generators: explicit operation ids, one tag and one named success schema per operation, the shared Problem
-schema for every error. Optional fields of answers are absent, never `null`. A field of a request may be `null` where the
-service takes that as absent.
+schema for every error. Optional fields of answers are absent, never `null`. A field of a request may be `null` if the
+service takes `null` for absent.
 """
 
 import inspect
@@ -13,9 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue import __version__
-from sharequeue.http.caller import encode
-from sharequeue.http.serving import Answer, App, Call, Endpoint, serve
+from sharequeue.http.answer import Answer
+from sharequeue.http.app import App, serve
+from sharequeue.http.endpoint import Call
 from sharequeue.protocol.apis import Api
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages import Problem
 from sharequeue.protocol.types import (
@@ -50,17 +52,15 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
     },
     "Record-Partition": _PATH_PARAMETERS["partition"],
 }
-"""Of other headers any text is taken."""
+"""Other headers take any text."""
 _NULL: Final = {"type": "null"}
 _NULLABLE: Final = frozenset({("Record", "key")})
-"""The one optional field of answers that is null rather than absent; `value` is any JSON anyway."""
+"""The only optional field of answers that is null and not absent. `value` is any JSON, `null` included."""
 
 
 def serve_openapi(app: App, description: str) -> None:
     """Add both documents, of all calls of `app` that clients may make."""
-    endpoints = [getattr(route, "app", None) for route in app.router.routes]
-    calls = [endpoint.api for endpoint in endpoints if isinstance(endpoint, Endpoint)]
-    public = [api for api in calls if not api.internal]
+    public = [endpoint.api for endpoint in app.paths.endpoints if not endpoint.api.internal]
     current = document(app.title, description, public)
     newest, older = encode(current), encode(to_3_0(current))
 
@@ -104,9 +104,9 @@ def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, An
 
 
 def _portable(part: Any) -> Any:
-    """Patterns as all dialects know them: only Python ends them with `\\Z`, for its `$` lets a newline follow.
+    """Write patterns as all dialects know them: only Python needs `\\Z` at the end, as its `$` allows a newline.
 
-    Enumerated words get their type: msgspec leaves it out.
+    Enumerated words get their type, which msgspec leaves out.
     """
     if isinstance(part, list):
         return [_portable(item) for item in part]
@@ -188,7 +188,7 @@ def _readable(schema: dict[str, Any], requests: Collection[str]) -> dict[str, An
     """A component as code generators like it: no null beside optional fields of answers, no empty lists.
 
     Args:
-        requests: the names of the components that requests hold: what the service takes as absent is null there.
+        requests: the names of the components that requests hold. Their optional fields may be null.
     """
     readable = dict(schema)
     if "description" in readable:
@@ -206,12 +206,12 @@ def _readable(schema: dict[str, Any], requests: Collection[str]) -> dict[str, An
 
 
 def _nullable(field: dict[str, Any]) -> dict[str, Any]:
-    """A field as it is; where null stands for absent, that is no default."""
+    """The field without the default null, which stands for absent."""
     return {name: value for name, value in field.items() if name != "default" or value is not None}
 
 
 def _optional(field: dict[str, Any]) -> dict[str, Any]:
-    """Optional fields are absent, not null: `anyOf: [X, null]` becomes X."""
+    """An optional field is absent, not null: `anyOf: [X, null]` becomes X."""
     rest = _nullable(field)
     choices = rest.pop("anyOf", None)
     if choices is None:

@@ -1,9 +1,9 @@
-"""Which requests a gateway serves although it authenticates no caller: none that a page of another site could have sent.
+"""Protects a gateway that authenticates no caller: refuses the requests that a page of another site could have sent.
 
-A browser sends the requests of a page to any address, those of its own machine and network too. Two headers are not the
-page's to choose. `Host` is the name by which the page calls: a site can point a name of its own at any address, and for
-the browser its page and the gateway are one site then; it cannot do so with an IP address or `localhost`. `Origin`, or
-`Sec-Fetch-Site` without it, says which site the page is of.
+A browser sends the requests of a page to any address, also on its own machine and network. The page cannot choose two of
+the headers. `Host` is the name by which the page calls. A site can point a name of its own at any address; then the
+browser takes its page and the gateway for one site. It cannot do that with an IP address or `localhost`. `Origin`, or
+`Sec-Fetch-Site` if it is missing, names the site of the page.
 
 No IO, no clock, no logging. Sources: RFC 9110 7.2, 7.4; RFC 9112 3.2; RFC 6454; the Fetch standard (CORS); Fetch Metadata.
 """
@@ -21,9 +21,9 @@ Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers, names in lower case."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""They change and acquire nothing, so pages of any origin may send them; the browser keeps the answers from the pages."""
+"""They change and acquire nothing, so pages of any origin may send them. The browser does not show pages the answers."""
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
-"""`Sec-Fetch-Site` of a page of this service, and of what the user asked for without a page."""
+"""`Sec-Fetch-Site` of a page of this service, and of a request that the user made without a page."""
 _METHODS: Final = b"GET, POST, PATCH, DELETE"
 _EXPOSED: Final = (b"access-control-expose-headers", b"Acknowledge-Failed, Retry-After, X-Request-Id")
 _PREFLIGHT_S: Final = b"600"
@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*", re.ASCII)
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.ASCII)
 _MOST_KNOWN: Final = 256
 _LONGEST_KNOWN: Final = 262
-"""What is kept of headers has a bound: the longest DNS name, a port."""
+"""Longer values are not cached: the longest DNS name and a port have this length."""
 
 
 class Authority(NamedTuple):
@@ -51,7 +51,7 @@ class Authority(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """`port`: None where it is the scheme's own."""
+    """`port`: None: the default port of the scheme."""
 
     scheme: str
     host: str
@@ -65,7 +65,7 @@ class _Refusal(NamedTuple):
 
 
 def parse_authority(text: str) -> Authority | None:
-    """`host` or `host:port`; None where it is neither."""
+    """Parse `host` or `host:port`; None if it is neither."""
     found = _HOST.fullmatch(text.lower())
     if found is None:
         return None
@@ -81,7 +81,7 @@ def parse_authority(text: str) -> Authority | None:
 
 
 def parse_origin(text: str) -> Origin | None:
-    """`scheme://host` or `scheme://host:port`; None where it is neither, as `null`."""
+    """Parse `scheme://host` or `scheme://host:port`; None if it is neither, for example `null`."""
     scheme, found, rest = text.lower().partition("://")
     authority = parse_authority(rest) if found and _SCHEME.fullmatch(scheme) else None
     if authority is None:
@@ -99,7 +99,7 @@ def host_of_url(url: str) -> str:
 
 
 def hosts_of(setting: str) -> list[str]:
-    """The host names that a setting lists, with commas between. Raises: ValueError: one is not a name."""
+    """The host names that a setting lists, separated by commas. Raises: ValueError: one is not a name."""
     hosts = []
     for text in filter(None, map(str.strip, setting.split(","))):
         host = text.lower().removesuffix(".")
@@ -110,7 +110,7 @@ def hosts_of(setting: str) -> list[str]:
 
 
 def origins_of(setting: str) -> list[str]:
-    """The origins that a setting lists, with commas between. Raises: ValueError: one is not an origin."""
+    """The origins that a setting lists, separated by commas. Raises: ValueError: one is not an origin."""
     origins = list(filter(None, map(str.strip, setting.split(","))))
     for origin in origins:
         if origin != "*" and parse_origin(origin) is None:
@@ -119,7 +119,7 @@ def origins_of(setting: str) -> list[str]:
 
 
 class Callers:
-    """The hosts that requests may name, and the origins whose pages may call. Verdicts on headers seen lately are kept."""
+    """The hosts that requests may name, and the origins whose pages may call. The latest verdicts are cached."""
 
     def __init__(self, hosts: Iterable[str] = (), origins: Sequence[str] = ()) -> None:
         """Take the settings.
@@ -138,7 +138,7 @@ class Callers:
     def refusal(
         self, method: str, sent: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
     ) -> ApiError | None:
-        """Why a request is not served, or None where it is.
+        """The reason to refuse a request, or None.
 
         Args:
             sent: all headers of the request, names in lower case. headers: the same by name.
@@ -165,7 +165,7 @@ class Callers:
         return None if refused is None else refused.kind(refused.detail, status=refused.status)
 
     def answer_headers(self, origin: bytes | None) -> Pairs:
-        """What an answer to a page of this origin has besides, so that the page may read it."""
+        """The CORS headers of an answer to a page of this origin, which let the page read it."""
         if origin is None or not (self._origins or self._any_origin):
             return ()
         return self._answer_known(origin) if len(origin) <= _LONGEST_KNOWN else self._answer(origin)
@@ -199,7 +199,7 @@ class Callers:
         )
 
     def _origin_fault(self, sent: bytes, host: bytes) -> _Refusal | None:
-        """`host`: of the same request, and allowed. A proxy may have ended TLS, so both schemes are the request's."""
+        """`host`: the allowed host of the same request. A proxy may have ended TLS, so its scheme can be either."""
         origin = parse_origin(sent.decode("latin-1"))
         if self._allows(origin):
             return None

@@ -1,30 +1,32 @@
-"""HTTP/1.1 as a server speaks it, on one connection (RFC 9112). `http_edge.py` has what all connections share.
+"""HTTP/1.1 as a server speaks it, on one connection (RFC 9112). `sharequeue.http.edge` has what all connections share.
 
-    accept ──▶ idle ──first byte──▶ head ──whole──▶ body ──whole──▶ served ──answered, nothing queued──▶ idle
-                │                    │               │                │                                   │
-           75 s: closed         30 s: 408     < 1 KiB/s: 408    no clock: the client waits          75 s: closed
-      (30 s if it says nothing)                                 as long as its answer takes
+             first byte         head whole           body whole           first in the queue
+    idle ─────────────▶ head ─────────────▶ body ─────────────▶ waiting ─────────────▶ served ──▶ answer ──▶ idle
+     │                   │                   │                     │                      │          │
+     75 s: closed        30 s: 408           < 1 KiB/s: 408        no clock: the client waits        75 s without a
+     (30 s if it never   over 64 KiB: 431    after 10 s            as long as the answers            byte taken: reset
+     sent a byte)                                                  before its own take
 
-    Whatever the state: an answer of which the client takes nothing for 75 s ends the connection.
+A request without a body skips that state. The first request of the queue is served from its whole head on, and reads its
+body itself. The times and sizes are defaults of `HttpLimits`.
 
-- Requests of one connection are answered one after another, in their order. When a few are queued reading pauses.
-- An endpoint of ours is handed its request as an exchange. Everything else goes to the application by ASGI.
+- Requests of one connection are answered one after another, in their order. When a few are queued, reading pauses.
+- A request for an endpoint is served straight; every other one goes to the application by ASGI (see `App.straight`).
 - Every limit is checked before the bytes are kept: a head by its size, a body by the exchange that reads it.
-- An offer to upgrade is ignored (RFC 9110 7.8). The parser would drop the body of such a request, so it gets the head again
-  without the offer.
-- Trailers are dropped (RFC 9110 6.5.1): nothing that came behind a body is a header.
-- A request that is refused before it was whole ends its connection. What still comes in is thrown away for a moment,
-  because a closed socket would reset the connection and take the answer with it.
-- While reading is paused nobody hears that the client left; its request goes on as long as it would for one that stays.
+- An offer to upgrade is ignored (RFC 9110 7.8). The parser would drop the body of such a request, so it gets the head
+  again without the offer.
+- Trailers are dropped (RFC 9110 6.5.1): nothing behind a body counts as a header.
+- A refused request that is not whole ends its connection. What still comes in is thrown away for a moment, because a
+  closed socket would reset the connection and take the answer with it.
+- While reading is paused, the service does not learn that the client left. Its request goes on as if it had stayed.
 - A client that shut down its sending side gets the answers under way, but counts as gone: nothing is acquired for it.
 
-uvicorn listens, accepts and shuts down; it is given this class by its option `http`.
+uvicorn listens, accepts and shuts down; it gets this class by its option `http`.
 """
 
 import asyncio
 import contextlib
 import logging
-import re
 import socket
 import struct
 import time
@@ -37,30 +39,26 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from sharequeue.http.asgi_adapter import serve_asgi
+from sharequeue.http.connection_exchange import HttpExchange, answer_head
 from sharequeue.http.edge import Edge
-from sharequeue.http.http_exchange import HttpExchange, answer_head
-from sharequeue.http.limits import HttpLimits
-from sharequeue.http.serving import problem_answer, request_id_from
+from sharequeue.http.head import check_head, head_too_large, line_too_long, without_host, without_offer
+from sharequeue.http.problems import problem_answer
+from sharequeue.http.request_id import request_id_from
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidRequest, Throttled
 
 log = logging.getLogger(__name__)
 
-UPGRADE_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
-ABSOLUTE_TARGET: Final = re.compile(rb"https?://([!-\"$-.0->A-~]+?)((?:[/?][!-~]*)?)", re.IGNORECASE)
-"""Host and port, then path and query."""
-LINE_BYTES: Final = len(b"  HTTP/1.1\r\n")
-"""A request line beside its method and target."""
 MOST_QUEUED: Final = 8
-"""With so many requests of a connection unanswered, reading pauses."""
+"""Reading pauses when more requests of a connection than this are unanswered."""
 PIECE: Final = 16 * 1024
-"""A read is parsed in pieces of this size, so that few more than MOST_QUEUED requests come of it."""
+"""A read is parsed in pieces of this size, so that it yields few more than MOST_QUEUED requests."""
 BUSY_S: Final = 0.002
-"""A read that takes longer to parse lets the other connections have their turn before the next one."""
+"""After a read that takes longer to parse, the other connections have their turn."""
 LINGER_S: Final = 3.0
-"""How long what comes in behind a refused request is thrown away before the connection is closed."""
+"""For this long, the bytes behind a refused request are thrown away; then the connection is closed."""
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER: the other end is told that the connection failed, not that it ended."""
+"""SO_LINGER: closing resets the connection, so that the client sees a failure and not an end."""
 
 
 def protocol_of(edge: Edge) -> type[asyncio.Protocol]:
@@ -69,7 +67,7 @@ def protocol_of(edge: Edge) -> type[asyncio.Protocol]:
 
 
 class _Refused(Exception):
-    """Raised in a callback of the parser, to stop it; `HttpProtocol.refusal` says why."""
+    """Raised in a callback of the parser to stop it. `HttpProtocol._refusal` is the reason."""
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -90,9 +88,9 @@ class HttpProtocol(asyncio.Protocol):
         self.transport: asyncio.Transport
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._queue: deque[HttpExchange] = deque()
-        """Requests without an answer, in their order; the first is being served."""
+        """Requests without an answer, in their order. The first one is served; the others wait."""
         self._incoming: HttpExchange | None = None
-        """The request whose body comes in."""
+        """The request whose body is coming in."""
         self._in_head = False
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -103,33 +101,33 @@ class HttpProtocol(asyncio.Protocol):
         self._refusal: ApiError | None = None
         """Why a callback of the parser stopped it."""
         self._unparsed = b""
-        """The rest of a read that was not parsed, because enough requests are queued."""
+        """The rest of a read, not parsed yet because enough requests are queued."""
         self._read_size = 0
-        """Bytes of the piece that is being parsed."""
+        """Bytes of the piece that the parser has now."""
         self._fed = 0
-        """Bytes that were parsed since the last request was whole."""
+        """Bytes parsed since the last request was whole."""
         self._since = 0.0
-        """When the clock of the head or body began; 0: it stands still."""
+        """When the clock of the head or body began, in seconds of the loop; 0: it does not run."""
         self._fed_then = 0
         """`_fed` at that moment."""
         self._receives = False
-        """Whether a body of this connection counts among those on their way."""
+        """Whether `edge` counts a body of this connection among those on their way."""
         self.silent = True
-        """Whether no byte of a request has come yet."""
+        """Whether the client has sent no byte yet."""
         self._paused = False
         self._deaf = False
-        """Whether what comes in is thrown away: nothing more is to be served."""
+        """Whether bytes that come in are thrown away, because no further request will be served."""
         self._closes_at = 0.0
-        """When the time is over for which a client may go on to send behind a refused request; 0: there is none."""
+        """When the connection is closed although the client still sends behind a refused request; 0: never."""
         self._ended = False
         """Whether the client has shut down its sending side."""
         self._lost = False
         self.untaken: asyncio.Event | None = None
-        """There while the client does not take what was sent; set when it has taken enough."""
+        """Exists while the client does not take what was sent; set when it has taken enough."""
         self.unsent = 0
-        """Bytes that the client had not taken when that was last looked at."""
+        """Bytes that the client had not taken at the last look."""
         self.taken_at = 0.0
-        """When the client last took some."""
+        """When the client last took some, as far as the looks show."""
 
     # Connection
 
@@ -140,7 +138,8 @@ class HttpProtocol(asyncio.Protocol):
             missed = edge.full.allows(time.monotonic())
             if missed is not None:
                 log.error(
-                    "no more connections are taken", extra=fields(connections=edge.max_connections, refused=missed + 1)
+                    "refused a connection: the limit of connections is reached",
+                    extra=fields(connections=edge.max_connections, refused=missed + 1),
                 )
             busy = Throttled(f"{edge.max_connections} connections are in use; try again in a moment", status=503)
             self._write_problem(busy)
@@ -158,12 +157,12 @@ class HttpProtocol(asyncio.Protocol):
             exchange.leave()
         self._queue.clear()
         self._received()
-        self._parser = self._incoming = None  # they refer to this object: without that only the collector frees them
+        self._parser = self._incoming = None  # both refer to this object; otherwise only the collector would free it
         if self.untaken is not None:
             self.untaken.set()
 
     def eof_received(self) -> bool:
-        """The client sends no more. Returns: whether answers are still to be written."""
+        """The client sends no more. Returns: whether answers are still due."""
         self._deaf = self._ended = True
         for exchange in self._queue:
             exchange.leave()
@@ -172,14 +171,14 @@ class HttpProtocol(asyncio.Protocol):
         return bool(self._queue)
 
     def drop(self) -> None:
-        """Close the connection for good. An answer that was not taken yet is lost."""
+        """Close the connection at once. An answer that the client has not taken yet is lost."""
         self._deaf = True
         self.edge.idle.pop(self, None)
         self.edge.watched.pop(self, None)
         self.transport.abort()
 
     def shutdown(self) -> None:
-        """uvicorn stops: answer what is here, then close."""
+        """uvicorn stops: answer the requests that have arrived, then close."""
         self._deaf = self._incoming is None
         self._unparsed = b""
         if self._queue:
@@ -194,7 +193,7 @@ class HttpProtocol(asyncio.Protocol):
 
     @property
     def begins(self) -> bool:
-        """Whether all there is of this connection's requests is a part of a head."""
+        """Whether this connection has a part of a head and nothing else."""
         return self._in_head and not self._queue
 
     # Bytes in
@@ -231,7 +230,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._unparsed = data[start + PIECE :]
                 return
         if time.perf_counter() - began > BUSY_S and not self._paused:
-            self.transport.pause_reading()  # or the loop would read on here, for as long as there is something
+            self.transport.pause_reading()  # otherwise the loop would go on reading here while there is data
             self.loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
@@ -239,11 +238,11 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _go_on_without_offer(self, rest: memoryview) -> bool:
-        """Parse the head again without its offer to upgrade, then the rest. Returns: False if that was refused."""
+        """Parse the head again without its offer to upgrade, then the rest. Returns: False: the request was refused."""
         while True:
             self._parser = HttpRequestParser(self)
             try:
-                self._parser.feed_data(self._head_without_offer())
+                self._parser.feed_data(without_offer(self._method, self._url, self._version, self._headers))
                 self._parser.feed_data(rest)
             except HttpParserUpgrade as offer:
                 rest = rest[offer.args[0] :]
@@ -257,28 +256,16 @@ class HttpProtocol(asyncio.Protocol):
         refusal, self._refusal = self._refusal, None
         self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}", status=400))
 
-    def _head_without_offer(self) -> bytes:
-        """The head that was parsed last, less its offer to upgrade."""
-        lines = [b"%b %b HTTP/%b\r\n" % (self._method, self._url, self._version.encode())]
-        for name, value in self._headers:
-            if name == b"connection":
-                options = [option.strip() for option in value.split(b",")]
-                value = b", ".join(option for option in options if option.lower() not in UPGRADE_HEADERS)  # noqa: PLW2901
-            if name not in UPGRADE_HEADERS:
-                lines.append(b"%b: %b\r\n" % (name, value))
-        lines.append(b"\r\n")
-        return b"".join(lines)
-
     def _check_unfinished(self) -> None:
-        """A read ended within a request: check the size of what is not whole, and watch the clock."""
+        """A read ended within a request: check the size of the incomplete part, and start its clock."""
         limits = self.edge.limits
         if not self._since:
             self.restart_clock()
         if self._in_head:
             if len(self._url) > limits.max_request_line_bytes:
-                self._refuse(_line_too_long(limits))
+                self._refuse(line_too_long(limits))
             elif self._fed > limits.max_head_bytes:
-                self._refuse(_head_too_large(limits))
+                self._refuse(head_too_large(limits))
             return
         assert self._incoming is not None
         self._receives = True
@@ -286,29 +273,35 @@ class HttpProtocol(asyncio.Protocol):
         if self._deaf:
             return
         received = self._incoming.received
-        if self._fed - received > received // 4 + 2 * limits.max_head_bytes:  # chunks of some 30 bytes on average
+        if (
+            self._fed - received > received // 4 + 2 * limits.max_head_bytes
+        ):  # allows chunks of about 30 bytes on average
             detail = "the framing of the body, its chunks and trailers, is larger than the body"
             self._refuse(InvalidRequest(detail, status=400))
 
     def _received(self) -> None:
-        """The body that came in is whole, or nobody waits for it any more."""
+        """The body that was coming in is whole, or nobody waits for it any more."""
         if self._receives:
             self._receives = False
             self.edge.receive(self, 0)
 
     def give_way(self) -> None:
-        """Refuse the body that comes in: others need its memory."""
+        """Refuse the body that is coming in, because others need its memory."""
         limit = self.edge.limits.max_receiving_bytes
-        self._refuse(Throttled(f"{limit} bytes of other bodies are on their way (max_receiving_bytes); send it again"))
+        self._refuse(
+            Throttled(
+                f"bodies of {limit} bytes (max_receiving_bytes) are coming in from other clients; send the request again"
+            )
+        )
 
     def restart_clock(self) -> None:
-        """The time of a head or body counts from now."""
+        """Start the clock of a head or body."""
         self._since = self.loop.time()
         self._fed_then = self._fed
         self.edge.watched[self] = None
 
     def look(self, now: float) -> None:
-        """Close this connection, or refuse its request, if its time is over."""
+        """Close this connection, or refuse its request, if its time is over. `now`: seconds of the loop's clock."""
         limits = self.edge.limits
         if self._takes_nothing(now):
             if now - self.taken_at > limits.idle_timeout_ms / 1000:
@@ -320,17 +313,17 @@ class HttpProtocol(asyncio.Protocol):
             return
         elif self._in_head:
             if now - self._since > limits.head_timeout_ms / 1000:
-                self._refuse(_too_slow(f"the head of the request was not whole after {limits.head_timeout_ms} ms"))
+                self._refuse(_too_slow(f"the head of the request was not complete after {limits.head_timeout_ms} ms"))
         elif self._incoming is not None:
             elapsed = now - self._since
             slow = self._fed - self._fed_then < limits.min_body_bytes_per_s * elapsed
             if slow and elapsed > limits.body_grace_ms / 1000 and not self._incoming.expects:
-                self._refuse(_too_slow(f"the body came with less than {limits.min_body_bytes_per_s} bytes a second"))
+                self._refuse(_too_slow(f"the body arrived at less than {limits.min_body_bytes_per_s} bytes a second"))
         else:
             self.edge.watched.pop(self, None)
 
     def _takes_nothing(self, now: float) -> bool:
-        """Whether the client is to take an answer, which may be all that this connection waits for."""
+        """Whether an answer waits for the client to take it."""
         unsent = self.transport.get_write_buffer_size() if self.untaken is not None or self._deaf else 0
         if unsent < self.unsent or not self.unsent:
             self.taken_at = now
@@ -338,7 +331,7 @@ class HttpProtocol(asyncio.Protocol):
         return unsent > 0
 
     def pause(self) -> None:
-        """Read no more for now; the client's clock stands still."""
+        """Stop reading for now. The client's clock does not run."""
         if not self._paused and not self.transport.is_closing():
             self._paused = True
             self.transport.pause_reading()
@@ -385,13 +378,14 @@ class HttpProtocol(asyncio.Protocol):
         self._method = parser.get_method()
         version = self._version = parser.get_http_version()
         if parser.should_upgrade() and self._method != b"CONNECT":
-            return  # the head comes again, without its offer
-        self._check_head(version)
-        if not self._url.startswith(b"/"):
-            self._take_host_from_target()
-        elif not self._url.isascii():
-            detail = "the target of the request has bytes that are not ASCII; encode them"
-            raise self._refused(InvalidRequest(detail, status=400))
+            return  # the head is parsed again, without its offer
+        try:
+            received = max(self._fed, self._read_size)
+            check_head(self.edge.limits, self._method, self._url, version, self._headers, self._codings, received)
+            if not self._url.startswith(b"/"):
+                self._url, self._headers = without_host(self._url, self._headers)
+        except ApiError as error:
+            raise self._refused(error) from None
         paths = self.edge.paths
         found = None if paths is None else paths.find(self._method, self._url)
         exchange = HttpExchange(self, self._method, self._url, version, self._headers, found)
@@ -407,43 +401,13 @@ class HttpProtocol(asyncio.Protocol):
         elif len(queue) > MOST_QUEUED:
             self.pause()
 
-    def _check_head(self, version: str) -> None:
-        limits = self.edge.limits
-        if len(self._method) + len(self._url) + LINE_BYTES > limits.max_request_line_bytes:
-            raise self._refused(_line_too_long(limits))
-        if len(self._headers) > limits.max_headers:
-            detail = f"the request has more than {limits.max_headers} headers"
-            raise self._refused(InvalidRequest(detail, status=431, limit=limits.max_headers))
-        most = limits.max_head_bytes
-        if (self._fed > most or self._read_size > most) and self._head_size() > most:
-            raise self._refused(_head_too_large(limits))
-        if version not in ("1.1", "1.0"):
-            raise self._refused(InvalidRequest(f"HTTP/{version} is not spoken here; use HTTP/1.1", status=505))
-        if self._method == b"CONNECT":
-            raise self._refused(InvalidRequest("this is not a proxy: CONNECT is not served", status=501))
-        if self._codings and (self._codings != [b"chunked"] or version == "1.0"):
-            raise self._refused(InvalidRequest("the only Transfer-Encoding here is chunked, in HTTP/1.1", status=501))
-
-    def _take_host_from_target(self) -> None:
-        """`GET http://host/path`: the host of the target is the one that counts (RFC 9112 3.2.2)."""
-        found = ABSOLUTE_TARGET.fullmatch(self._url)
-        if found is None:
-            detail = "the target of the request is neither a path nor an http URL"
-            raise self._refused(InvalidRequest(detail, status=400))
-        host, path = found.groups()
-        self._url = path if path.startswith(b"/") else b"/" + path
-        self._headers = [(name, host if name == b"host" else value) for name, value in self._headers]
-
-    def _head_size(self) -> int:
-        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
-
     def on_body(self, body: bytes) -> None:
         if self._incoming is not None:
             self._incoming.add(body)
 
     def on_message_complete(self) -> None:
         incoming, self._incoming = self._incoming, None
-        if incoming is not None:  # else the head comes again, without its offer to upgrade
+        if incoming is not None:  # otherwise the head is parsed again, without its offer to upgrade
             self._fed = 0
             self._since = 0.0
             if self._receives:
@@ -504,9 +468,9 @@ class HttpProtocol(asyncio.Protocol):
         return _Refused(error.detail)
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer a request that is not to be served, or not to be read on, and end the connection.
+        """Refuse what came in, whole or not, and end the connection.
 
-        Where requests before it have no answer yet they get theirs, and the connection ends without a further one.
+        Requests before it that have no answer yet get theirs; then the connection ends without an answer to this one.
         """
         missed = self.edge.malformed.allows(time.monotonic())
         if missed is not None:
@@ -532,7 +496,7 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.write(answer_head(error.status, headers, len(answer.body), close=True) + answer.body)
 
     def _close(self, whole: bool) -> None:
-        """End the connection behind an answer. `whole`: the client is not in the middle of a request."""
+        """End the connection after an answer. `whole`: the client is not in the middle of a request."""
         if whole or self._ended or not self.transport.can_write_eof():
             self._finish()
             return
@@ -543,13 +507,13 @@ class HttpProtocol(asyncio.Protocol):
         self.edge.watched[self] = None
 
     def _finish(self) -> None:
-        """Close the connection once the client has taken what was written, for which it has a while."""
+        """Close the connection when the client has taken what was written, or its time for that is over."""
         self._deaf = True
         self.edge.watched[self] = None
         self.transport.close()
 
     def _reset(self) -> None:
-        """End the connection so that the client cannot take a piece of an answer for the whole."""
+        """Reset the connection, so that the client cannot take a part of an answer for the whole."""
         with contextlib.suppress(OSError):
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self.transport.abort()
@@ -568,19 +532,9 @@ class HttpProtocol(asyncio.Protocol):
             self.untaken = None
 
     async def drain(self) -> None:
-        """Wait until the client has taken enough of what was sent, or is gone."""
+        """Wait until the client has taken enough of what was sent, or has left."""
         if self.untaken is not None:
             await self.untaken.wait()
-
-
-def _line_too_long(limits: HttpLimits) -> InvalidRequest:
-    most = limits.max_request_line_bytes
-    return InvalidRequest(f"the request line is longer than {most} bytes", status=414, limit=most)
-
-
-def _head_too_large(limits: HttpLimits) -> InvalidRequest:
-    most = limits.max_head_bytes
-    return InvalidRequest(f"the request line and headers are larger than {most} bytes", status=431, limit=most)
 
 
 def _too_slow(detail: str) -> InvalidRequest:

@@ -13,7 +13,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]+")
 
 
 def convert_texts(values: Mapping[str, str], message: Any) -> Any:
-    """A message of a Struct type. JSON's other ways to write a whole number, `1e3` and `1.0`, are refused.
+    """Make a message of a Struct type. `1e3` and `1.0`, which JSON allows for whole numbers, are refused.
 
     Raises: msgspec.ValidationError.
     """
@@ -26,7 +26,7 @@ def convert_texts(values: Mapping[str, str], message: Any) -> Any:
 
 @cache
 def _whole_numbers(message: Any) -> frozenset[str]:
-    """The fields that are whole numbers and nothing else, or absent."""
+    """The names of the fields that hold whole numbers only; they may be optional."""
     fields = inspect.type_info(message).fields  # type: ignore[attr-defined]  # it is a Struct
     return frozenset(field.encode_name for field in fields if _is_whole(field.type))
 

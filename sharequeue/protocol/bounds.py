@@ -1,7 +1,7 @@
-"""What the body of a client's request may hold, looked at before it is decoded. Pure.
+"""Bounds a client's request before it is decoded. Pure.
 
-A list's own bound is in its schema, but that is checked when the whole list is decoded: by then `{},` has become 80
-bytes for each three. So the bodies of calls are bounded first, in a time that follows their bytes.
+The schema bounds each list too, but msgspec checks that when the whole list is decoded. By then each `{},` of three bytes
+has become 80 bytes. So the number of values is checked first, in a time that grows with the bytes of the body.
 """
 
 from typing import Final
@@ -11,15 +11,17 @@ import msgspec
 from sharequeue.protocol.types import MAX_RECORDS
 
 MAX_VALUES: Final = 200_000
-"""In one body, counted by its commas: ten times what the longest lists of the schemas need."""
+"""Values in one body, counted by its commas: ten times as many as the longest lists of the schemas need."""
 
 MAX_NAMES: Final = 20_000
+"""Values in the body of a heartbeat."""
+
 ALWAYS_FITS: Final = min(MAX_VALUES, MAX_NAMES, MAX_RECORDS)
 """Bytes: a body of no more cannot hold too many of anything."""
 
 
 class TooMany(Exception):
-    """A body holds more than `limit` of something; `pointer`: where, `what`: in words."""
+    """A body holds more than `limit` of something: `what` names it, `pointer` its place."""
 
     def __init__(self, pointer: str, what: str, limit: int) -> None:
         super().__init__(f"{pointer} has more than {limit} {what}")
@@ -35,18 +37,18 @@ def check_values(body: bytes, most: int = MAX_VALUES) -> None:
 
 
 def check_names(body: bytes) -> None:
-    """As `check_values`, of a heartbeat: each of its names is compared with a pattern, which takes ten times as long."""
+    """As `check_values`, for a heartbeat: each of its names is matched with a pattern, which takes ten times as long."""
     check_values(body, MAX_NAMES)
 
 
 class _Records:
-    """How many records of a body were seen."""
+    """Counts the records of a body."""
 
     seen = 0
 
 
 class _Record(msgspec.Struct, gc=False):
-    """A record of which nothing is kept; to count it is all that is done."""
+    """A record that is counted and not kept."""
 
     def __post_init__(self) -> None:
         _Records.seen += 1
@@ -62,7 +64,7 @@ _count: Final = msgspec.json.Decoder(_Produce).decode
 
 
 def check_records(body: bytes) -> None:
-    """As `check_values`, of a produce request, whose values are any JSON: its records alone are counted.
+    """As `check_values`, for a produce request: its values are any JSON, so only its records are counted.
 
     Raises: TooMany: more than MAX_RECORDS.
     """
@@ -71,4 +73,4 @@ def check_records(body: bytes) -> None:
         try:
             _count(body)
         except (msgspec.DecodeError, RecursionError):
-            return  # decoding it whole finds the same fault, and its place
+            return  # decoding the whole body finds the same fault and its place

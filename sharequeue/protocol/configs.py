@@ -53,7 +53,7 @@ _DURATION: Final = re.compile(
 
 
 def duration_ms(text: str) -> int | None:
-    """The length of an ISO-8601 duration `PnDTnHnMn.nS` in milliseconds, or None if `text` is not one, or not an int64."""
+    """The milliseconds of an ISO-8601 duration `PnDTnHnMn.nS`; None if `text` is not one, or longer than an int64."""
     match = _DURATION.fullmatch(text)
     if match is None:
         return None
@@ -203,7 +203,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
 
 
 def config_text(value: str | int | float | bool) -> str:
-    """The text of a config value as requests give it: a string, a number or a boolean."""
+    """The text of a setting's value. Requests may give it as a string, a number or a boolean."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -248,7 +248,7 @@ def dead_letter_topic_name(group_id: str) -> str:
 
 
 class ShareGroupConfig(msgspec.Struct, frozen=True):
-    """The settings of one group as they are in force: stored values over defaults, clamped to the bounds."""
+    """The settings of a group in force: stored values or defaults, clamped to the bounds."""
 
     record_lock_duration_ms: int = 30_000
     delivery_count_limit: int = 5
@@ -262,9 +262,9 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     heartbeat_interval_ms: int = 5000
     assignment_interval_ms: int = 1000
     count_span: bool = False
-    """Kafka's in-flight limit: offsets between start and end; ours counts records held, delayed or ARCHIVING."""
+    """Whether the in-flight limit counts offsets of the window, as Kafka's, or records held, delayed or ARCHIVING."""
     max_span: int = 1_000_000
-    """Offsets between start and end of the window, whatever their state."""
+    """The most offsets between start and end of the window, in any state."""
 
     @property
     def dead_letter_enabled(self) -> bool:
@@ -284,7 +284,7 @@ def effective(configs: Mapping[str, Config], stored: Mapping[str, str], kafka_de
 
 
 def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False) -> ShareGroupConfig:
-    """Resolve a group's stored settings; the dead-letter topic's default is made of the group id."""
+    """The settings of a group in force. The default dead-letter topic is made of the group id."""
     values = group_config_values(group_id, stored, kafka_defaults)
     return ShareGroupConfig(
         record_lock_duration_ms=int(values["share.record.lock.duration.ms"]),
@@ -303,7 +303,7 @@ def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults:
 
 
 def group_config_values(group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False) -> dict[str, str]:
-    """The settings of one group in force, as answers tell them."""
+    """The settings of a group in force, as text."""
     values = effective(GROUP_CONFIGS, stored, kafka_defaults)
     if "errors.deadletterqueue.topic.name" not in stored and not kafka_defaults:
         values["errors.deadletterqueue.topic.name"] = dead_letter_topic_name(group_id)

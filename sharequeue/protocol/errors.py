@@ -1,9 +1,9 @@
 """Every error of the protocol: Kafka's name and number, the HTTP status, and what the caller may conclude.
 
-Of two statuses for requests that the caller must change 400 says that the request cannot be read (its HTTP, its JSON,
-its UTF-8), 422 that something it says is refused.
+Two statuses ask the caller to change the request: 400 says that the service cannot read it (its HTTP, JSON or UTF-8),
+422 that the service refuses something it says.
 
-Pure code raises the small exceptions below; one handler (`sharequeue.http.serving`) turns them into problem documents.
+Pure code raises the small exceptions below; `sharequeue.http.problems` turns them into problem documents.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from sharequeue.protocol.messages import Problem
 class Error(NamedTuple):
     """One row of the table.
 
-    `retriable`: the same request may succeed later. `definite`: it surely did not happen; without it a retry may do
-    the work twice.
+    `retriable`: the same request may succeed later. `definite`: the request surely had no effect; otherwise a retry
+    may do the work twice.
     """
 
     code: str
@@ -69,15 +69,15 @@ ERRORS: Final = (
     Error("SHARE_SESSION_LIMIT_REACHED", 133, 429, "Share session limit reached", retriable=True),
 )
 BY_NUMBER: Final[Mapping[int, Error]] = {error.kafka_code: error for error in reversed(ERRORS)}
-"""Kafka's own. Errors of HTTP that Kafka has no number for stand below the one whose number they share."""
+"""Errors by Kafka's number; the first row of a number counts. Errors that only HTTP has share the number of a row above."""
 BY_CODE: Final[Mapping[str, Error]] = {error.code: error for error in ERRORS}
 
 
 class ApiError(Exception):
     """A request, a partition or an acknowledgement that failed, and why.
 
-    `detail` is for people: what was wrong and what to do. `pointers` name the places of the body at fault as
-    (JSON pointer, detail). `status` replaces the table's status where one code has several (42: 400, 415, …).
+    `detail` tells people what was wrong and what to do. `pointers` are the faulty places of the body, each as
+    (JSON pointer, detail). `status` replaces the table's status for a code that has several (42: 400, 415, …).
     """
 
     error: ClassVar[Error] = BY_NUMBER[-1]
@@ -105,7 +105,7 @@ class ApiError(Exception):
         self.pointers = tuple(pointers)
         self.extra = extra or {}
         self.problem: Problem | None = None
-        """The problem document, where another service answered with one."""
+        """The problem document that another service answered, if the error came from there."""
 
 
 class UnknownTopicOrPartition(ApiError):
@@ -240,7 +240,7 @@ _CLASSES: Final[Mapping[Error, type[ApiError]]] = {kind.error: kind for kind in 
 
 
 def exception_type(error: Error) -> type[ApiError]:
-    """The class that stands for a row of the table, or ApiError itself for rows without one."""
+    """The exception class of a row of the table; ApiError for rows without a class of their own."""
     return _CLASSES.get(error, ApiError)
 
 

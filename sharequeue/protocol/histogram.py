@@ -1,6 +1,6 @@
-"""A histogram of durations that can be merged: buckets of whole milliseconds, each at most an eighth of its place wide.
+"""Histograms of durations that can be added up: each bucket is at most an eighth of its durations wide.
 
-Bucket 0 to 15 are 0 to 15 ms; from there each doubling has eight. Pure.
+Buckets 0 to 15 are 0 to 15 ms. Above that, each doubling of the duration has eight buckets. Pure.
 """
 
 from typing import Final
@@ -8,11 +8,11 @@ from typing import Final
 _EXACT: Final = 16
 _PER_DOUBLING: Final = 8
 MAX_MS: Final = 1 << 40
-"""35 years; what is longer counts as this."""
+"""About 35 years; a longer duration counts as this."""
 
 
 def bucket_of(duration_ms: int) -> int:
-    """The bucket of a duration; what is negative counts as 0."""
+    """The bucket of a duration; a negative one counts as 0."""
     if duration_ms < _EXACT:
         return max(duration_ms, 0)
     duration_ms = min(duration_ms, MAX_MS)
@@ -26,7 +26,7 @@ BUCKETS: Final = tuple(map(bucket_of, range(SHORT_MS)))
 
 
 def bounds_of(bucket: int) -> tuple[int, int]:
-    """The first duration of a bucket, and the first behind it."""
+    """The shortest duration of a bucket, and of the next bucket, in ms."""
     if bucket < _EXACT:
         return bucket, bucket + 1
     doublings, place = divmod(bucket - _EXACT, _PER_DOUBLING)

@@ -1,7 +1,7 @@
-"""What is wrong with a request, in the caller's words: JSON's types, names of fields, JSON pointers. Pure.
+"""Explains what is wrong with a request in the caller's words: JSON's types, names of fields, JSON pointers. Pure.
 
-msgspec stops at the first fault and describes it in one line, in Python's types. This module reads that line, looks at
-the type that was wanted, and decodes a small body once more for what the line leaves out. Only refused requests pay.
+msgspec stops at the first fault and describes it in one line, in Python's types. This module reads that line, looks up
+the type, and decodes a small body once more to find what the line leaves out. Only refused requests pay for that.
 """
 
 import difflib
@@ -20,14 +20,14 @@ from sharequeue.protocol.types import GROUP_ID, PLAIN_TEXT, TOPIC_NAME
 MOST_DECODED_AGAIN: Final = 64 * 1024
 """Bytes of a body that is decoded once more to explain its fault."""
 MOST_COMPARED: Final = 64
-"""Characters of an unknown name that is compared with the known ones."""
+"""A longer unknown name is not compared with the known ones."""
 MOST_QUOTED: Final = 100
-"""Characters of a caller's own text in an answer."""
+"""An answer quotes no more characters of the caller's text."""
 
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
 _PLACE: Final = re.compile(r"(?:\.\w+|\[\d+\]|\[\.\.\.\])*`")
 _MEMBER: Final = "[...]"
-"""msgspec's step to some member of an object with free names."""
+"""msgspec's step to any member of an object whose names are free."""
 
 _WRONG_TYPE: Final = re.compile(r"Expected `([a-z |]+)`, got (?:`(\w+)`|')")
 _TOO_LONG: Final = re.compile(r"Expected `(?:array|object)` of length <= (\d+)")
@@ -50,7 +50,7 @@ _NAMES: Final = {str: "str", int: "int", float: "float", bool: "bool", list: "ar
 
 
 class _Place(NamedTuple):
-    """A part of a request: its pointer, its value (UNSET where the body was not decoded again), the type it should have."""
+    """A part of a request: its pointer, its value (UNSET if the body was not decoded again), and its expected type."""
 
     pointer: str
     value: Any
@@ -75,7 +75,7 @@ def unreadable(fault: msgspec.DecodeError, body: bytes, kind: Any) -> InvalidReq
 
 
 def unfit_body(fault: msgspec.ValidationError, body: bytes | msgspec.Raw, kind: Any, within: str = "") -> ApiError:
-    """The body is JSON that its type does not take.
+    """The body is JSON, but does not fit its type.
 
     Args:
         kind: the type. within: the pointer of `body`, if that is a part of the request's body.
@@ -86,18 +86,18 @@ def unfit_body(fault: msgspec.ValidationError, body: bytes | msgspec.Raw, kind: 
             value = msgspec.json.decode(body)
         except (msgspec.ValidationError, RecursionError):  # a number beyond all ranges, a value that nests too deeply
             pass
-        except msgspec.DecodeError as broken:  # behind the fault
+        except msgspec.DecodeError as broken:  # the body is malformed behind the fault
             return unreadable(broken, bytes(body), kind)
     return _unfit(str(fault), _Place(within, value, _type_info(kind)), "field")
 
 
 def unfit_query(fault: msgspec.ValidationError, values: dict[str, str], kind: Any) -> ApiError:
-    """The query parameters are not those that their type takes."""
+    """The query parameters do not fit their type."""
     return _unfit(str(fault), _Place("", values, _type_info(kind)), "query parameter")
 
 
 def too_many(pointer: str, what: str, limit: int) -> InvalidRequest:
-    """A list is longer than it may be."""
+    """A list is longer than its limit."""
     return InvalidRequest(
         f"{shown(pointer)} has more than {limit} {what}; send them in several requests",
         limit=limit,
@@ -106,12 +106,12 @@ def too_many(pointer: str, what: str, limit: int) -> InvalidRequest:
 
 
 def wrong(pointer: str, detail: str) -> InvalidRequest:
-    """One place of the request is at fault. `detail` goes on a sentence that begins with the place: `must be …`."""
+    """One place of the request is wrong. `detail` continues a sentence that begins with the place: `must be …`."""
     return InvalidRequest(f"{shown(pointer)} {detail}", pointers=[(pointer, detail)])
 
 
 def shown(pointer: str) -> str:
-    """A place in a sentence: the name of a field of the request itself, the pointer of anything deeper."""
+    """A place, for use in a sentence: the name of a top-level field, or the pointer to a deeper one."""
     if not pointer:
         return "the body"
     return f"`{pointer}`" if "/" in pointer[1:] else f"`{unescaped(pointer[1:])}`"
@@ -131,7 +131,7 @@ def quoted(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """`; did you mean …?` where one known name is near, else nothing."""
+    """`; did you mean …?` with the most similar known name, or nothing if none is similar."""
     if len(name) > MOST_COMPARED:
         return ""
     by_lower_case = {other.lower(): other for other in known}
@@ -160,7 +160,7 @@ def _unfit(fault: str, whole: _Place, noun: str) -> ApiError:
 
 
 def _split(fault: str) -> tuple[str, list[str]]:
-    """msgspec's line as what it says and the steps to the place it says it of."""
+    """Split msgspec's line into the fault and the steps to its place."""
     said, found, place = fault.rpartition(" - at `$")
     if not found or not _PLACE.fullmatch(place):
         return fault, []
@@ -168,13 +168,13 @@ def _split(fault: str) -> tuple[str, list[str]]:
 
 
 def _got(said: str) -> str | None:
-    """The JSON type that was found, in msgspec's words, where the fault is a wrong type."""
+    """The JSON type that was found, in msgspec's words; None if the fault is not a wrong type."""
     found = _WRONG_TYPE.match(said)
     return found[2] if found else None
 
 
 def _located(whole: _Place, steps: Sequence[str], got: str | None) -> _Place:
-    """The place that steps lead to. Among members with free names: the first whose value has the type that was found."""
+    """The place that the steps lead to. Among members with free names, the first whose value has the type `got`."""
     found = list(_reached(whole, steps))
     return next((place for place in found if got is not None and _type_name(place.value) == got), found[0])
 
@@ -215,7 +215,7 @@ def _kind_inside(kind: inspect.Type | None, step: str) -> inspect.Type | None:
 
 
 def _plain(kind: inspect.Type | None, wanted: type[inspect.Type] | None = None) -> inspect.Type | None:
-    """A type without its annotations for the schema; of a union the member of the type `wanted`, or the first."""
+    """A type without its schema annotations; for a union, its member of the type `wanted`, or else its first."""
     if isinstance(kind, inspect.Metadata):
         return _plain(kind.type, wanted)
     if isinstance(kind, inspect.UnionType):
@@ -266,7 +266,7 @@ def _words(said: str, kind: inspect.Type | None, noun: str) -> str:
 
 
 def _wrong_type(expected: Sequence[str], got: str | None) -> str:
-    """`null` is not named: it stands for an absent field, which is not what the caller meant to send."""
+    """`null` is not offered: it stands for an absent field, and the caller meant to send a value."""
     if got == "float" and "int" in expected and "float" not in expected:
         return "must be an integer, without a fraction or an exponent"
     names = [words for name, words in _TYPES.items() if name in expected] or list(expected)

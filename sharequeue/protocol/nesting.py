@@ -1,6 +1,6 @@
-"""JSON that nests deeply: how deep a value is, and reading what holds values too deep for the decoder. Pure.
+"""Deeply nested JSON: measures how deep a value is, and reads messages with values too deep for the decoder. Pure.
 
-The decoder recurses, and Python stops it some hundred levels down. A value that is only carried need not be walked.
+The decoder recurses, and Python stops it after some hundred levels. A value that is only carried need not be decoded.
 """
 
 import hashlib
@@ -15,18 +15,18 @@ T = TypeVar("T")
 
 SLICE: Final = 1 << 16
 CARRIED_FROM: Final = 32
-"""Arrays and objects at this level of a text are carried; all messages of the protocol are flatter, values apart."""
+"""Arrays and objects at this level are carried. Apart from values, all messages of the protocol are flatter."""
 
 _STEP: Final = bytes(1 if byte in b"[{" else 255 for byte in range(256))
-"""One up, or as a signed byte one down."""
+"""The change of depth at each byte, as a signed byte: 1 or -1."""
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
 def suspects(texts: Sequence[bytes], most: int, around: int = 0) -> list[int]:
-    """Which of JSON texts may nest deeper than `most` levels: more brackets open in them, strings included.
+    """The indexes of the JSON texts that may nest deeper than `most` levels: they open more brackets, strings included.
 
-    `around`: how many bytes of each text are surely no part of what nests.
+    `around`: bytes of each text that cannot be part of a nested value.
     """
     least = 2 * most + around
     return [
@@ -37,7 +37,7 @@ def suspects(texts: Sequence[bytes], most: int, around: int = 0) -> list[int]:
 
 
 def deeper_than(value: bytes, most: int) -> bool:
-    """Whether arrays and objects of a JSON value nest deeper than `most` levels. Linear, with little memory."""
+    """Whether arrays and objects of a JSON value nest deeper than `most` levels. Takes linear time and little memory."""
     if b"\\" in value:
         value = value.replace(b"\\\\", b"").replace(b'\\"', b"")
     depth = 0
@@ -54,9 +54,9 @@ def deeper_than(value: bytes, most: int) -> bool:
 
 
 def decode(decoder: "msgspec.json.Decoder[T]", text: bytes | msgspec.Raw) -> T:
-    """As `decoder.decode`, but fields of type Raw, and what the type leaves out, may nest as deeply as they like.
+    """As `decoder.decode`, but fields of type Raw, and fields that the type does not have, may nest to any depth.
 
-    Raises: RecursionError: something else nests too deeply; as the decoder.
+    Raises: RecursionError: another field nests too deeply; the decoder's own errors.
     """
     try:
         return decoder.decode(text)
@@ -67,8 +67,8 @@ def decode(decoder: "msgspec.json.Decoder[T]", text: bytes | msgspec.Raw) -> T:
 
 
 def _flattened(text: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:
-    """The text with strings in the place of what is carried, and what puts that back into a part of it."""
-    name = hashlib.blake2b(text, digest_size=16).hexdigest().encode()  # which the text itself cannot hold
+    """Put strings in place of carried values. Returns: the text, and a function that restores the values in a part of it."""
+    name = hashlib.blake2b(text, digest_size=16).hexdigest().encode()  # a name that the text itself cannot hold
     carried: list[bytes] = []
     parts: list[bytes] = []
     depth = begin = end = 0
@@ -90,7 +90,7 @@ def _flattened(text: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:
 
 
 def _with_raw(value: Any, restored: Callable[[bytes], bytes]) -> Any:
-    """The decoded value, each Raw in it as it was."""
+    """The decoded value with the original text of each Raw in it."""
     if isinstance(value, msgspec.Raw):
         return msgspec.Raw(restored(bytes(value)))
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Which shard a key belongs to, and which instance should own which shard. Pure.
+"""Places keys on shards, and shards on instances. Pure.
 
-Kafka places keys by a hash modulo the partitions of an internal topic. A shard takes the place of such a partition.
+Kafka places keys by a hash modulo the partitions of an internal topic. Here a shard takes the place of such a partition.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -10,9 +10,9 @@ from zlib import crc32
 from sharequeue.protocol.types import SharePartitionKey
 
 CLUSTER_SHARD: Final = -1
-"""The shard of the group coordinators for everything without a group: topics, gateways and their generation."""
+"""The shard of the group coordinators for all that belongs to no group: topics, gateways and their generation."""
 CLUSTER: Final = "/"
-"""The key of that shard; no group id holds a `/`."""
+"""The key of that shard. No group has it, because a group id cannot hold `/`."""
 
 
 def shard_of(key: str, shards: int) -> int:

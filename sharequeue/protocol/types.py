@@ -1,4 +1,4 @@
-"""The words of the protocol: states, acknowledgement types, state batches, names and their limits. Source: KIP-932."""
+"""The basic types of the protocol: states, acknowledgement types, state batches, names and limits. Source: KIP-932."""
 
 import functools
 import re
@@ -33,7 +33,7 @@ class OffsetRange(NamedTuple):
 
 
 class AcknowledgeType(IntEnum):
-    """What a consumer says of a record it holds; the numbers are Kafka's, the JSON has the lower-case names."""
+    """How a consumer settles a record that it holds. The numbers are Kafka's; JSON has the names in lower case."""
 
     GAP = 0
     ACCEPT = 1
@@ -46,7 +46,7 @@ ACKNOWLEDGE_TYPES: Final = {acknowledge_type.name.lower(): acknowledge_type for 
 
 
 class AcquireMode(StrEnum):
-    """`record_limit` never acquires more than max_records; `batch_optimized`: whole batches. Source: KIP-1206."""
+    """`record_limit` never acquires more than max_records; `batch_optimized` acquires whole batches. Source: KIP-1206."""
 
     BATCH_OPTIMIZED = "batch_optimized"
     RECORD_LIMIT = "record_limit"
@@ -70,7 +70,7 @@ class StateBatch(msgspec.Struct, frozen=True, order=True):
 
 
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a state batch cannot say of a range: when a delayed release ends, and the reason a client gave."""
+    """Adds to a state batch the end of a delayed release and the reason that a client gave."""
 
     first_offset: Int64
     last_offset: Int64
@@ -87,27 +87,27 @@ MAX_FETCH_ID_LENGTH: Final = 64
 MAX_REASON_LENGTH: Final = 1024
 MAX_IDEMPOTENCY_KEY_LENGTH: Final = 128
 MAX_IDEMPOTENCY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
-"""The longest time that a client may ask an idempotency key to be known."""
+"""The longest time for which a client may have an idempotency key remembered."""
 MAX_DELAY_MS: Final = 12 * 3600 * 1000
 MAX_WAIT_MS: Final = 30_000
 DEFAULT_MAX_WAIT_MS: Final = 10_000
 MAX_NAME_LENGTH: Final = 249
 MAX_PAGE_SIZE: Final = 10_000
 MAX_PARTITIONS: Final = 10_000
-"""Of a topic, unless a service is set otherwise."""
+"""Of a topic, unless a setting of the service says otherwise."""
 MAX_TOPICS_NAMED: Final = 1000
 """In one request, and by one member of a group."""
 MAX_PARTITIONS_NAMED: Final = 20_000
-"""In one request, over all its topics; a topic that is named without partitions counts with all it has."""
+"""In one request, over all its topics. A topic that is named without partitions counts with all its partitions."""
 MAX_GROUP_NAMES: Final = 50_000
-"""Names that all members of a group subscribe to, each member's counted."""
+"""Subscribed names of all members of a group together; a name counts once for each member."""
 MAX_GROUP_PARTITIONS: Final = 50_000
 """Partitions of all topics that the members of a group subscribe to."""
 MAX_ACKNOWLEDGEMENTS: Final = 10_000
 MAX_RECORDS: Final = 10_000
 """In one produce request."""
 MAX_ERRORS: Final = 50
-"""Partitions that failed, in one answer; of more there is only the number."""
+"""Failed partitions that one answer lists; further ones are only counted."""
 MAX_HEADERS: Final = 1000
 MAX_HEADERS_BYTES: Final = 256 * 1024
 """Of one record, as JSON."""
@@ -117,7 +117,7 @@ MAX_INT64: Final = 2**63 - 1
 MAX_INT32: Final = 2**31 - 1
 
 PLAIN_TEXT: Final = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
-"""A pattern of text without control characters, which neither PostgreSQL nor logs can hold."""
+"""Text without control characters, which neither PostgreSQL nor logs can hold."""
 GROUP_ID: Final = r"^[^/\x00-\x1f\x7f-\x9f]+\Z"
 TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}\Z"
 _TOPIC_NAME: Final = re.compile(TOPIC_NAME)
@@ -125,7 +125,7 @@ _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def whole_number(text: str, most: int) -> int | None:
-    """The number from 0 to `most` that `text` is in decimal digits; None if it is none, however long it is."""
+    """Parse decimal digits. Returns: a number from 0 to `most`; None if `text` is anything else, of any length."""
     if not (text.isascii() and text.isdigit()):
         return None
     digits = text.lstrip("0") or "0"
@@ -133,7 +133,7 @@ def whole_number(text: str, most: int) -> int | None:
 
 
 def topic_name_fault(name: str) -> str | None:
-    """Say why `name` cannot name a topic a client makes, or None if it can."""
+    """The reason why a client cannot create a topic `name`, or None if it can."""
     if not _TOPIC_NAME.fullmatch(name):
         return "a topic name has 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'"
     if name in (".", ".."):
@@ -145,13 +145,13 @@ def topic_name_fault(name: str) -> str | None:
 
 @functools.lru_cache(maxsize=1000)
 def group_id_fault(group_id: str) -> str | None:
-    """Say why `group_id` cannot name a group, or None if it can."""
+    """The reason why `group_id` cannot name a group, or None if it can."""
     if not 1 <= len(group_id) <= MAX_NAME_LENGTH:
         return "a group id has 1 to 249 characters"
     if "/" in group_id or _CONTROL_CHARACTER.search(group_id):
         return "a group id holds no '/' and no control characters"
     if "\ufffd" in group_id:
-        return "a group id is percent-encoded UTF-8"
+        return "a group id in a path must be percent-encoded UTF-8"
     if group_id in (".", ".."):
-        return "a group cannot be named '.' or '..': URLs swallow these"
+        return "a group cannot be named '.' or '..', because clients remove these from URLs"
     return None

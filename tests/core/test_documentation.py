@@ -19,7 +19,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from sharequeue_gateway.leader.leader import led_metrics
 from sharequeue_gateway.share_partition.runs import TRANSITIONS
 
-import sharequeue.http.serving
+import sharequeue.http.endpoint
+import sharequeue.http.problems
 import sharequeue.ownership.leases
 from docs.pictures import draw
 from sharequeue.protocol import apis
@@ -41,7 +42,8 @@ METRIC_MODULES = (
     sharequeue_gateway.metrics,
     sharequeue_coordinator.metrics,
     sharequeue_share_coordinator.metrics,
-    sharequeue.http.serving,
+    sharequeue.http.endpoint,
+    sharequeue.http.problems,
     sharequeue.ownership.leases,
 )
 PUBLIC = [api for api in vars(apis).values() if isinstance(api, Api) and not api.internal]

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 import uvicorn
 import uvloop
@@ -133,7 +133,17 @@ class EdgeServer:
             ("DELETE", "/thing", None, False, remove),
         ):
             status = {"/thing": 204, "/not-modified": 304}.get(path, 200)
-            api = Api(method + path, method, path, "", request, Empty, status, tag="Tests", raw_body=raw)
+            api = Api(
+                method + path,
+                method,
+                path,
+                "",
+                request=request,
+                response=Empty,
+                status=status,
+                tag="Tests",
+                raw_body=raw,
+            )
             serve(app, api, handler, max_request_bytes=MAX_REQUEST_BYTES)
         for path, application in ("/asgi", read_late), ("/asgi-silent", say_nothing), ("/asgi-stream", stream_and_look):
             app.router.routes.append(Route(path, endpoint=AsgiApplication(application), methods=["GET", "POST"]))
@@ -168,19 +178,30 @@ async def _run(server: EdgeServer, app: ASGIApp, limits: HttpLimits, connections
 
 @contextlib.contextmanager
 def edge_server(
-    limits: HttpLimits | None = None, *, connections: int = 1000, middleware: bool = False, **ssl: str
+    limits: HttpLimits | None = None,
+    *,
+    connections: int = 1000,
+    wrapped: bool = False,
+    prepare: Callable[[App], None] = lambda _: None,
+    **ssl: str,
 ) -> Iterator[EdgeServer]:
-    """A running server. `middleware`: all calls pass through ASGI."""
+    """A server that runs while this lasts.
+
+    Args:
+        wrapped: another ASGI application is around ours, so all calls take the way through ASGI.
+        prepare: called with our application before it is served.
+    """
     server = EdgeServer()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         server.port = probe.getsockname()[1]
     own = server.application()
+    prepare(own)
 
     async def through(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
         await own(scope, receive, send)
 
-    app: ASGIApp = through if middleware else own
+    app: ASGIApp = through if wrapped else own
     thread = threading.Thread(target=lambda: uvloop.run(_run(server, app, limits or HttpLimits(), connections, ssl)))
     thread.start()
     while True:

@@ -27,7 +27,7 @@ OFFERS = {
 
 @pytest.fixture(scope="module", params=[False, True], ids=["straight", "through ASGI"])
 def server(request: pytest.FixtureRequest) -> Iterator[EdgeServer]:
-    with edge_server(middleware=request.param) as server:
+    with edge_server(wrapped=request.param) as server:
         yield server
 
 

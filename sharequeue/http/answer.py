@@ -1,0 +1,25 @@
+"""Answers that a handler returns instead of a message: bytes that are ready, or a stream of parts."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final
+
+JSON: Final = (b"content-type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that is already bytes, or has headers of its own."""
+
+    body: bytes
+    status: int | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that is sent part by part. The next part is made when the connection can take it. If that fails, the
+    connection is reset, so that the client cannot take a part for the whole."""
+
+    parts: AsyncGenerator[bytes, None]
+    headers: tuple[tuple[bytes, bytes], ...]

@@ -1,0 +1,49 @@
+"""Problem documents, the answers to requests that fail, and how many there were. Source: RFC 9457."""
+
+from typing import Final
+
+import msgspec
+from prometheus_client import Counter
+
+from sharequeue.http.answer import Answer
+from sharequeue.protocol.codec import encode
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages import PointedDetail, Problem
+
+PROBLEM_JSON: Final = (b"content-type", b"application/problem+json")
+
+REFUSED = Counter(
+    "sharequeue_http_refused",
+    "Requests that were refused for what they asked of the service, by status.",
+    ["status"],
+)
+_REFUSALS: Final = {status: REFUSED.labels(str(status)) for status in (403, 408, 413, 414, 421, 429, 431)}
+
+
+def problem_of(error: ApiError, request_id: str) -> Problem:
+    """The problem document of an error."""
+    return Problem(
+        type=f"urn:sharequeue:problem:{error.error.code.lower().replace('_', '-')}",
+        title=error.error.title,
+        status=error.status,
+        detail=error.detail,
+        code=error.error.code,
+        kafka_code=error.error.kafka_code,
+        retriable=error.error.retriable,
+        definite=error.definite,
+        request_id=request_id,
+        errors=[PointedDetail(pointer=pointer, detail=detail) for pointer, detail in error.pointers],
+        limit=error.limit,
+    )
+
+
+def problem_answer(error: ApiError, request_id: str) -> Answer:
+    """The answer for an error: its problem document, with `Retry-After` if waiting helps."""
+    body = encode({**msgspec.to_builtins(problem_of(error, request_id)), **error.extra})
+    headers: tuple[tuple[bytes, bytes], ...] = (PROBLEM_JSON,)
+    refusals = _REFUSALS.get(error.status)
+    if refusals is not None:
+        refusals.inc()
+    if error.status in (429, 503):
+        headers += ((b"retry-after", b"%d" % max(1, round(error.retry_after_s or 1))),)
+    return Answer(body, status=error.status, headers=headers)

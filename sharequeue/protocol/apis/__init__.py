@@ -1,0 +1,151 @@
+"""Every call of the services, one row each: the row serves the server, the client, OpenAPI and the tests.
+
+    sharequeue.protocol.apis    the calls, a file for each subject ──▶ sharequeue.protocol.messages   their bodies
+          │                                                                          │
+          ├──▶ sharequeue.http.app       a row and a handler become a route          └──▶ sharequeue.protocol.codec
+          ├──▶ sharequeue.http.caller    a row and a request become an answer
+          └──▶ sharequeue.http.openapi   the rows become the document
+
+This module lists all rows, so that `apis.FETCH_RECORDS` names one. Any layer may import it; it knows no framework.
+"""
+
+from sharequeue.protocol.apis.api import ARROW_STREAM, Api, path_of
+from sharequeue.protocol.apis.cluster import (
+    ALTER_SHARE_GROUP_OFFSETS,
+    DESCRIBE_TOPICS,
+    FIND_COORDINATOR,
+    GROUP_SUMMARY,
+    INITIALIZE_SHARE_PARTITIONS,
+    LEAVE_GROUP,
+    METADATA_CHANGES,
+    NEXT_LEADER_EPOCH,
+    REGISTER_GATEWAY,
+    RENEW_GATEWAY,
+    SHARDS,
+)
+from sharequeue.protocol.apis.groups import (
+    DELETE_SHARE_GROUP,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DESCRIBE_SHARE_GROUP,
+    GET_SHARE_GROUP_CONFIG,
+    LEAVE_SHARE_GROUP,
+    LIST_IN_FLIGHT_RECORDS,
+    LIST_SHARE_GROUP_OFFSETS,
+    LIST_SHARE_GROUPS,
+    REDRIVE_DEAD_LETTERS,
+    RESET_SHARE_GROUP_OFFSETS,
+    SHARE_GROUP_HEARTBEAT,
+    UPDATE_SHARE_GROUP_CONFIG,
+)
+from sharequeue.protocol.apis.leaders import (
+    ACKNOWLEDGE_AT_LEADER,
+    ACKNOWLEDGE_IN_SESSION,
+    AWAIT_RECORDS,
+    DELETE_TOPIC_RECORDS,
+    FETCH_FROM_LEADER,
+    FETCH_IN_SESSION,
+    GROUP_USAGE,
+    IN_FLIGHT_AT_LEADER,
+    RELEASE_AT_LEADER,
+    RELEASE_MEMBER,
+    UNLOAD_GROUP,
+    YIELD_SHARE_PARTITIONS,
+)
+from sharequeue.protocol.apis.operations import AUDIT_LOG, AUDIT_SHARE_STATE, LIST_ACTIVITY, LIVEZ, METRICS, READYZ
+from sharequeue.protocol.apis.records import (
+    ACKNOWLEDGE_RECORDS,
+    FETCH_RECORDS,
+    PRODUCE_RAW_RECORD,
+    PRODUCE_RECORDS,
+    READ_RECORDS,
+)
+from sharequeue.protocol.apis.share_state import (
+    DELETE_STATE,
+    EXPORT_STATE,
+    INITIALIZE_STATE,
+    READ_STATE,
+    READ_STATE_SUMMARY,
+    TOPIC_STATE_DELETED,
+    WRITE_STATE,
+    WRITE_STATE_BATCH,
+)
+from sharequeue.protocol.apis.topics import (
+    CREATE_TOPIC,
+    DELETE_RECORDS,
+    DELETE_TOPIC,
+    DESCRIBE_TOPIC,
+    LIST_RECORD_BATCHES,
+    LIST_TOPICS,
+    REPLACE_RECORD_BATCHES,
+    UPDATE_TOPIC,
+)
+from sharequeue.protocol.messages.topics import ListTopicsQuery
+
+__all__ = [
+    "ACKNOWLEDGE_AT_LEADER",
+    "ACKNOWLEDGE_IN_SESSION",
+    "ACKNOWLEDGE_RECORDS",
+    "ALTER_SHARE_GROUP_OFFSETS",
+    "ARROW_STREAM",
+    "AUDIT_LOG",
+    "AUDIT_SHARE_STATE",
+    "AWAIT_RECORDS",
+    "CREATE_TOPIC",
+    "DELETE_RECORDS",
+    "DELETE_SHARE_GROUP",
+    "DELETE_SHARE_GROUP_OFFSETS",
+    "DELETE_STATE",
+    "DELETE_TOPIC",
+    "DELETE_TOPIC_RECORDS",
+    "DESCRIBE_SHARE_GROUP",
+    "DESCRIBE_TOPIC",
+    "DESCRIBE_TOPICS",
+    "EXPORT_STATE",
+    "FETCH_FROM_LEADER",
+    "FETCH_IN_SESSION",
+    "FETCH_RECORDS",
+    "FIND_COORDINATOR",
+    "GET_SHARE_GROUP_CONFIG",
+    "GROUP_SUMMARY",
+    "GROUP_USAGE",
+    "INITIALIZE_SHARE_PARTITIONS",
+    "INITIALIZE_STATE",
+    "IN_FLIGHT_AT_LEADER",
+    "LEAVE_GROUP",
+    "LEAVE_SHARE_GROUP",
+    "LIST_ACTIVITY",
+    "LIST_IN_FLIGHT_RECORDS",
+    "LIST_RECORD_BATCHES",
+    "LIST_SHARE_GROUPS",
+    "LIST_SHARE_GROUP_OFFSETS",
+    "LIST_TOPICS",
+    "LIVEZ",
+    "METADATA_CHANGES",
+    "METRICS",
+    "NEXT_LEADER_EPOCH",
+    "PRODUCE_RAW_RECORD",
+    "PRODUCE_RECORDS",
+    "READYZ",
+    "READ_RECORDS",
+    "READ_STATE",
+    "READ_STATE_SUMMARY",
+    "REDRIVE_DEAD_LETTERS",
+    "REGISTER_GATEWAY",
+    "RELEASE_AT_LEADER",
+    "RELEASE_MEMBER",
+    "RENEW_GATEWAY",
+    "REPLACE_RECORD_BATCHES",
+    "RESET_SHARE_GROUP_OFFSETS",
+    "SHARDS",
+    "SHARE_GROUP_HEARTBEAT",
+    "TOPIC_STATE_DELETED",
+    "UNLOAD_GROUP",
+    "UPDATE_SHARE_GROUP_CONFIG",
+    "UPDATE_TOPIC",
+    "WRITE_STATE",
+    "WRITE_STATE_BATCH",
+    "YIELD_SHARE_PARTITIONS",
+    "Api",
+    "ListTopicsQuery",
+    "path_of",
+]

@@ -1,0 +1,69 @@
+"""The form of a row, and the path of a call with its parameters filled in."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+from sharequeue.protocol import bounds
+
+NO_BODY: Final = None
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+TOPIC_ERRORS: Final = ("INVALID_TOPIC_EXCEPTION", "UNKNOWN_TOPIC_OR_PARTITION")
+GROUP_ERRORS: Final = ("INVALID_GROUP_ID",)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One call. `path` holds `{parameters}`; `request` is the type of the body (GET, DELETE: the query), `response` the answer's.
+
+    `errors`: the codes that are particular to this call. Every call may also answer 42, 413, 415, -1 and 503.
+    `idempotent`: two equal calls have the effect of one, so a call whose answer was lost may be made again.
+    """
+
+    operation_id: str
+    method: str
+    path: str
+    summary: str
+    _: KW_ONLY
+    request: Any = NO_BODY
+    response: Any = NO_BODY
+    status: int = 200
+    tag: str = "Internal"
+    errors: tuple[str, ...] = ()
+    idempotent: bool = False
+    raw_body: bool = False
+    """Whether the body is bytes of any content type and not JSON."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Request headers this call understands, as (name, meaning)."""
+    also: tuple[int, ...] = ()
+    """Further statuses that come with `response` and not with a problem."""
+    media_types: tuple[str, ...] = ()
+    """Further media types of the answer; a client asks for one with `Accept`."""
+    check_body: Callable[[bytes], None] = bounds.check_values
+    """Called with a client's body before it is decoded. Raises: TooMany."""
+    query_parameters: tuple[str, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        if self.method in ("GET", "DELETE") and self.request is not NO_BODY:
+            object.__setattr__(self, "query_parameters", self.request.__struct_fields__)
+
+    @property
+    def internal(self) -> bool:
+        """Whether only services make this call, with the cluster token."""
+        return self.tag == "Internal"
+
+
+_LONGEST_KNOWN: Final = 256
+"""Longer names are not cached, because clients choose them."""
+_known_segment: Final = functools.lru_cache(1024)(functools.partial(quote, safe=""))
+
+
+def path_of(api: Api, **parameters: Any) -> str:
+    """The path with its parameters filled in, percent-encoded."""
+    return api.path.format(**{name: _segment(str(value)) for name, value in parameters.items()})
+
+
+def _segment(text: str) -> str:
+    return _known_segment(text) if len(text) <= _LONGEST_KNOWN else quote(text, safe="")

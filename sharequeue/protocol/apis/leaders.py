@@ -1,0 +1,123 @@
+"""Calls of a gateway that the group coordinator and the other gateways make."""
+
+from sharequeue.protocol.apis.api import Api
+from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
+from sharequeue.protocol.messages.leaders import (
+    AwaitRecordsRequest,
+    DeleteTopicRecordsRequest,
+    GroupTopicsRequest,
+    GroupUsageResponse,
+    LeaderFetchRequest,
+    LeaderFetchResponse,
+    ReleaseMemberRequest,
+    ReleaseMemberResponse,
+    UnloadGroupRequest,
+    YieldRequest,
+    YieldResponse,
+)
+from sharequeue.protocol.messages.operations import Empty
+from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse, FetchRequest, FetchResponse
+
+GROUP_USAGE = Api(
+    "shareGroupUsage",
+    "POST",
+    "/v1/led/groups/{group}/usage",
+    "Tell how much this gateway is used by a group.",
+    request=GroupTopicsRequest,
+    response=GroupUsageResponse,
+    idempotent=True,
+)
+RELEASE_MEMBER = Api(
+    "releaseMember",
+    "POST",
+    "/v1/led/groups/{group}/members/{member_id}/release",
+    "Close a member's share session, and release its records in the share-partitions that this gateway leads.",
+    request=GroupTopicsRequest,
+    response=ReleaseMemberResponse,
+    idempotent=True,
+)
+UNLOAD_GROUP = Api(
+    "unloadShareGroup",
+    "POST",
+    "/v1/led/groups/{group}/unload",
+    "Unload a group's share-partitions, because their stored state was replaced.",
+    request=UnloadGroupRequest,
+    response=Empty,
+    idempotent=True,
+)
+DELETE_TOPIC_RECORDS = Api(
+    "deleteTopicRecords",
+    "POST",
+    "/v1/log/delete-topic",
+    "Remove the records of a topic that was deleted.",
+    request=DeleteTopicRecordsRequest,
+    response=Empty,
+    idempotent=True,
+)
+FETCH_FROM_LEADER = Api(
+    "fetchFromLeader",
+    "POST",
+    "/v1/leader/{group}/fetch",
+    "Fetch the part of a client's fetch that this gateway leads.",
+    request=LeaderFetchRequest,
+    response=LeaderFetchResponse,
+)
+ACKNOWLEDGE_AT_LEADER = Api(
+    "acknowledgeAtLeader",
+    "POST",
+    "/v1/leader/{group}/acknowledge",
+    "Apply the acknowledgements of a client's call that concern share-partitions this gateway leads.",
+    request=AcknowledgeRequest,
+    response=AcknowledgeResponse,
+)
+AWAIT_RECORDS = Api(
+    "awaitRecords",
+    "POST",
+    "/v1/leader/{group}/await",
+    "Wait until one of these share-partitions may have something to acquire.",
+    request=AwaitRecordsRequest,
+    response=Empty,
+)
+RELEASE_AT_LEADER = Api(
+    "releaseAtLeader",
+    "POST",
+    "/v1/leader/{group}/release",
+    "Release a member's records in share-partitions that this gateway leads.",
+    request=ReleaseMemberRequest,
+    response=Empty,
+    idempotent=True,
+)
+IN_FLIGHT_AT_LEADER = Api(
+    "inFlightAtLeader",
+    "GET",
+    "/v1/leader/{group}/in-flight",
+    "List the records in flight of the share-partitions that this gateway leads.",
+    request=InFlightQuery,
+    response=ListInFlightResponse,
+    idempotent=True,
+)
+YIELD_SHARE_PARTITIONS = Api(
+    "yieldSharePartitions",
+    "POST",
+    "/v1/leader/yield",
+    "Finish the writes under way of these share-partitions, unload them, and answer the acquisition locks.",
+    request=YieldRequest,
+    response=YieldResponse,
+    idempotent=True,
+)
+FETCH_IN_SESSION = Api(
+    "fetchInSession",
+    "POST",
+    "/v1/sessions/{group}/fetch",
+    "Fetch for a client in a share session that this gateway keeps.",
+    request=FetchRequest,
+    response=FetchResponse,
+)
+ACKNOWLEDGE_IN_SESSION = Api(
+    "acknowledgeInSession",
+    "POST",
+    "/v1/sessions/{group}/acknowledge",
+    "Acknowledge for a client in a share session that this gateway keeps.",
+    request=AcknowledgeRequest,
+    response=AcknowledgeResponse,
+)

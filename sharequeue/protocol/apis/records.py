@@ -1,0 +1,82 @@
+"""Produce, fetch and acknowledge records, and read them by offset: calls of a gateway."""
+
+from sharequeue.protocol import bounds
+from sharequeue.protocol.apis.api import ARROW_STREAM, GROUP_ERRORS, TOPIC_ERRORS, Api
+from sharequeue.protocol.messages.records import (
+    AcknowledgeRequest,
+    AcknowledgeResponse,
+    FetchRequest,
+    FetchResponse,
+    ProduceRequest,
+    ProduceResponse,
+    ReadRecordsQuery,
+    ReadRecordsResponse,
+)
+
+_SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
+_IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours answers the first answer again")
+_IDEMPOTENCY_RETENTION = (
+    "Idempotency-Retention-Ms",
+    "how long the key is remembered, up to 604800000 (7 days); each repeat must say the same",
+)
+
+PRODUCE_RECORDS = Api(
+    "produceRecords",
+    "POST",
+    "/v1/topics/{topic}/records",
+    "Append records, all or none; answered when they are durable.",
+    request=ProduceRequest,
+    response=ProduceResponse,
+    tag="Produce",
+    errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
+    headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION),
+    check_body=bounds.check_records,
+)
+PRODUCE_RAW_RECORD = Api(
+    "produceRawRecord",
+    "POST",
+    "/v1/topics/{topic}/records/raw",
+    "Append one record: the body is its value, of any content type; it is read back as value_base64.",
+    response=ProduceResponse,
+    tag="Produce",
+    errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
+    headers=(
+        _IDEMPOTENCY_KEY,
+        _IDEMPOTENCY_RETENTION,
+        ("Record-Key", "the record's key"),
+        ("Record-Partition", "the partition; without it the key's hash or the next partition in turn"),
+    ),
+    raw_body=True,
+)
+FETCH_RECORDS = Api(
+    "fetchRecords",
+    "POST",
+    "/v1/share-groups/{group}/fetch",
+    "Acquire records and read them; acknowledges earlier ones too if it carries any. Waits up to max_wait_ms.",
+    request=FetchRequest,
+    response=FetchResponse,
+    tag="Records",
+    errors=(*GROUP_ERRORS, *TOPIC_ERRORS, *_SESSION_ERRORS, "SHARE_SESSION_LIMIT_REACHED"),
+)
+ACKNOWLEDGE_RECORDS = Api(
+    "acknowledgeRecords",
+    "POST",
+    "/v1/share-groups/{group}/acknowledge",
+    "Accept, release, reject or renew records; answered when the outcome is durable.",
+    request=AcknowledgeRequest,
+    response=AcknowledgeResponse,
+    tag="Records",
+    errors=(*GROUP_ERRORS, *_SESSION_ERRORS, "INVALID_RECORD_STATE"),
+)
+READ_RECORDS = Api(
+    "readRecords",
+    "GET",
+    "/v1/topics/{topic}/partitions/{partition}/records",
+    "Read records by offset, without a group and without locks.",
+    request=ReadRecordsQuery,
+    response=ReadRecordsResponse,
+    media_types=(ARROW_STREAM,),
+    tag="Topics",
+    errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
+    idempotent=True,
+)

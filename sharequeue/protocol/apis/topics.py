@@ -1,0 +1,104 @@
+"""Topics and their partitions: calls of a gateway, which forwards those about a topic itself to the group coordinator."""
+
+from sharequeue.protocol.apis.api import TOPIC_ERRORS, Api
+from sharequeue.protocol.messages.compaction import (
+    ListRecordBatchesQuery,
+    ListRecordBatchesResponse,
+    ReplaceRecordBatchesRequest,
+    ReplaceRecordBatchesResponse,
+)
+from sharequeue.protocol.messages.topics import (
+    CreateTopicRequest,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DescribeTopicResponse,
+    ListTopicsQuery,
+    ListTopicsResponse,
+    Topic,
+    UpdateTopicRequest,
+)
+
+CREATE_TOPIC = Api(
+    "createTopic",
+    "POST",
+    "/v1/topics",
+    "Create a topic.",
+    request=CreateTopicRequest,
+    response=Topic,
+    status=201,
+    tag="Topics",
+    errors=("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
+)
+LIST_TOPICS = Api(
+    "listTopics",
+    "GET",
+    "/v1/topics",
+    "List topics by name, a page at a time.",
+    request=ListTopicsQuery,
+    response=ListTopicsResponse,
+    tag="Topics",
+    idempotent=True,
+)
+DESCRIBE_TOPIC = Api(
+    "describeTopic",
+    "GET",
+    "/v1/topics/{topic}",
+    "Describe a topic: settings and the offsets of its partitions.",
+    response=DescribeTopicResponse,
+    tag="Topics",
+    errors=TOPIC_ERRORS,
+    idempotent=True,
+)
+UPDATE_TOPIC = Api(
+    "updateTopic",
+    "PATCH",
+    "/v1/topics/{topic}",
+    "Add partitions or change settings.",
+    request=UpdateTopicRequest,
+    response=Topic,
+    tag="Topics",
+    errors=(*TOPIC_ERRORS, "INVALID_PARTITIONS", "INVALID_CONFIG"),
+    idempotent=True,
+)
+DELETE_TOPIC = Api(
+    "deleteTopic",
+    "DELETE",
+    "/v1/topics/{topic}",
+    "Delete a topic, its records and every group's state for it.",
+    status=204,
+    tag="Topics",
+    errors=TOPIC_ERRORS,
+)
+DELETE_RECORDS = Api(
+    "deleteRecords",
+    "POST",
+    "/v1/topics/{topic}/delete-records",
+    "Delete records below an offset; -1 is the log end. Every gateway knows it within a second.",
+    request=DeleteRecordsRequest,
+    response=DeleteRecordsResponse,
+    tag="Topics",
+    errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
+    idempotent=True,
+)
+LIST_RECORD_BATCHES = Api(
+    "listRecordBatches",
+    "GET",
+    "/v1/topics/{topic}/partitions/{partition}/batches",
+    "List the record batches of a partition: their offsets, how many records each holds, its generation.",
+    request=ListRecordBatchesQuery,
+    response=ListRecordBatchesResponse,
+    tag="Topics",
+    errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
+    idempotent=True,
+)
+REPLACE_RECORD_BATCHES = Api(
+    "replaceRecordBatches",
+    "POST",
+    "/v1/topics/{topic}/partitions/{partition}/replace-batches",
+    "Compact: take records out of batches of a topic with cleanup.policy=compact, all or none; offsets stay.",
+    request=ReplaceRecordBatchesRequest,
+    response=ReplaceRecordBatchesResponse,
+    tag="Topics",
+    errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE", "INVALID_UPDATE_VERSION", "MESSAGE_TOO_LARGE"),
+    idempotent=True,
+)

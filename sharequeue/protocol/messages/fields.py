@@ -1,0 +1,106 @@
+"""The types of the fields, with their bounds, and what all requests and answers have in common.
+
+A field whose bounds are checked later, where the service can say more, has them in the schema alone.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Raw, Struct
+
+from sharequeue.protocol.types import (
+    ACKNOWLEDGE_TYPES,
+    GROUP_ID,
+    MAX_FETCH_ID_LENGTH,
+    MAX_HEADERS,
+    MAX_INT32,
+    MAX_INT64,
+    MAX_MEMBER_ID_LENGTH,
+    MAX_NAME_LENGTH,
+    MAX_PAGE_SIZE,
+    MAX_PARTITIONS,
+    MAX_PARTITIONS_NAMED,
+    MAX_TOPICS_NAMED,
+    PLAIN_TEXT,
+    TOPIC_NAME,
+    Int32,
+)
+
+Offset = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
+
+PartitionIndex = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format": "int32"})]
+
+TimestampMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
+
+NonNegative = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format": "int32"})]
+
+Count = Int32
+
+AnyInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
+"""An int64 of an answer that may be −1."""
+
+AtLeastOne = Annotated[int, Meta(ge=1, le=MAX_INT32, extra_json_schema={"format": "int32"})]
+
+CheckedInt32 = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 0, "maximum": MAX_INT32})]
+
+CheckedInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimum": 0, "maximum": MAX_INT64})]
+"""The bounds are checked with the rest of an acknowledgement, so that only a wrong one fails."""
+
+PlainText = Annotated[str, Meta(pattern=PLAIN_TEXT)]
+
+TopicName = Annotated[
+    str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": TOPIC_NAME})
+]
+"""Checked where topics are looked up: INVALID_TOPIC_EXCEPTION."""
+
+EnforcedTopicName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=TOPIC_NAME)]
+"""For calls that do not look the topic up."""
+
+GroupId = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=GROUP_ID)]
+
+TypeName = Annotated[str, Meta(extra_json_schema={"enum": list(ACKNOWLEDGE_TYPES)})]
+"""Checked with the rest of an acknowledgement."""
+
+ConfigName = Annotated[str, Meta(extra_json_schema={"maxLength": 100, "pattern": r"^[a-z][a-z0-9.]*\Z"})]
+"""Checked where settings are looked up: INVALID_CONFIG."""
+
+Partitions = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 1, "maximum": MAX_PARTITIONS})]
+"""Checked against the service's own limit: INVALID_PARTITIONS."""
+
+PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE, extra_json_schema={"format": "int32"})]
+
+PageToken = Annotated[PlainText, Meta(max_length=2048)]
+
+MemberId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
+
+FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
+
+ConfigNumber = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimum": -(2**63), "maximum": MAX_INT64})]
+"""Checked against the bounds of its setting: INVALID_CONFIG."""
+
+ConfigValue = str | ConfigNumber | float | bool
+
+RecordHeaders = Annotated[
+    Raw,
+    Meta(
+        extra_json_schema={
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "maxProperties": MAX_HEADERS,
+        }
+    ),
+]
+"""Names to strings, as JSON. They are decoded one record at a time, because they then take ten times the memory."""
+
+TopicNames = Annotated[list[TopicName], Meta(max_length=MAX_TOPICS_NAMED)]
+
+PartitionIndexes = Annotated[list[PartitionIndex], Meta(max_length=MAX_PARTITIONS_NAMED)]
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+
+class Request(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """A request body: an unknown field is a fault, so `max_record` never passes for `max_records`."""
+
+
+class Response(Struct, omit_defaults=True, kw_only=True):
+    """An answer: optional fields that are not set are absent."""

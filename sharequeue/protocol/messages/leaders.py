@@ -1,0 +1,141 @@
+"""The messages between gateways, and from the group coordinator to a gateway."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Raw, Struct
+
+from sharequeue.protocol.messages.cluster import TopicIdPartitions
+from sharequeue.protocol.messages.fields import Request, Response
+from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
+from sharequeue.protocol.messages.records import Acknowledgement, PartitionLeader, TopicPartitions
+from sharequeue.protocol.types import AcquireMode
+
+
+class DeleteTopicRecordsRequest(Request):
+    """Remove a topic's records for good; `partitions` is its partition count."""
+
+    topic_id: str
+    partitions: int
+
+
+ALL_WELL: Final = "sharequeue-all-well"
+"""Header of a leader's answer that a gateway can pass to its client unchanged: a fetch that acquired records, or
+acknowledgements, without a fault among them."""
+
+ENDED: Final = "sharequeue-ended"
+"""Header of a leader's answer to a fetch that it ended because the group's state is being replaced."""
+
+
+class LeaderFetchRequest(Request):
+    """A part of a client's fetch that another gateway leads; the fields are those of the client's request."""
+
+    member_id: str
+    topic_partitions: list[TopicPartitions]
+    max_records: int
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    batch_size: int
+    acquire_mode: AcquireMode
+    fetch_id: str | None = None
+    repeat: bool = False
+    """Answer the records that an earlier fetch with this `fetch_id` holds, and acquire nothing."""
+    with_records: bool = True
+    acknowledgements: list[Acknowledgement] = []
+    atomic: bool = False
+    look_at_ends: bool = True
+    """Read the ends of the log before the answer is empty."""
+
+
+class LeaderFetchResponse(Response):
+    """The part of a FetchResponse that another gateway reads. `batches`: its entries, ready to be sent."""
+
+    batches: list[Raw]
+    errors: list[PartitionError]
+    acknowledgement_results: list[AcknowledgementResult]
+    acquisition_lock_timeout_ms: int
+    leaders: list[PartitionLeader] = []
+
+
+class AcquiredEntry(Struct):
+    """The fields of an entry of `batches` that the gateway needs to pass it on."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class AwaitRecordsRequest(Request):
+    """Wait until one of these share-partitions may have something to acquire."""
+
+    topic_partitions: list[TopicPartitions]
+    max_wait_ms: int
+
+
+class ReleaseMemberRequest(Request):
+    """Release a member's records in these partitions."""
+
+    member_id: str
+    topic_partitions: list[TopicPartitions]
+
+
+class SharePartitionName(Struct, kw_only=True):
+    group_id: str
+    topic_id: str
+    partition: int
+
+
+class YieldRequest(Request):
+    """Another gateway is about to lead these share-partitions: finish the writes under way and unload them."""
+
+    share_partitions: list[SharePartitionName]
+
+
+class HeldSharePartition(SharePartitionName, kw_only=True):
+    """The acquisition locks in the leader's memory, under the state epoch for which they hold.
+
+    `locks`: (first offset, last offset, member, delivery count, deadline in ms since the epoch).
+    """
+
+    state_epoch: int
+    locks: Sequence[tuple[int, int, str, int, int]]
+
+
+class YieldResponse(Response):
+    """The share-partitions among them that this gateway led until now."""
+
+    held: list[HeldSharePartition]
+
+
+class GroupTopicsRequest(Request):
+    """The share-partitions a group has, by topic id."""
+
+    topics: list[TopicIdPartitions]
+
+
+class GroupUsageResponse(Response):
+    """How a group uses a gateway. `held_records`: those with a live acquisition lock."""
+
+    share_sessions: int
+    waiting_fetches: int
+    held_records: int
+
+
+class ReleaseMemberResponse(Response):
+    """Whether the member had a share session at this gateway, and how many records it held."""
+
+    share_session: bool
+    released_records: int
+
+
+class UnloadGroupRequest(Request):
+    """Unload the group's share-partitions of these topics; without topics, all of them.
+
+    `end`: end the group's share sessions and waiting fetches too.
+    """
+
+    topic_ids: list[str] | None = None
+    end: bool = False

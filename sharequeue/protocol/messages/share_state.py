@@ -1,0 +1,92 @@
+"""The messages of the share coordinator: the state of share-partitions, read and written.
+
+Errors of one partition are data: `error_code` 0 is success. Source: KIP-932.
+"""
+
+from msgspec import Struct
+
+from sharequeue.protocol.messages.fields import Request, Response
+from sharequeue.protocol.types import StateAnnotation, StateBatch
+
+
+class PartitionState(Struct, omit_defaults=True, kw_only=True):
+    """A share-partition in a state request. `None`: the field was not sent."""
+
+    partition: int
+    state_epoch: int | None = None
+    leader_epoch: int | None = None
+    start_offset: int = -1
+    delivery_complete_count: int = -1
+    state_batches: list[StateBatch] = []
+    annotations: list[StateAnnotation] = []
+
+
+class TopicState(Struct, omit_defaults=True, kw_only=True):
+    topic_id: str | None = None
+    partitions: list[PartitionState] = []
+
+
+class ShareStateRequest(Request):
+    """Initialize, Read, Write, Delete and ReadSummary of one group's share-partitions."""
+
+    group_id: str
+    topics: list[TopicState]
+
+
+class GroupState(Struct, kw_only=True):
+    group_id: str
+    topics: list[TopicState]
+
+
+class WriteBatchRequest(Request):
+    """Writes of several groups at once, which a gateway gathered while its last write was under way."""
+
+    groups: list[GroupState]
+
+
+class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
+    """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start offset
+    of the leader's next write is at or behind it."""
+
+    partition: int
+    error_code: int
+    error_message: str | None
+    state_epoch: int | None = None
+    leader_epoch: int | None = None
+    start_offset: int | None = None
+    delivery_complete_count: int | None = None
+    unfinished_offset: int | None = None
+    state_batches: list[StateBatch] | None = None
+    annotations: list[StateAnnotation] | None = None
+
+
+class TopicStateResult(Struct, omit_defaults=True, kw_only=True):
+    topic_id: str | None = None
+    partitions: list[PartitionStateResult] = []
+
+
+class ShareStateResponse(Response):
+    results: list[TopicStateResult]
+
+
+class GroupStateResult(Struct, kw_only=True):
+    group_id: str
+    results: list[TopicStateResult]
+
+
+class WriteBatchResponse(Response):
+    """One entry per group, topic and partition, in request order."""
+
+    groups: list[GroupStateResult]
+
+
+class TopicDeletedRequest(Request):
+    """The group coordinator has the share coordinator delete all state of a topic."""
+
+    topic_id: str
+
+
+class TopicDeletedResponse(Response):
+    """The shards in which all state of the topic is deleted: this instance owned them all the time."""
+
+    shards: list[int] = []

@@ -1,0 +1,68 @@
+"""A real gateway with middleware: it sees every call, and every call works behind it."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sharequeue.protocol import apis
+from sharequeue.stack.stack import Stack
+from tests.hostile import gateway_with_middleware
+from tests.http.calls import wait_until
+
+CALLS = [api for api in vars(apis).values() if isinstance(api, apis.Api) and api.tag != "Internal"]
+
+
+@pytest.fixture
+def gateway(request: pytest.FixtureRequest, stack: Stack, tmp_path: Path) -> Iterator[httpx.Client]:
+    """A client of the stack's gateway, which runs with middleware while the test does."""
+    service = stack.service("gateway")
+    service.stop()
+    environment = {**os.environ, **service.environment}
+    command = [sys.executable, gateway_with_middleware.__file__, request.param]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    port = int(service.url.rpartition(":")[2])
+
+    def listens() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_until(listens)
+        with httpx.Client(base_url=service.url, timeout=40) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait()
+        service.start()
+
+
+@pytest.mark.parametrize("gateway", ["refuse"], indirect=True)
+def test_middleware_that_refuses_refuses_every_call(gateway: httpx.Client) -> None:
+    for api in CALLS:
+        path = apis.path_of(api, topic="t", group="g", partition=0, member_id="m", topic_id="i")
+        assert gateway.request(api.method, path).status_code == 403, api.operation_id
+
+
+@pytest.mark.parametrize("gateway", ["pass"], indirect=True)
+def test_records_are_produced_fetched_and_acknowledged_behind_middleware(gateway: httpx.Client, name: str) -> None:
+    def post(path: str, body: dict) -> dict:
+        response = gateway.post(path, json=body)
+        assert (response.status_code, response.headers["seen"]) == (200, path), response.text
+        answered: dict = response.json()
+        return answered
+
+    wait_until(lambda: gateway.get("/readyz").status_code == 200)
+    post(f"/v1/topics/{name}/records", {"records": [{"value": number} for number in range(3)]})
+    fetch = {"topics": [name], "member_id": "m", "max_wait_ms": 10_000}
+    batches = post(f"/v1/share-groups/{name}/fetch", fetch)["batches"]
+    assert [record["value"] for batch in batches for record in batch.pop("records")] == [0, 1, 2]
+    accepted = {"member_id": "m", "acknowledgements": [{**batch, "type": "accept"} for batch in batches]}
+    assert post(f"/v1/share-groups/{name}/acknowledge", accepted)["failed_count"] == 0
+    assert post(f"/v1/share-groups/{name}/fetch", {**fetch, "max_wait_ms": 100})["batches"] == []
