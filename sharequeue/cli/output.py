@@ -37,6 +37,7 @@ GATEWAY: Final = "http://127.0.0.1:8080"
 NOTHING: Final = "-"
 """An empty cell of a table, if stdout is not a terminal."""
 HTTP_HINT: Final = re.compile(r"; [^;]*\b(?:GET|POST|PATCH|PUT|DELETE) /v1/[^;]*")
+MAKE_TOPIC: Final = "; make it with `sharequeue topics create`"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -123,8 +124,8 @@ def explain(error: ApiError, *, as_json: bool = False) -> int:
 
 
 def without_http(detail: str) -> str:
-    """An error's detail without its hint at an HTTP call: users of the command line have commands."""
-    return HTTP_HINT.sub("", detail)
+    """An error's detail for users of the command line: a hint at an HTTP call becomes the command, or is left out."""
+    return HTTP_HINT.sub(lambda hint: MAKE_TOPIC if "POST /v1/topics" in hint[0] else "", detail)
 
 
 def problem_of(error: ApiError) -> dict[str, Any]:
