@@ -7,6 +7,7 @@ import pytest
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import RecordBatch
+from sharequeue_gateway.share_partition.acquisition import Acquisition
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock, SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -97,7 +98,7 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
         led = led_with_a_lock(leader)
         now_ms = int(time.time() * 1000)
         read = [RecordBatch.encode(1, [b',"timestamp_ms":1,"key":null,"value":1}'] * 2, 1)]
-        acquiring = led.machine.acquisition("n", acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=500, now_ms=now_ms)
+        acquiring = Acquisition(led.machine, "n", AcquireMode.RECORD_LIMIT, 500, now_ms)
         assert acquiring.acquire(read, fetch_offset=1, max_records=2)
         ranges = acquiring.acquired
         led.note_untold("n", ranges, now_ms)

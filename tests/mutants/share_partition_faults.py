@@ -257,16 +257,6 @@ MUTANTS = [
             "        if run.reason is not None:\n",
         ),
         (
-            "a delay that keeps the window full ends early",
-            "        self._end_delays_that_block(left <= 0)\n",
-            "",
-        ),
-        (
-            "a delay that does not keep the window full stays",
-            "            if not locks_used_up and not run.finished:\n                return\n",
-            "",
-        ),
-        (
             "a failed acknowledgement leaves no reason behind",
             "            run.reason = run.cause = None\n",
             "",

@@ -54,6 +54,11 @@ MUTANTS = [
             "        pass",
         ),
         (
+            "15 restored locks count against the limit of locks",
+            "        window.held_count += run.size\n",
+            "        pass\n",
+        ),
+        (
             "4 holes before and between batches are read again",
             "            window.gap_start, window.gap_end = expected, window.end_offset\n",
             "            pass\n",

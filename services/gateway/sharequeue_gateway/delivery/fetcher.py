@@ -23,6 +23,7 @@ from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition, may_acquire
 from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import rotate, split_bytes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
 from sharequeue_gateway.share_partition.turns import in_turn
@@ -342,7 +343,7 @@ class Fetcher:
                 continue
             if not led.reading:
                 self._leader.expire_if_due(led, now_ms)
-                if led.machine.can_acquire(now_ms):
+                if can_acquire(led.machine):
                     taken.append(led)
                     continue
             led.turned_away = True

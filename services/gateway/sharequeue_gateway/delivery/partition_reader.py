@@ -104,13 +104,11 @@ class PartitionReader:
                     return None
                 continue
             now_ms = self._clock.now_ms()
-            if led.fenced or waiting.over or not read.batches or not machine.can_acquire(now_ms):
+            if led.fenced or waiting.over or not read.batches or not acquisition.can_acquire(machine):
                 return None
             self._leader.check_may_acquire()
             batches, most, size = fitting(read.batches, fetch_offset, limits.acquire_mode, max_bytes, max_records)
-            acquiring = machine.acquisition(
-                member_id, acquire_mode=limits.acquire_mode, batch_size=limits.batch_size, now_ms=now_ms
-            )
+            acquiring = acquisition.Acquisition(machine, member_id, limits.acquire_mode, limits.batch_size, now_ms)
             absent = absent_ranges(batches, fetch_offset, led.key.group_id)
             count = acquiring.acquire(batches, fetch_offset=fetch_offset, max_records=most, absent=absent)
             if count > 0:

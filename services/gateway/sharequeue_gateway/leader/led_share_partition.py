@@ -11,6 +11,7 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
+from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.batch_times import BatchTimes, TimedBatch
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, RestoredLock, SharePartition
 
@@ -121,7 +122,7 @@ class LedSharePartition:
 
     def wake_turned_away(self, now_ms: int) -> None:
         """Records ended to be held: wake who found the limits used up, if there is room now."""
-        if self.turned_away and self.machine.can_acquire(now_ms):
+        if self.turned_away and can_acquire(self.machine):
             self.turned_away = False
             self.wake()
 
@@ -222,7 +223,7 @@ def may_acquire(led: LedSharePartition, record_log: RecordLog, now_ms: int) -> b
     machine = led.machine
     if led.fenced or led.empty_until_ms > now_ms:
         return False
-    if not machine.can_acquire(now_ms):
+    if not can_acquire(machine):
         led.turned_away = True
         return False
     next_fetch_offset = machine.next_fetch_offset()

@@ -203,6 +203,7 @@ class Acquisition:
             run = Run(first, last, ACQUIRED, 1, batch_first, batch_last)
             run.member_id = self._member_id
             run.lock_expires_at_ms = self._deadline_ms
+            window.held_count += last - first + 1
             window.time_lock(self._deadline_ms, first, last)
             self.left -= last - first + 1
             self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms))
@@ -257,6 +258,29 @@ class Acquisition:
         kept = cut(acquired, absent)
         self.acquired[before:] = kept
         self.left += _size(acquired) - _size(kept)
+
+
+def can_acquire(window: Window) -> bool:
+    """Whether a fetch may take anything: the limits leave room, or there is something to deliver again."""
+    left, beyond_end = room(window, window.end_offset + 1)
+    if left > 0 and beyond_end:
+        return True
+    _end_delay_that_blocks(window, left <= 0)
+    fetch_offset = window.next_fetch_offset()
+    left, beyond_end = room(window, fetch_offset)
+    return left > 0 and (beyond_end or fetch_offset <= window.end_offset)
+
+
+def _end_delay_that_blocks(window: Window, locks_used_up: bool) -> None:
+    """A delay ends early when the window is full and the delayed record is what keeps it full."""
+    if not window.held_count or window.config.count_span:
+        return
+    for run in window.runs:
+        if run.available_at_ms and run.write is None:
+            window.end_delay(run)
+            return
+        if not locks_used_up and not run.finished:
+            return
 
 
 def room(window: Window, fetch_offset: int) -> tuple[int, bool]:
