@@ -32,7 +32,7 @@ from sharequeue.http.origins import Callers, Pairs
 from sharequeue.http.texts import convert_texts
 from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.bounds import TooMany
+from sharequeue.protocol.bounds import HARMLESS, TooMany
 from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, UnknownPath
 from sharequeue.protocol.messages import PointedDetail, Problem
 
@@ -246,7 +246,7 @@ class Endpoint:
         try:
             if not raw.isascii():
                 raw.decode()  # values are kept byte for byte and must be UTF-8 too
-            if self._check_body is not None:
+            if len(raw) > HARMLESS and self._check_body is not None:
                 self._check_body(raw)
             return self._decoder.decode(raw)
         except TooMany as fault:

@@ -15,6 +15,9 @@ MAX_VALUES: Final = 200_000
 
 MAX_NAMES: Final = 20_000
 
+HARMLESS: Final = min(MAX_VALUES, MAX_NAMES, MAX_RECORDS)
+"""A body of no more bytes cannot hold too many of anything: it is not looked at."""
+
 
 class TooMany(Exception):
     """A body holds more than `limit` of something; `pointer`: where, `what`: in words."""
