@@ -58,17 +58,23 @@ class Cluster:
         self._hand_overs: set[asyncio.Task[None]] = set()
         self._giving_up: set[asyncio.Task[None]] = set()
         self.me: Final = Node(node_id, url)
-        self.generation = Generation(0, (self.me,))
+        self.alone = True
+        """Whether this gateway leads everything."""
+        self._known_generation = Generation(0, (self.me,))
         self.on_change: Callable[[bool], Awaitable[None]] | None = None
         """Told of each new generation: whether there was one in between, so that others may have led what is led here."""
 
     # Who leads
 
     @property
-    def alone(self) -> bool:
-        """Whether this gateway leads everything."""
-        nodes = self.generation.nodes
-        return len(nodes) == 1 and nodes[0] == self.me
+    def generation(self) -> Generation:
+        """The gateways that lead now, as far as this one has heard."""
+        return self._known_generation
+
+    @generation.setter
+    def generation(self, generation: Generation) -> None:
+        self._known_generation = generation
+        self.alone = generation.nodes == (self.me,)
 
     def leads(self, key: SharePartitionKey) -> bool:
         return self.alone or self.generation.leader_of(key) == self.me

@@ -30,17 +30,18 @@ class CorruptBatch(ValueError):
 class RecordBatch:
     """Records of one produce request. Offsets need not be dense: compaction makes gaps.
 
-    `for_group`: redriven for this share group alone; for others there is nothing here.
+    `for_group`: redriven for this share group alone; for others there is nothing here. `payload`: the records, joined by
+    commas.
     """
 
     __slots__ = (
         "_ends",
         "_offsets",
-        "_payload",
         "base_offset",
         "for_group",
         "last_offset",
         "max_timestamp_ms",
+        "payload",
         "record_count",
         "size",
     )
@@ -63,7 +64,7 @@ class RecordBatch:
         self.size = len(payload)
         self._ends = ends
         self._offsets = offsets
-        self._payload = payload
+        self.payload = payload
 
     @classmethod
     def encode(
@@ -110,7 +111,7 @@ class RecordBatch:
             flags |= _FOR_GROUP
             name = self.for_group.encode()
             group = _GROUP_SIZE.pack(len(name)) + name
-        return b"".join((_HEADER.pack(flags, self.record_count), self._ends.tobytes(), offsets, group, self._payload))
+        return b"".join((_HEADER.pack(flags, self.record_count), self._ends.tobytes(), offsets, group, self.payload))
 
     def _indexes(self, first_offset: int, last_offset: int) -> tuple[int, int]:
         """Indexes of the records in first..last: [begin, end)."""
@@ -125,8 +126,8 @@ class RecordBatch:
         if begin >= end:
             return b""
         if begin == 0 and end == self.record_count:
-            return self._payload
-        return self._payload[self._ends[begin - 1] if begin else 0 : self._ends[end - 1] - 1]
+            return self.payload
+        return self.payload[self._ends[begin - 1] if begin else 0 : self._ends[end - 1] - 1]
 
     def size_of(self, first_offset: int, last_offset: int) -> int:
         """Bytes of the records of first..last, with a comma behind each."""
@@ -163,7 +164,7 @@ class RecordBatch:
                     if self._offsets is None
                     else self._offsets[position:begin]
                 )
-                parts.append(self._payload[start : self._ends[begin - 1] - 1])
+                parts.append(self.payload[start : self._ends[begin - 1] - 1])
                 size = ends[-1]
             position = end
         return RecordBatch(
