@@ -27,7 +27,8 @@ from sharequeue_gateway.leader.load_registry import Loaded, Loads
 from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.persister import Pending, Persister
 from sharequeue_gateway.leader.unserved import Unserved
-from sharequeue_gateway.locks.lock_store import LockTimers, LockWrite
+from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_writer import LockWrite
 from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.locks.lock_store import LockEntry, LockWrite
+from sharequeue_gateway.locks.lock_writer import LockEntry, LockWrite
 from sharequeue_gateway.share_partition.machine import AcquiredRange
 
 REMIND_AGAIN_MS: Final = 30_000
