@@ -73,12 +73,13 @@ def run(work: Callable[[CoordinatorWire, Leader], Awaitable[None]]) -> None:
                 share_coordinator=share_coordinator,
                 record_log=nowhere,
                 lock_timers=lock_timers,
-                take_from_former=Routing(cluster).take_from_former,
-                take_from_others=Routing(cluster).take_from_others,
+                take_from_former=Routing(cluster).gateways.take_from_former,
+                take_from_others=Routing(cluster).gateways.take_from_others,
                 epochs=epochs,
             )
             leader = Leader(
                 clock=Clock(),
+                record_log=nowhere,
                 metadata=metadata,
                 cluster=cluster,
                 epochs=epochs,
@@ -204,14 +205,18 @@ def test_a_load_of_what_another_gateway_takes_is_done_again() -> None:
 def test_nobody_waits_where_leadership_moves_during_the_load(heard: bool) -> None:
     """Nothing there would ever wake it."""
 
-    async def gone() -> None:
-        await asyncio.Event().wait()
+    class Client:
+        async def until_gone(self) -> None:
+            await asyncio.Event().wait()
+
+        def gone(self) -> bool:
+            return False
 
     async def work(coordinator: CoordinatorWire, leader: Leader) -> None:
         nowhere: Any = None
-        waiting = WaitingFetch(gone, lambda: False)
-        fetcher = Fetcher(leader, nowhere, Clock())
-        asking = asyncio.create_task(fetcher.wait(waiting, "g", [(ORDERS, 0)], 60))
+        waiting = WaitingFetch(Client())
+        fetcher = Fetcher(leader, nowhere, nowhere, Clock())
+        asking = asyncio.create_task(fetcher.delayed.wait(waiting, "g", [(ORDERS, 0)], 60))
         await coordinator.told(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.asked(apis.READ_STATE)
         if heard:

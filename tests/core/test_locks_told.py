@@ -1,4 +1,4 @@
-"""Which locks may be told of, by what happens while they are written to Redis."""
+"""Which locks a client learns of, by what happens while they are written to Redis."""
 
 import asyncio
 import time
@@ -6,6 +6,7 @@ import time
 import pytest
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.record_log.log import RecordBatch
 from sharequeue_gateway.share_partition.acquisition import Acquisition
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock, SharePartition
@@ -35,20 +36,21 @@ def led_with_a_lock(leader: Leader) -> LedSharePartition:
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "written", "told"),
+    ("meanwhile", "written", "recorded"),
     [
-        pytest.param("", True, True, id="nothing happens"),
-        pytest.param("", False, False, id="Redis knows a higher leader epoch"),
-        pytest.param("let go", True, True, id="let go: whoever leads next finds them"),
-        pytest.param("let go", False, False, id="let go, and Redis knows a higher leader epoch"),
-        pytest.param("let go, Redis away", True, False, id="let go, and Redis may have missed them"),
-        pytest.param("set anew", True, False, id="the group is set anew"),
+        pytest.param("", True, Recorded.RECORDED, id="nothing happens"),
+        pytest.param("", False, Recorded.LED_ELSEWHERE, id="Redis knows a higher leader epoch"),
+        pytest.param("let go", True, Recorded.RECORDED, id="let go: the next leader finds them"),
+        pytest.param("let go", False, Recorded.LED_ELSEWHERE, id="let go, and Redis knows a higher leader epoch"),
+        pytest.param("let go, Redis away", True, Recorded.LED_ELSEWHERE, id="let go, and Redis may have missed them"),
+        pytest.param("reset", True, Recorded.LED_ELSEWHERE, id="the group is reset"),
+        pytest.param("Redis away", True, Recorded.UNCERTAIN, id="neither Redis nor the lease keeps others out"),
     ],
 )
-def test_locks_are_told_that_whoever_leads_next_knows(meanwhile: str, written: bool, told: bool) -> None:
+def test_a_client_learns_of_locks_that_the_next_leader_finds(meanwhile: str, written: bool, recorded: Recorded) -> None:
     async def work(_: CoordinatorWire, leader: Leader) -> None:
         led = led_with_a_lock(leader)
-        recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
+        recording = asyncio.create_task(leader.locks.record(led, "m", ACQUIRED))
         await asyncio.sleep(0)
         (write,) = leader._lock_timers._gathered
         letting_go = None
@@ -56,11 +58,11 @@ def test_locks_are_told_that_whoever_leads_next_knows(meanwhile: str, written: b
             letting_go = asyncio.create_task(leader.let_go([KEY]))
             await asyncio.sleep(0)
             assert led.fenced
-        if meanwhile == "set anew":
+        if meanwhile == "reset":
             leader.unload_group("g", None, end=True)
         leader._lock_timers.degraded = meanwhile.endswith("Redis away")
         write.done.set_result(written)
-        assert await recording is told
+        assert await recording is recorded
         assert led.writes == 0
         if letting_go is not None:
             await letting_go
@@ -73,13 +75,13 @@ def test_whoever_lets_go_waits_for_locks_under_way() -> None:
 
     async def work(_: CoordinatorWire, leader: Leader) -> None:
         led = led_with_a_lock(leader)
-        recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
+        recording = asyncio.create_task(leader.locks.record(led, "m", ACQUIRED))
         await asyncio.sleep(0)
         letting_go = asyncio.create_task(leader.let_go([KEY]))
         await asyncio.wait([letting_go], timeout=0.05)
         assert not letting_go.done()
         leader._lock_timers._gathered[0].done.set_result(True)
-        assert await recording
+        assert await recording is Recorded.RECORDED
         await letting_go
 
     run(work)
@@ -108,7 +110,7 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
             leader.unload(led)
             leader.loads.give_up(led)
         assert [(lock.first_offset, lock.last_offset, lock.member_id) for lock in locks_left(leader)] == [(0, 0, "m")]
-        assert not await leader.record_locks(led, "n", ranges)
+        assert await leader.locks.record(led, "n", ranges) is Recorded.LED_ELSEWHERE
 
     run(work)
 
@@ -116,13 +118,13 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
 def test_a_lock_that_is_not_told_because_redis_may_have_missed_it_is_not_handed_over() -> None:
     async def work(_: CoordinatorWire, leader: Leader) -> None:
         led = led_with_a_lock(leader)
-        recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
+        recording = asyncio.create_task(leader.locks.record(led, "m", ACQUIRED))
         await asyncio.sleep(0)
         letting_go = asyncio.create_task(leader.let_go([KEY]))
         await asyncio.sleep(0)
         leader._lock_timers.degraded = True
         leader._lock_timers._gathered[0].done.set_result(True)
-        assert not await recording
+        assert await recording is Recorded.LED_ELSEWHERE
         await letting_go
         assert locks_left(leader) == []
 

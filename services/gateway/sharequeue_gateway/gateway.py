@@ -21,9 +21,9 @@ from sharequeue_gateway.cluster.redis_client import redis_client
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.dead_letters import DeadLetterQueue
 from sharequeue_gateway.delivery.fetcher import Fetcher
-from sharequeue_gateway.delivery.local_fetch import LocalFetch
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.http.app import create_gateway_app
+from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.in_flight_api import InFlightApi
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
@@ -78,8 +78,8 @@ async def prepare(settings: Settings) -> Service:
         share_coordinator=share_coordinator,
         record_log=record_log,
         lock_timers=lock_timers,
-        take_from_former=routing.take_from_former,
-        take_from_others=routing.take_from_others,
+        take_from_former=routing.gateways.take_from_former,
+        take_from_others=routing.gateways.take_from_others,
         epochs=epochs,
     )
     persister = Persister(share_coordinator, deadline_ms=settings.state_write_deadline_ms)
@@ -99,6 +99,7 @@ async def prepare(settings: Settings) -> Service:
     record_log.on_records = activity.produced
     leader = Leader(
         clock=clock,
+        record_log=record_log,
         metadata=metadata,
         cluster=cluster,
         epochs=epochs,
@@ -118,14 +119,15 @@ async def prepare(settings: Settings) -> Service:
         auto_create_topics=settings.auto_create_dead_letter_topics,
         retry_max_ms=settings.dead_letter_retry_max_ms,
     )
-    fetcher = Fetcher(leader, record_log, clock)
+    repeated = RepeatedFetches(leader, metadata, lock_timers, record_log, clock)
+    fetcher = Fetcher(leader, record_log, repeated, clock)
     news = AppendNews(redis, cluster, record_log)
     record_log.watch(leader.log_changed, fetcher.waited_for, news.appended, leader.log_forgotten)
-    local = LocalFetch(leader, fetcher, RepeatedFetches(leader, metadata, lock_timers, record_log, clock), clock)
     acknowledger = Acknowledger(leader, metadata, clock)
+    routed_acknowledger = RoutedAcknowledger(routing, acknowledger, metadata, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, routing, clock)
-    led_metrics.watch(leader.all, lambda: fetcher.waiting)
+    led_metrics.watch(leader.all, lambda: fetcher.fetches.count)
     metadata.on_generation = cluster.hear_of
 
     async def hand_over(missed: bool) -> None:
@@ -152,18 +154,19 @@ async def prepare(settings: Settings) -> Service:
         await coordinator.close()
         await share_coordinator.close()
 
-    group_use = GroupUse(metadata, leader, fetcher, sessions, lock_timers)
+    group_use = GroupUse(metadata, leader, fetcher.fetches, sessions, lock_timers)
     app = create_gateway_app(
-        RecordsApi(
+        FetchApi(
             clock=clock,
             metadata=metadata,
             fetcher=fetcher,
             routing=routing,
-            routed=RoutedFetch(routing, local, fetcher, clock),
-            acknowledger=RoutedAcknowledger(routing, acknowledger, metadata, clock),
+            routed=RoutedFetch(routing, fetcher, repeated, clock),
+            acknowledger=routed_acknowledger,
             sessions=sessions,
             max_waiting_fetches=settings.max_waiting_fetches,
         ),
+        RecordsApi(metadata, routing, routed_acknowledger, sessions),
         ProduceApi(Producer(metadata, record_log, clock, settings.max_value_depth)),
         LeaderApi(
             clock=clock,
@@ -171,7 +174,7 @@ async def prepare(settings: Settings) -> Service:
             cluster=cluster,
             leader=leader,
             fetcher=fetcher,
-            local=local,
+            repeated=repeated,
             acknowledger=acknowledger,
             sessions=sessions,
         ),
@@ -186,7 +189,7 @@ async def prepare(settings: Settings) -> Service:
         ActivityApi(activity, activity_log),
         AuditApi(metadata, share_coordinator, record_log),
         ready,
-        lambda: led_metrics.series(leader.all, lambda: leader.unserved.longest_ms(clock.now_ms())),
+        lambda: led_metrics.series(leader.all, clock.now_ms),
         callers=Callers([host_of_url(url), *hosts_of(settings.allow_hosts)], origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,
@@ -212,8 +215,8 @@ async def prepare(settings: Settings) -> Service:
     async def stop() -> None:
         """Hand over what this gateway leads, answer who still waits, and tell who leads next what is held."""
         await cluster.leave()
-        await fetcher.finish()
-        await leader.until_locks_told(routing.have_loaded)
+        await fetcher.fetches.finish()
+        await leader.until_locks_told(routing.gateways.have_loaded)
 
     return Service(app, loops, stop=stop, close=close)
 

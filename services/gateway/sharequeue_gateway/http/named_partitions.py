@@ -10,7 +10,7 @@ from sharequeue.protocol.errors import ApiError, InvalidRequest, UnknownTopicOrP
 from sharequeue.protocol.messages import TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS, MAX_PARTITIONS_NAMED
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
-from sharequeue_gateway.delivery.fetcher import PartitionFault
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
 
 WHOLE: Final = -1
 """Stands for all partitions of a topic."""

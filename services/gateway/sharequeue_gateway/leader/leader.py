@@ -10,9 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from sharequeue.clock import Clock
-from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
+from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
@@ -25,11 +24,13 @@ from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.load_registry import Loaded, Loads
 from sharequeue_gateway.leader.loader import Loader
+from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import Pending, Persister
-from sharequeue_gateway.leader.unserved import Unserved
+from sharequeue_gateway.leader.wake_up import note_left
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.locks.lock_writer import LockWrite
-from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
+from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.share_partition.machine import DeadLetter, StateWrite
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Leader:
         self,
         *,
         clock: Clock,
+        record_log: RecordLog,
         metadata: Metadata,
         cluster: Cluster,
         epochs: LeaderEpochs,
@@ -61,15 +63,16 @@ class Leader:
         idle_ms: int,
     ) -> None:
         self._clock = clock
+        self._record_log = record_log
         self._metadata = metadata
         self._cluster = cluster
         self._epochs = epochs
         self._persister = persister
         self._lock_timers = lock_timers
         self.activity = activity
-        self.unserved = Unserved()
         self._idle_ms = idle_ms
         self._led = LedIndex()
+        self.find = self._led.find
         self._timed: dict[LedSharePartition, None] = {}
         """Those that may have a lock or a delay which ends."""
         self.loads = Loads(
@@ -81,10 +84,9 @@ class Leader:
             max_share_partitions=max_share_partitions,
             on_loaded=self._on_loaded,
         )
+        self.locks = LockRecorder(clock, lock_timers, cluster, self.loads, self._timed, self.unload)
         self._by_machine_write: dict[int, asyncio.Future[ApiError | None]] = {}
         self.on_dead_letters: Callable[[LedSharePartition, Sequence[DeadLetter]], None] = lambda led, letters: None
-        self.on_log_changed: Callable[[LedSharePartition], None] = lambda led: None
-        """Told of changes of a log, unless records of it are known to wait for a fetch."""
         persister.on_outcome = self._on_outcome
         lock_timers.all_locks = self._all_locks
         metadata.on_topic_deleted = self._on_topic_deleted
@@ -97,12 +99,6 @@ class Leader:
 
     def all(self) -> Iterable[LedSharePartition]:
         return self._led
-
-    def find(
-        self, group_id: str, partitions: Sequence[tuple[Topic, int]]
-    ) -> tuple[list[LedSharePartition], Sequence[tuple[Topic, int]]]:
-        """Returns: those of a group's share-partitions that are loaded, and the partitions of the others; in order."""
-        return self._led.find(group_id, partitions)
 
     async def get(
         self,
@@ -131,7 +127,7 @@ class Leader:
         if self._led.remove(led):
             self._timed.pop(led, None)
             self.loads.unloaded(led)
-            self.unserved.forget(led)
+            led.unserved_since_ms = 0
             led_metrics.forget_share_partition(led)
         led.wake_all()
 
@@ -200,15 +196,6 @@ class Leader:
         """Whether no other gateway is known, which might have appended something."""
         return self._cluster.alone
 
-    def check_may_acquire(self) -> None:
-        """Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records."""
-        if not self._may_acquire():
-            raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
-
-    def _may_acquire(self) -> bool:
-        """Whether another gateway surely does not hand out the same records: Redis fences it, or else the lease does."""
-        return not self._lock_timers.degraded or self._cluster.lease_holds()
-
     async def still_leads(self, led: LedSharePartition) -> bool:
         """Whether nobody else leads by now: asked before a holder is refused for what is only in memory."""
         epoch = await self._lock_timers.leader_epoch(led.key)
@@ -226,7 +213,7 @@ class Leader:
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0
             if not led.unserved_since_ms:
-                self.on_log_changed(led)
+                note_left(led, self._record_log, self._clock.now_ms())
             led.wake()
 
     def log_forgotten(self, topic_id: str, partition: int) -> None:
@@ -285,7 +272,7 @@ class Leader:
         if completed.dead_letters:
             self.on_dead_letters(led, completed.dead_letters)
         if completed.made_available:
-            self.unserved.note(led, self._clock.now_ms())
+            led.note_unserved(self._clock.now_ms())
             led.wake()
         elif led.empty_until_ms:  # it still is, but what the write was about may come back earlier
             led.note_empty()
@@ -295,41 +282,6 @@ class Leader:
             led.wake_turned_away(self._clock.now_ms())
 
     # Locks
-
-    async def record_locks(
-        self,
-        led: LedSharePartition,
-        member_id: str,
-        ranges: Sequence[AcquiredRange],
-        fetch: tuple[str, bytes, int] | None = None,
-    ) -> bool:
-        """Write locks to Redis before they are told. Returns: False if they must not be told.
-
-        Another gateway leads, then this one unloads; or it cannot be known whether one does. Then this one keeps what it
-        leads: while Redis is away nothing else knows the locks that its holders have. What was let go meanwhile is told
-        all the same: whoever leads next finds the locks in Redis, as it does not look before this one has let go.
-        """
-        led.is_told(ranges)
-        if led.fenced or not self._may_acquire():
-            return False
-        self._timed[led] = None
-        write = lock_entries.taken(led, member_id, ranges, self._clock.now_ms(), fetch)
-        led.writes += 1
-        try:
-            written = await self._lock_timers.write(write)
-        finally:
-            led.write_ended()
-            self.loads.write_ended(led)
-        if not written:
-            log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
-            self.unload(led)
-            return False
-        if led.fenced:
-            told = self.loads.keeps_locks_of(led) and not self._lock_timers.degraded
-            if not told:
-                led.take_back(member_id, ranges, self._clock.now_ms())
-            return told
-        return self._may_acquire()
 
     def _all_locks(self) -> list[LockWrite]:
         now_ms = self._clock.now_ms()
@@ -348,7 +300,7 @@ class Leader:
             if expired.dead_letters:
                 written.add_done_callback(lambda _: self._dead_letters_of_expired(led, expired.dead_letters))
         if expired.made_available:
-            self.unserved.note(led, self._clock.now_ms())
+            led.note_unserved(self._clock.now_ms())
             led.wake()
         else:
             led.wake_turned_away(self._clock.now_ms())

@@ -104,7 +104,7 @@ class Sessions:
         self.release_here(session.group_id, session.member_id, mine)
         released = await asyncio.gather(
             *(
-                self._routing.release(node, session.group_id, session.member_id, led_there)
+                self._routing.gateways.release(node, session.group_id, session.member_id, led_there)
                 for node, led_there in others.items()
             ),
             return_exceptions=True,
