@@ -103,7 +103,7 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
         acquiring = Acquisition(led.machine, "n", AcquireMode.RECORD_LIMIT, 500, now_ms)
         assert acquiring.acquire(read, fetch_offset=1, max_records=2)
         ranges = acquiring.acquired
-        led.note_untold("n", ranges, now_ms)
+        led.note_unanswered("n", ranges, now_ms)
         if how == "let go":
             await leader.let_go([KEY])
         else:

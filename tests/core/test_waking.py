@@ -122,6 +122,9 @@ def test_what_is_known_to_be_empty_is_not_passed_on() -> None:
     led.empty_until_ms = now_ms + 1
     pass_on([led], NO_LOG, now_ms)
     assert woken(waiters) == []
+    with led.read_alone():
+        pass_on([led], NO_LOG, now_ms)
+    assert not led.turned_away
 
 
 def test_an_unloaded_share_partition_wakes_all_that_wait_for_it() -> None:

@@ -205,9 +205,7 @@ class _DelayedFetch:
 
     def _is_over(self) -> bool:
         """Whether there is no further look: the time is over, or the fetch is."""
-        limits = self._asked.limits
-        nothing_asked = not limits.max_records or not limits.max_bytes
-        return self._last_look or nothing_asked or self._waiting.life is not Life.OPEN
+        return self._last_look or self._waiting.life is not Life.OPEN
 
     def _fails(self, known_faults: int) -> bool:
         """Whether a partition could not be read, none could be loaded, or one is led elsewhere."""
@@ -218,8 +216,10 @@ class _DelayedFetch:
 
     async def _next_look(self) -> bool:
         """Load more, register or sleep before the next look. Returns: False if the fetch is answered with nothing."""
-        now_ms = self._shared.clock.now_ms()
-        if now_ms >= self._asked.limits.deadline_ms:
+        limits, now_ms = self._asked.limits, self._shared.clock.now_ms()
+        if limits.max_records == 0 or limits.max_bytes == 0:
+            return False
+        if now_ms >= limits.deadline_ms:
             return await self._look_after_deadline()
         if self._missing:
             return True

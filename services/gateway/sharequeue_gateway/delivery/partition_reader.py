@@ -106,7 +106,7 @@ class PartitionReader:
             if count > 0:
                 reached, end = batches[-1].last_offset + 1, read.log_end_offset
                 if reached < end or not alone:
-                    led.note_untold(asked.member_id, acquiring.acquired, now_ms)  # reading on adds to this list
+                    led.note_unanswered(asked.member_id, acquiring.acquired, now_ms)  # reading on adds to this list
                 if reached < end and size < max_bytes:
                     more = limits._replace(max_records=max_records - count, max_bytes=max_bytes - size)
                     batches = [*batches, *await self._read_on(waiting, led, acquiring, more, reached - 1)]

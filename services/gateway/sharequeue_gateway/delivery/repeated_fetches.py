@@ -1,4 +1,4 @@
-"""Fetches that carry a fetch_id: a repeat gets what the first one acquired and still holds, and acquires nothing.
+"""Fetches that carry a `fetch_id`: a repeat gets what the first fetch acquired and still holds, and acquires nothing.
 
 The ranges are kept in Redis before the answer is sent, so a repeat finds them after a crash of the gateway too.
 """

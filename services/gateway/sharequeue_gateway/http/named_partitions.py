@@ -1,6 +1,6 @@
-"""Which partitions a request names: each once and in bounds. Those that do not exist become faults, in bounds too.
+"""Which partitions a request names: each once, and in bounds. Partitions that do not exist become faults, in bounds too.
 
-Work follows what is named once: a name that stands in a request a million times is looked up once.
+Each name is looked up once, even if a request repeats it a million times.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ WHOLE: Final = -1
 
 
 class Named(NamedTuple):
-    """`faults`: the first of those that do not exist; `more_faults`: how many others do not."""
+    """`faults`: the first partitions that do not exist; `more_faults`: how many more there are."""
 
     partitions: Sequence[tuple[Topic, int]]
     faults: Sequence[PartitionFault]
@@ -51,7 +51,7 @@ async def named_partitions(
     """Look up what a request names.
 
     Args:
-        topics: of which all partitions are meant. forgotten: counted alone, for the bound.
+        topics: all of their partitions are named. forgotten: only counted, for the bound.
     Raises: InvalidRequest (422): more than MAX_PARTITIONS_NAMED, each mention counted.
     """
     listed = sum(len(entry.partitions) for entries in (topic_partitions, forgotten) for entry in entries)

@@ -73,6 +73,7 @@ class Leader:
         self._idle_ms = idle_ms
         self._led = LedIndex()
         self.find = self._led.find
+        """See LedIndex.find."""
         self._timed: dict[LedSharePartition, None] = {}
         """Those that may have a lock or a delay which ends."""
         self.loads = Loads(

@@ -31,7 +31,7 @@ class LedSharePartition(WakeUps):
         "lock_entries",
         "served_turn",
         "topic_name",
-        "untold",
+        "unanswered",
         "used_at_ms",
         "writes",
     )
@@ -49,7 +49,7 @@ class LedSharePartition(WakeUps):
         """Writes under way: of state to the share coordinator, of locks to Redis."""
         self.lock_entries: dict[tuple[int, int], None] | None = None
         """Lock entries in Redis, by first and last offset: see `lock_entries`."""
-        self.untold: list[tuple[str, Sequence[AcquiredRange]]] | None = None
+        self.unanswered: list[tuple[str, Sequence[AcquiredRange]]] | None = None
         """Members and ranges of fetches that read on before they are answered: no client knows these locks."""
 
     @property
@@ -77,26 +77,26 @@ class LedSharePartition(WakeUps):
 
     # Locks that no client knows yet
 
-    def note_untold(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
+    def note_unanswered(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
         """A fetch acquired these, and reads on before it is answered."""
-        if self.untold is None:
-            self.untold = [(member_id, ranges)]
+        if self.unanswered is None:
+            self.unanswered = [(member_id, ranges)]
         else:  # entries of a fetch that was never answered go when their locks have expired
-            held = [entry for entry in self.untold if entry[1][0].lock_expires_at_ms > now_ms]
-            self.untold = [*held, (member_id, ranges)]
+            held = [entry for entry in self.unanswered if entry[1][0].lock_expires_at_ms > now_ms]
+            self.unanswered = [*held, (member_id, ranges)]
 
-    def is_told(self, ranges: Sequence[AcquiredRange]) -> None:
+    def note_answered(self, ranges: Sequence[AcquiredRange]) -> None:
         """The fetch that acquired these is about to be answered."""
-        if self.untold is None or (len(self.untold) == 1 and self.untold[0][1] is ranges):
-            self.untold = None
+        if self.unanswered is None or (len(self.unanswered) == 1 and self.unanswered[0][1] is ranges):
+            self.unanswered = None
         else:
-            self.untold = [entry for entry in self.untold if entry[1] is not ranges]
+            self.unanswered = [entry for entry in self.unanswered if entry[1] is not ranges]
 
-    def take_back_untold(self, now_ms: int) -> None:
+    def take_back_unanswered(self, now_ms: int) -> None:
         """Release the locks that no client knows: the next leader must not take them over."""
-        for member_id, ranges in self.untold or ():
+        for member_id, ranges in self.unanswered or ():
             self.take_back(member_id, ranges, now_ms)
-        self.untold = None
+        self.unanswered = None
 
     def take_back(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
         """Release ranges in memory alone, after this gateway stopped leading: nothing is written. Delivery counts stay."""

@@ -255,7 +255,7 @@ class Loads:
 
     def keep_locks(self, led: LedSharePartition) -> None:
         """It is unloaded: the load that follows, here or elsewhere, takes its locks over."""
-        led.take_back_untold(self._clock.now_ms())
+        led.take_back_unanswered(self._clock.now_ms())
         if led.machine.held_count:
             ends_at_ms = max((lock.deadline_ms for lock in led.machine.locks()), default=0)
             self._given_up[led.key] = GivenUp(led, ends_at_ms, asyncio.Event())

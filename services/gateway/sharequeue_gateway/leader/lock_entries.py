@@ -85,8 +85,8 @@ class LockRecorder:
         Args:
             fetch: as in LockWrite.
         """
-        if led.untold is not None:
-            led.is_told(ranges)
+        if led.unanswered is not None:
+            led.note_answered(ranges)
         if led.fenced:
             return Recorded.LED_ELSEWHERE
         if self._lock_timers.degraded and not self._cluster.lease_holds():

@@ -68,7 +68,7 @@ class Acquisition:
     def acquire(
         self, batches: Sequence[LogBatch], *, fetch_offset: int, max_records: int, absent: Sequence[OffsetRange] = ()
     ) -> int:
-        """Acquire records of the batches that were read from `fetch_offset` on: behind all that was read before.
+        """Acquire records of the batches that were read from `fetch_offset` on, behind all earlier reads.
 
         Args:
             absent: offsets that hold no record; they are archived, in memory only, and cut out of the answer.
@@ -110,7 +110,7 @@ class Acquisition:
     # Records in the window
 
     def redeliver(self, acquirable: Sequence[Run], first: int, last: int) -> None:
-        """Acquire what is available of one in-flight batch, within first..last; throttled when it failed often."""
+        """Acquire the available records of one in-flight batch within first..last; throttled after many failures."""
         limit = self._limit
         threshold = max(2, -(-limit // 2))
         if max(run.delivery_count for run in acquirable) >= threshold:
@@ -130,7 +130,7 @@ class Acquisition:
             self._take(run, begin, end)
 
     def _most_of_a_batch(self) -> int:
-        """batch_optimized takes all that is available of the batch that reaches its limit; record_limit stops there."""
+        """batch_optimized takes all available records of the batch that reaches its limit; record_limit stops there."""
         return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64
 
     def _redeliver_throttled(self, acquirable: Sequence[Run], first: int, last: int, threshold: int) -> None:
@@ -242,7 +242,7 @@ class Acquisition:
     # Offsets without a record
 
     def _cut_absent(self, before: int, absent: Sequence[OffsetRange]) -> None:
-        """Archive what holds no record, but for what others hold: they may acknowledge it still."""
+        """Archive offsets that hold no record, except those that other members hold: they may still acknowledge them."""
         window, acquired = self._window, self.acquired[before:]
         for first, last in absent:
             for run in list(window.overlapping(first, last)):
