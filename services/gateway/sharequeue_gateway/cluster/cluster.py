@@ -68,7 +68,7 @@ class Cluster:
 
     @property
     def generation(self) -> Generation:
-        """The gateways that lead now, as far as this one has heard."""
+        """The gateways that lead now, by the latest news."""
         return self._known_generation
 
     @generation.setter

@@ -53,6 +53,10 @@ class Exit(Enum):
     ALL_FAILED = "each of its partitions failed"
 
 
+ENOUGH: Final = (Exit.RECORDS, Exit.OVER)
+"""Exits after which partitions that moved are no faults: the next fetch asks their new leader."""
+
+
 class RoutedFetch:
     """Runs fetches over all leaders."""
 
@@ -101,7 +105,7 @@ class RoutedFetch:
                 asked = asked._replace(acknowledgements=())
             exit_ = self._exit(waiting, asked, found, results, last_look, len(partitions), patience_ms)
             if exit_ is not None:
-                return found
+                return found if exit_ not in ENOUGH else found.without_moved()
             if found.moved:
                 self._routing.cluster.look_again()
                 await waiting.wait(MOVED_PAUSE_S)
@@ -138,10 +142,7 @@ class RoutedFetch:
         if waiting.unanswered:
             await self.give_back(asked, fetched)
             return Fetched(results=results), results
-        faults = fetched.faults
-        if fetched.has_records or waiting.over:  # the next fetch asks the new leader of what moved
-            faults = [fault for fault in faults if not fault.led_elsewhere]
-        return fetched._replace(results=results, faults=faults), results
+        return fetched._replace(results=results), results
 
     def _exit(
         self,

@@ -48,6 +48,10 @@ class Fetched(NamedTuple):
     def opened(self) -> "Fetched":
         return self
 
+    def without_moved(self) -> "Fetched":
+        """This, without the faults of partitions that another gateway leads."""
+        return self._replace(faults=[fault for fault in self.faults if not fault.led_elsewhere])
+
     def with_answer(self, node: Node, answer: LeaderFetchResponse) -> "Fetched":
         """This, and what another leader answered."""
         faults = [
@@ -94,6 +98,9 @@ class RelayedAnswer(NamedTuple):
     faults: Sequence[PartitionFault] = ()
     has_records: bool = True
     moved: bool = False
+
+    def without_moved(self) -> "RelayedAnswer":
+        return self
 
     def opened(self) -> Fetched:
         """The answer taken apart."""
