@@ -24,7 +24,7 @@ def stack(new_cluster: NewCluster) -> Iterator[Stack]:
 
 @pytest.fixture
 def database(stack: Stack) -> str:
-    url: str = stack.service("gateway")._environment["SHAREQUEUE_GATEWAY_DATABASE_URL"]
+    url: str = stack.service("gateway").environment["SHAREQUEUE_GATEWAY_DATABASE_URL"]
     return url
 
 

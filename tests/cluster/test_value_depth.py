@@ -12,7 +12,7 @@ TOO_DEEP = b"[" * 100_000 + b"]" * 100_000
 
 def test_any_gateway_answers_with_it(stack: Stack, clients: list[httpx.Client], name: str) -> None:
     """Each partition holds one of them and one that is flat; every answer is over all leaders."""
-    database_url: str = stack.service("gateway")._environment["SHAREQUEUE_GATEWAY_DATABASE_URL"]
+    database_url: str = stack.service("gateway").environment["SHAREQUEUE_GATEWAY_DATABASE_URL"]
     topic_id = make_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):
         append_behind(database_url, topic_id, 0, TOO_DEEP, b"1", partition=partition)

@@ -183,7 +183,7 @@ MUTANTS = [
         ),
         (
             "12 holes behind what was loaded are natural",
-            "        if self.gap_active and run.last > self.gap_end:\n",
+            "        if self.gap_start >= 0 and run.last > self.gap_end:\n",
             "        if False:\n",
         ),
         (
