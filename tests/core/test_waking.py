@@ -1,12 +1,13 @@
-"""A led share-partition wakes waiting fetches: the first in line, one behind a fetch that leaves records, one turned away.
+"""Which waiting fetch a share-partition wakes: the first that sleeps, the next behind one, or one that was turned away.
 
-It also remembers that it has no records, or since when its records were not served.
+And what is noted of it: that it has no records, or since when no fetch acquired those it has.
 """
 
 from typing import Any, cast
 
-from sharequeue_gateway.leader.led_share_partition import LedSharePartition, may_acquire
-from sharequeue_gateway.leader.unserved import Unserved
+from sharequeue_gateway.leader.led_metrics import longest_unserved_ms
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import ReadResult, RecordLog
 
 from sharequeue.protocol.types import SharePartitionKey
@@ -69,6 +70,69 @@ def test_free_room_wakes_only_a_fetch_that_was_turned_away() -> None:
     assert woken(waiters) == [0]
 
 
+def left(
+    held: str = "[0-9]", released: str = "5-9 Rel", sleepers: int = 3
+) -> tuple[LedSharePartition, list[Sleeper], int]:
+    """A share-partition of which a fetch leaves released records, and the fetches that wait for it."""
+    driver = Driver()
+    driver.fetch(held)
+    driver.ack(released)
+    led, waiters = waiting(driver, sleepers)
+    return led, waiters, driver.now_ms
+
+
+def test_a_fetch_that_ends_leaves_records_to_the_first_that_waits() -> None:
+    led, waiters, now_ms = left()
+    pass_on([led], NO_LOG, now_ms)
+    assert woken(waiters) == [0]
+
+
+def test_a_fetch_that_waits_on_leaves_records_to_the_next_one() -> None:
+    led, waiters, now_ms = left()
+    pass_on([led], NO_LOG, now_ms, waiters[0])
+    assert woken(waiters) == [1]
+
+
+def test_a_fetch_that_waits_on_leaves_records_to_any_that_was_turned_away() -> None:
+    led, waiters, now_ms = left()
+    led.turned_away = True
+    pass_on([led], NO_LOG, now_ms, waiters[1])
+    assert woken(waiters) == [0]
+    assert not led.turned_away
+
+
+def test_a_fetch_that_alone_waits_on_wakes_nothing() -> None:
+    led, waiters, now_ms = left(sleepers=1)
+    pass_on([led], NO_LOG, now_ms, waiters[0])
+    assert woken(waiters) == []
+
+
+def test_what_another_fetch_reads_is_passed_on_by_that_one() -> None:
+    led, waiters, now_ms = left()
+    with led.read_alone():
+        pass_on([led], NO_LOG, now_ms)
+        assert woken(waiters) == []
+        assert led.turned_away
+    pass_on([led], NO_LOG, now_ms)
+    assert woken(waiters) == [0]
+
+
+def test_what_is_known_to_be_empty_is_not_passed_on() -> None:
+    led, waiters, now_ms = left()
+    led.empty_until_ms = now_ms + 1
+    pass_on([led], NO_LOG, now_ms)
+    assert woken(waiters) == []
+    with led.read_alone():
+        pass_on([led], NO_LOG, now_ms)
+    assert not led.turned_away
+
+
+def test_an_unloaded_share_partition_wakes_all_that_wait_for_it() -> None:
+    led, waiters, _ = left()
+    led.wake_all()
+    assert woken(waiters) == [0, 1, 2]
+
+
 class EmptyLog:
     """The known end of a log whose records were all fetched; counts how often it is asked for."""
 
@@ -114,14 +178,11 @@ def test_the_share_partition_unserved_longest_counts_for_its_group() -> None:
         for group in ("g", "h")
         for partition in range(2)
     ]
-    unserved = Unserved()
     for now_ms, led in enumerate(leds, 1):
-        unserved.note(led, now_ms * 1000)
-    unserved.note(leds[0], 9000)  # it is known for longer
-    assert dict(unserved.longest_ms(10_000)) == {"g": 9000, "h": 7000}
-    unserved.forget(leds[0])  # a fetch took some
-    unserved.note(leds[0], 8000)  # and left some
-    unserved.forget(leds[2])
-    unserved.forget(leds[3])
-    unserved.forget(leds[3])
-    assert dict(unserved.longest_ms(10_000)) == {"g": 8000}
+        led.note_unserved(now_ms * 1000)
+    leds[0].note_unserved(9000)  # it was noted before
+    assert longest_unserved_ms(leds, 10_000) == {"g": 9000, "h": 7000}
+    leds[0].unserved_since_ms = 0  # a fetch acquired some
+    leds[0].note_unserved(8000)  # and left some
+    leds[2].unserved_since_ms = leds[3].unserved_since_ms = 0
+    assert longest_unserved_ms(leds, 10_000) == {"g": 8000}

@@ -103,8 +103,8 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
         share_coordinator=share_coordinator,
         record_log=nowhere,
         lock_timers=lock_store,
-        take_from_former=Routing(cluster).take_from_former,
-        take_from_others=Routing(cluster).take_from_others,
+        take_from_former=Routing(cluster).gateways.take_from_former,
+        take_from_others=Routing(cluster).gateways.take_from_others,
         epochs=epochs,
     )
     led, dead_letters, kept_locks = LedIndex(), DeadLetterQueue(), KeptLocks(cluster, Clock())
@@ -243,15 +243,19 @@ def test_a_load_is_fenced_when_another_gateway_takes_its_share_partition() -> No
 def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool) -> None:
     """Otherwise nothing would ever wake it."""
 
-    async def gone() -> None:
-        await asyncio.Event().wait()
+    class Client:
+        async def until_gone(self) -> None:
+            await asyncio.Event().wait()
+
+        def gone(self) -> bool:
+            return False
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader = gateway.leader
         nowhere: Any = None
-        waiting = WaitingFetch(gone, lambda: False)
-        fetcher = Fetcher(leader, nowhere, Clock())
-        asking = asyncio.create_task(fetcher.wait(waiting, "g", [(ORDERS, 0)], 60))
+        waiting = WaitingFetch(Client())
+        fetcher = Fetcher(leader, nowhere, nowhere, Clock())
+        asking = asyncio.create_task(fetcher.delayed.wait(waiting, "g", [(ORDERS, 0)], 60))
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.expect(apis.READ_STATE)
         if heard:

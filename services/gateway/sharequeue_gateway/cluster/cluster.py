@@ -64,7 +64,9 @@ class Cluster:
         self._hand_overs: set[asyncio.Task[None]] = set()
         self._giving_up: set[asyncio.Task[None]] = set()
         self.me: Final = Node(node_id, url)
-        self.generation = Generation(0, (self.me,))
+        self.alone = True
+        """Whether this gateway leads everything."""
+        self._generation = Generation(0, (self.me,))
         self._events: GenerationEvents | None = None
         """Given to `run`."""
 
@@ -72,14 +74,13 @@ class Cluster:
 
     @property
     def generation(self) -> Generation:
-        """The gateways that lead."""
+        """The gateways that lead now, by the latest news."""
         return self._generation
 
     @generation.setter
     def generation(self, generation: Generation) -> None:
         self._generation = generation
         self.alone = generation.nodes == (self.me,)
-        """Whether this gateway leads everything."""
 
     def leads(self, key: SharePartitionKey) -> bool:
         return self.alone or self.generation.leader_of(key) == self.me

@@ -5,16 +5,13 @@ request that caused it; its outcome is an event of its own (`write_ended`). Sour
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import (
     ApiError,
-    CoordinatorNotAvailable,
     GroupIdNotFound,
     InvalidRequest,
     NotLeaderOrFollower,
@@ -25,21 +22,20 @@ from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Partitions
-from sharequeue_gateway.leader import led_metrics, lock_entries
+from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
-from sharequeue_gateway.leader.led_share_partition import NO_DEADLINE_MS, LedSharePartition, may_acquire
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.load_registry import Loaded, Loads
+from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import PendingWrite, Persister
-from sharequeue_gateway.leader.unserved import Unserved
+from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS, note_left
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.log import RecordLog
-from sharequeue_gateway.share_partition.machine import AcquiredRange, StateWrite
+from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_gateway.share_partition.outcomes import Completed
-
-log = logging.getLogger(__name__)
 
 UNLOADING: Final = frozenset(
     error.error.kafka_code for error in (NotLeaderOrFollower, UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
@@ -50,7 +46,7 @@ UNLOADING: Final = frozenset(
 class Leader:
     """The events of all share-partitions that this gateway leads.
 
-    Requests: `get`, `record_locks`, `persist`, `release_member`, `group_reset`. From other rooms: `write_ended` (the
+    Requests: `get`, `locks.record`, `persist`, `release_member`, `group_reset`. From other rooms: `write_ended` (the
     persister), `log_changed` and `log_forgotten` (the record log), `topic_deleted` and `group_changed` (metadata),
     `expire` (due locks).
     """
@@ -79,7 +75,11 @@ class Leader:
         self._clock = clock
         self._cluster = cluster
         self.activity = activity
-        self.unserved = Unserved()
+        self.find = led.find
+        """See LedIndex.find."""
+        self.locks = LockRecorder(
+            clock, lock_timers, cluster, kept_locks, led.timed, ended=loads.writes_ended, unload=self.unload
+        )
         self._under_way: dict[int, asyncio.Future[ApiError | None]] = {}
         """Outcomes of the writes under way, by the id of the machine's write."""
 
@@ -90,10 +90,6 @@ class Leader:
 
     def all(self) -> Iterable[LedSharePartition]:
         return self._led
-
-    def find(self, group_id: str, partitions: Partitions) -> tuple[list[LedSharePartition], Partitions]:
-        """Returns: those of a group's share-partitions that are loaded, and the partitions of the others; in order."""
-        return self._led.find(group_id, partitions)
 
     async def get(
         self,
@@ -120,7 +116,7 @@ class Leader:
         led.fenced = True
         if self._led.remove(led):
             self._loads.unloaded(led)
-            self.unserved.forget(led)
+            led.unserved_since_ms = 0
             led_metrics.forget_share_partition(led)
         led.wake_all()
 
@@ -162,15 +158,6 @@ class Leader:
         """Whether no other gateway is known, which might have appended something."""
         return self._cluster.alone
 
-    def check_may_acquire(self) -> None:
-        """Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records."""
-        if not self._may_acquire():
-            raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
-
-    def _may_acquire(self) -> bool:
-        """Whether no other gateway hands out the same records: Redis fences it, or else the lease does."""
-        return not self._lock_timers.degraded or self._cluster.lease_holds()
-
     async def still_leads(self, led: LedSharePartition) -> bool:
         """Whether no other gateway leads by now; asked before a member is refused for what only memory knows."""
         epoch = await self._lock_timers.leader_epoch(led.key)
@@ -190,20 +177,13 @@ class Leader:
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0
             if not led.unserved_since_ms:
-                self.note_left(led, self._clock.now_ms())
+                note_left(led, self._record_log, self._clock.now_ms())
             led.wake()
 
     def log_forgotten(self, topic_id: str, partition: int) -> None:
         """The end of a partition's log is not followed any more."""
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0
-
-    def note_left(self, led: LedSharePartition, now_ms: int) -> None:
-        """Note whether records of a share-partition wait for a fetch; if none do, fetches pass it over."""
-        if may_acquire(led, self._record_log, now_ms):
-            self.unserved.note(led, now_ms)
-        else:
-            self.unserved.forget(led)
 
     # Persist, then commit
 
@@ -253,7 +233,7 @@ class Leader:
         if completed.dead_letters:
             self._dead_letters.enqueue(led, completed.dead_letters)
         if completed.made_available:
-            self.unserved.note(led, now_ms)
+            led.note_unserved(now_ms)
             led.wake()
         elif led.empty_until_ms:  # it still is empty, but a delay of this write may end earlier
             led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
@@ -263,42 +243,6 @@ class Leader:
             led.wake_turned_away(now_ms)
 
     # Locks
-
-    async def record_locks(
-        self,
-        led: LedSharePartition,
-        member_id: str,
-        ranges: Sequence[AcquiredRange],
-        fetch: tuple[str, bytes, int] | None = None,
-    ) -> bool:
-        """Write locks to Redis before the member is answered. Returns: False if it must not get the records.
-
-        Another gateway leads: then this one unloads. Or it cannot be known whether one does: then this one goes on
-        leading, since while Redis is away only its memory knows the locks. If leadership moved during the write the
-        member still gets the records: the next leader reads Redis only after this one has let go, and finds the locks.
-        """
-        led.note_answered(ranges)
-        if led.fenced or not self._may_acquire():
-            return False
-        self._led.timed[led] = None
-        write = lock_entries.taken(led, member_id, ranges, self._clock.now_ms(), fetch)
-        led.writes += 1
-        try:
-            written = await self._lock_timers.write(write)
-        finally:
-            led.writes -= 1
-            if led.fenced and not led.writes:
-                self._loads.writes_ended(led)
-        if not written:
-            log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
-            self.unload(led)
-            return False
-        if led.fenced:
-            found = self._kept_locks.holds(led) and not self._lock_timers.degraded
-            if not found:
-                led.release_in_memory(member_id, ranges, self._clock.now_ms())
-            return found
-        return self._may_acquire()
 
     def release_member(
         self, leds: Iterable[LedSharePartition], member_id: str
@@ -332,7 +276,7 @@ class Leader:
 
                 written.add_done_callback(enqueue)
         if expired.made_available:
-            self.unserved.note(led, now_ms)
+            led.note_unserved(now_ms)
             led.wake()
         else:
             led.wake_turned_away(now_ms)

@@ -33,6 +33,7 @@ from sharequeue_gateway.record_log.log import (
     ParkedDeadLetter,
     PartitionAppend,
     ReadResult,
+    below_log_start,
     nobody,
 )
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
@@ -67,6 +68,7 @@ class PostgresRecordLog:
     def __init__(self, database_url: str, pool: Any, cache_bytes: int, deadline_s: float) -> None:
         self._connections = Connections(pool)
         self._cache = BatchCache(cache_bytes)
+        self.read_cached = self._cache.read_cached
         self.compaction = Compaction(self._query, self._cache)
         self._changed: Callable[[str, int], None] = lambda topic_id, partition: None
         self._interest: Callable[[], Iterable[TopicIdPartition]] = tuple
@@ -191,20 +193,6 @@ class PostgresRecordLog:
 
     # Read
 
-    def read_cached(
-        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
-    ) -> ReadResult | None:
-        place = (topic_id, partition)
-        known = self._cache.partition(place)
-        if known is None or not known.known or known.log_start_offset < 0:
-            return None
-        if offset < known.log_start_offset:
-            raise _below(offset, known.log_start_offset)
-        if offset >= known.log_end_offset:
-            return ReadResult((), known.log_start_offset, known.log_end_offset)
-        batches = self._cache.read(place, offset, max_bytes, max_records)
-        return None if batches is None else ReadResult(batches, known.log_start_offset, known.log_end_offset)
-
     async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int) -> ReadResult:
         place = (topic_id, partition)
         known = self._cache.partition(place)
@@ -226,7 +214,7 @@ class PostgresRecordLog:
         log_start_offset = 0 if known is None else known.log_start_offset
         log_end_offset = end if known is None else known.log_end_offset
         if offset < log_start_offset:
-            raise _below(offset, log_start_offset)
+            raise below_log_start(offset, log_start_offset)
         return ReadResult(_within(batches, offset, max_bytes, max_records), log_start_offset, log_end_offset)
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
@@ -434,10 +422,6 @@ def _server_settings(name: str) -> dict[str, str]:
         "idle_in_transaction_session_timeout": "10s",
         "jit": "off",
     }
-
-
-def _below(offset: int, log_start_offset: int) -> OffsetOutOfRange:
-    return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}", log_start_offset)
 
 
 def _within(batches: Sequence[Any], offset: int, max_bytes: int, max_records: int) -> Sequence[Any]:
