@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition.acquisition import Acquisition
+from sharequeue_gateway.share_partition.batch_times import BatchTimes
 from sharequeue_gateway.share_partition.machine import SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -46,17 +49,11 @@ def acquire(led: LedSharePartition, number: int) -> None:
     machine = led.machine
     offset = machine.next_fetch_offset()
     batches = [Extent(offset, offset, NOW_MS)]
-    ranges = machine.acquire(
-        f"member-{number % 1000}",
-        max_records=1,
-        batches=batches,
-        now_ms=NOW_MS + number,
-        fetch_offset=offset,
-        acquire_mode=AcquireMode.RECORD_LIMIT,
-        batch_size=1,
-    )
-    led.note_lock_entries(ranges)
-    led.note_times(batches)
+    acquisition = Acquisition(machine, f"member-{number % 1000}", AcquireMode.RECORD_LIMIT, 1, NOW_MS + number)
+    acquisition.acquire(batches, fetch_offset=offset, max_records=1)
+    lock_entries.note(led, acquisition.acquired)
+    led.batch_times = led.batch_times or BatchTimes()
+    led.batch_times.note(batches)
 
 
 def main() -> int:

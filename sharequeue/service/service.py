@@ -11,7 +11,7 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import uvicorn
@@ -36,7 +36,7 @@ except ModuleNotFoundError:  # there is none for Windows
 
 log = logging.getLogger(__name__)
 
-Loop = Callable[[], Awaitable[None]]
+Loop = Callable[[], Coroutine[None, None, None]]
 ReadinessCheck = Callable[[], Awaitable[Readiness]]
 
 RESERVED_FILES: Final = 256
@@ -165,7 +165,8 @@ async def _serve(service: Service, listener: socket.socket, limits: HttpLimits) 
         running_loop.add_signal_handler(signal_number, stopping.set)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_forever(loop)) for loop in (*service.loops, edge.watch)]
+        loops = {group.create_task(loop()): loop for loop in (*service.loops, edge.watch)}
+        ends = group.create_task(_until_one_ends(loops))
         serving = group.create_task(server.serve(sockets=[listener]))
 
         async def stop_when_asked() -> None:
@@ -175,7 +176,7 @@ async def _serve(service: Service, listener: socket.socket, limits: HttpLimits) 
                 await service.stop()
             server.should_exit = True
             await serving
-            for task in tasks:
+            for task in (ends, *loops):
                 task.cancel()
 
         stopper = group.create_task(stop_when_asked())
@@ -185,9 +186,13 @@ async def _serve(service: Service, listener: socket.socket, limits: HttpLimits) 
             raise RuntimeError("the server ended by itself")
 
 
-async def _forever(loop: Loop) -> None:
-    await loop()
-    raise RuntimeError(f"{getattr(loop, '__qualname__', loop)} ended; it must run as long as the service")
+async def _until_one_ends(loops: Mapping["asyncio.Task[None]", Loop]) -> None:
+    """Raises: RuntimeError: a loop returned. One that raises ends the service by itself."""
+    ended, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+    for task in ended:
+        if not task.cancelled() and task.exception() is None:
+            name = getattr(loops[task], "__qualname__", loops[task])
+            raise RuntimeError(f"{name} ended; it must run as long as the service")
 
 
 class _Server(uvicorn.Server):

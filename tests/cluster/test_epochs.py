@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 from redis import Redis
-from sharequeue_gateway.locks.lock_store import lock_hash
+from sharequeue_gateway.locks.lock_writer import lock_hash
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-from sharequeue_gateway.delivery.fetcher import LOADED_AT_ONCE
+from sharequeue_gateway.delivery.delayed_fetch import LOADED_AT_ONCE
 
 from tests.cluster.calls import fetch, make_topic, produce
 from tests.cluster.gateways import GatewayCluster

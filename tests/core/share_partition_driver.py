@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
 from sharequeue_gateway.share_partition.machine import (
     Acknowledged,
     AcknowledgementBatch,
@@ -95,10 +96,10 @@ class Driver:
         at: int | None = None,
         absent: Sequence[tuple[int, int]] = (),
     ) -> str:
-        if not self.machine.can_acquire(self.now_ms):
+        if not can_acquire(self.machine):
             return ""
         mode = AcquireMode.RECORD_LIMIT if rl else AcquireMode.BATCH_OPTIMIZED
-        acquisition = self.machine.acquisition(member, acquire_mode=mode, batch_size=bs, now_ms=self.now_ms)
+        acquisition = Acquisition(self.machine, member, mode, bs, self.now_ms)
         acquisition.acquire(
             log(data),
             fetch_offset=self.machine.next_fetch_offset() if at is None else at,

@@ -1,7 +1,7 @@
 """Scenarios of acquiring: families FA, AQ, RL, IF and TX on the pure machine."""
 
 import pytest
-from sharequeue_gateway.share_partition.acquisition import AcquiredRange, cut
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange, Acquisition, can_acquire, cut
 
 from sharequeue.protocol.types import AcquireMode, OffsetRange
 from tests.core.share_partition_driver import Driver, fetched, log
@@ -245,7 +245,7 @@ def test_if_001_room_is_cut_at_a_log_batch() -> None:
     assert d.machine.span == 25
     assert d.fetch("[25-29][30-31]") == ""
     assert d.where() == (0, 24, 25, 0)
-    assert not d.machine.can_acquire(d.now_ms)
+    assert not can_acquire(d.machine)
 
 
 def test_if_003_a_full_window_still_redelivers() -> None:
@@ -306,7 +306,7 @@ def test_if_011_the_limit_is_dynamic() -> None:
 def test_a_lowered_limit_stops_an_acquisition_that_did_not_check_it() -> None:
     d = small(10)
     d.fetch("[0-9]")
-    acquisition = d.machine.acquisition("M1", acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=5, now_ms=d.now_ms)
+    acquisition = Acquisition(d.machine, "M1", AcquireMode.RECORD_LIMIT, 5, d.now_ms)
     assert acquisition.acquire(log("[10-14]"), fetch_offset=10, max_records=5) == 0
     assert acquisition.over
     assert acquisition.acquired == []

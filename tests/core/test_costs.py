@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.producing.partitioner import key_hash
+from sharequeue_gateway.share_partition.acquisition import Acquisition
 from sharequeue_share_coordinator.share_state.state_batches import combine_annotations
 
 from sharequeue.protocol import apis
@@ -64,7 +65,7 @@ def test_a_fetch_does_not_scan_unavailable_records(settle: Callable[[Driver], ob
     machine = d.machine
     machine.runs = watched = Watched(machine.runs)
     assert [machine.next_fetch_offset(), machine.acquirable_from(1)] == [0, 4001]
-    acquisition = machine.acquisition("M2", acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=500, now_ms=d.now_ms)
+    acquisition = Acquisition(machine, "M2", AcquireMode.RECORD_LIMIT, 500, d.now_ms)
     for read in reads:
         acquisition.acquire(log(read), fetch_offset=machine.next_fetch_offset(), max_records=500)
     assert shown(acquisition.acquired) == "0-0×2, 4001-4001×2"

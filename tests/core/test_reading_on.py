@@ -1,7 +1,7 @@
 """A fetch out of several reads of the log, on the pure machine: the records it may acquire and the reads it needs."""
 
 import pytest
-from sharequeue_gateway.share_partition.machine import Acquisition
+from sharequeue_gateway.share_partition.acquisition import Acquisition
 
 from sharequeue.protocol.types import AcquireMode
 from tests.core.share_partition_driver import Driver, fetched, fives, log, shown
@@ -9,7 +9,7 @@ from tests.core.share_partition_driver import Driver, fetched, fives, log, shown
 
 def begin(d: Driver, member: str = "M2", *, rl: bool = True) -> Acquisition:
     mode = AcquireMode.RECORD_LIMIT if rl else AcquireMode.BATCH_OPTIMIZED
-    return d.machine.acquisition(member, acquire_mode=mode, batch_size=500, now_ms=d.now_ms)
+    return Acquisition(d.machine, member, mode, 500, d.now_ms)
 
 
 def read(

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from msgspec import structs
 from sharequeue_gateway.delivery.acknowledging import check, check_atomic
-from sharequeue_gateway.share_partition.acquisition import Acquisition
+from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
 from sharequeue_gateway.share_partition.machine import (
     AcknowledgementBatch,
     RestoredLock,
@@ -147,7 +147,7 @@ class AnyEvents(SideBySide):
             self.ask()
         call = Call(self.model, member, self.now_ms, record_limit, batch_size)
         mode = AcquireMode.RECORD_LIMIT if record_limit else AcquireMode.BATCH_OPTIMIZED
-        acquisition = self.machine.acquisition(member, acquire_mode=mode, batch_size=batch_size, now_ms=self.now_ms)
+        acquisition = Acquisition(self.machine, member, mode, batch_size, self.now_ms)
         while True:
             self.acquire_of_read(call, acquisition, fetch_offset, log, max_records - len(call.taken), absent)
             fetch_offset, reads, absent = self.machine.next_fetch_offset(), reads - 1, []
@@ -191,7 +191,7 @@ class AnyEvents(SideBySide):
     def ask(self) -> None:
         """Whether a fetch may take anything. Delays of the first delayed records may end for it, of no others."""
         machine, model = self.machine, self.model
-        answer = machine.can_acquire(self.now_ms)
+        answer = can_acquire(machine)
         delayed = [
             offset for offset, record in sorted(model.records.items()) if record.delayed_to_ms and not record.write
         ]

@@ -1,14 +1,15 @@
-"""A led share-partition wakes waiting fetches: the first in line, one behind a fetch that leaves records, one turned away.
+"""Which waiting fetch a share-partition wakes: the first that sleeps, the next behind one, or one that was turned away.
 
-It also remembers that it has no records, or since when its records were not served.
+And what is noted of it: that it has no records, or since when no fetch acquired those it has.
 """
 
 from typing import Any, cast
 
 from sharequeue_gateway.leader.led_index import LedIndex
-from sharequeue_gateway.leader.led_share_partition import LedSharePartition, may_acquire
+from sharequeue_gateway.leader.led_metrics import longest_unserved_ms
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.log_news import LogNews
-from sharequeue_gateway.leader.unserved import Unserved
+from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import ReadResult, RecordLog
 
 from sharequeue.clock import Clock
@@ -72,6 +73,69 @@ def test_free_room_wakes_only_a_fetch_that_was_turned_away() -> None:
     assert woken(waiters) == [0]
 
 
+def left(
+    held: str = "[0-9]", released: str = "5-9 Rel", sleepers: int = 3
+) -> tuple[LedSharePartition, list[Sleeper], int]:
+    """A share-partition of which a fetch leaves released records, and the fetches that wait for it."""
+    driver = Driver()
+    driver.fetch(held)
+    driver.ack(released)
+    led, waiters = waiting(driver, sleepers)
+    return led, waiters, driver.now_ms
+
+
+def test_a_fetch_that_ends_leaves_records_to_the_first_that_waits() -> None:
+    led, waiters, now_ms = left()
+    pass_on([led], NO_LOG, now_ms)
+    assert woken(waiters) == [0]
+
+
+def test_a_fetch_that_waits_on_leaves_records_to_the_next_one() -> None:
+    led, waiters, now_ms = left()
+    pass_on([led], NO_LOG, now_ms, waiters[0])
+    assert woken(waiters) == [1]
+
+
+def test_a_fetch_that_waits_on_leaves_records_to_any_that_was_turned_away() -> None:
+    led, waiters, now_ms = left()
+    led.turned_away = True
+    pass_on([led], NO_LOG, now_ms, waiters[1])
+    assert woken(waiters) == [0]
+    assert not led.turned_away
+
+
+def test_a_fetch_that_alone_waits_on_wakes_nothing() -> None:
+    led, waiters, now_ms = left(sleepers=1)
+    pass_on([led], NO_LOG, now_ms, waiters[0])
+    assert woken(waiters) == []
+
+
+def test_what_another_fetch_reads_is_passed_on_by_that_one() -> None:
+    led, waiters, now_ms = left()
+    with led.read_alone():
+        pass_on([led], NO_LOG, now_ms)
+        assert woken(waiters) == []
+        assert led.turned_away
+    pass_on([led], NO_LOG, now_ms)
+    assert woken(waiters) == [0]
+
+
+def test_what_is_known_to_be_empty_is_not_passed_on() -> None:
+    led, waiters, now_ms = left()
+    led.empty_until_ms = now_ms + 1
+    pass_on([led], NO_LOG, now_ms)
+    assert woken(waiters) == []
+    with led.read_alone():
+        pass_on([led], NO_LOG, now_ms)
+    assert not led.turned_away
+
+
+def test_an_unloaded_share_partition_wakes_all_that_wait_for_it() -> None:
+    led, waiters, _ = left()
+    led.wake_all()
+    assert woken(waiters) == [0, 1, 2]
+
+
 class EmptyLog:
     """The known end of a log whose records were all fetched; counts how often it is asked for."""
 
@@ -117,69 +181,64 @@ def test_the_share_partition_unserved_longest_counts_for_its_group() -> None:
         for group in ("g", "h")
         for partition in range(2)
     ]
-    unserved = Unserved()
     for now_ms, led in enumerate(leds, 1):
-        unserved.note(led, now_ms * 1000)
-    unserved.note(leds[0], 9000)  # it is known for longer
-    assert dict(unserved.longest_ms(10_000)) == {"g": 9000, "h": 7000}
-    unserved.forget(leds[0])  # a fetch took some
-    unserved.note(leds[0], 8000)  # and left some
-    unserved.forget(leds[2])
-    unserved.forget(leds[3])
-    unserved.forget(leds[3])
-    assert dict(unserved.longest_ms(10_000)) == {"g": 8000}
+        led.note_unserved(now_ms * 1000)
+    leds[0].note_unserved(9000)  # it was noted before
+    assert longest_unserved_ms(leds, 10_000) == {"g": 9000, "h": 7000}
+    leds[0].unserved_since_ms = 0  # a fetch acquired some
+    leds[0].note_unserved(8000)  # and left some
+    leds[2].unserved_since_ms = leds[3].unserved_since_ms = 0
+    assert longest_unserved_ms(leds, 10_000) == {"g": 8000}
 
 
 # News of the log
 
 
-def news_of(driver: Driver, sleepers: int = 3) -> tuple[LogNews, Unserved, LedSharePartition, list[Sleeper]]:
+def news_of(driver: Driver, sleepers: int = 3) -> tuple[LogNews, LedSharePartition, list[Sleeper]]:
     """A share-partition of group `g` that is led here, and the listener that wakes its fetches."""
     led, waiters = waiting(driver, sleepers)
-    led_here, unserved, nowhere = LedIndex(), Unserved(), cast(Any, None)
+    led_here, nowhere = LedIndex(), cast(Any, None)
     led_here.add(led)
-    news = LogNews(
-        led=led_here, unserved=unserved, activity=nowhere, cluster=nowhere, append_news=nowhere, clock=Clock(1000)
-    )
-    return news, unserved, led, waiters
+    news = LogNews(led=led_here, activity=nowhere, cluster=nowhere, append_news=nowhere, clock=Clock(1000))
+    return news, led, waiters
 
 
-def groups(unserved: Unserved) -> list[str]:
-    return [group_id for group_id, _ in unserved.longest_ms(0)]
+def groups(led: LedSharePartition) -> list[str]:
+    return list(longest_unserved_ms([led], 0))
 
 
 def test_an_append_wakes_one_fetch_and_is_noted_as_unserved() -> None:
-    news, unserved, led, waiters = news_of(Driver())
+    news, led, waiters = news_of(Driver())
     led.note_empty()
     news.changed("t", 0, 10)
-    assert (woken(waiters), groups(unserved), led.empty_until_ms) == ([0], ["g"], 0)
+    assert (woken(waiters), groups(led), led.empty_until_ms) == ([0], ["g"], 0)
     news.changed("t", 1, 10)
     assert woken(waiters) == [0], "another partition"
 
 
 def test_an_append_behind_records_in_flight_is_noted_as_unserved() -> None:
     driver = Driver()
-    news, unserved, _, _ = news_of(driver, sleepers=0)
+    news, led, _ = news_of(driver, sleepers=0)
     driver.fetch("[0-9]")
     news.changed("t", 0, 10)
-    assert groups(unserved) == [], "everything up to the end is held"
+    assert groups(led) == [], "everything up to the end is held"
     news.changed("t", 0, 11)
-    assert groups(unserved) == ["g"]
+    assert groups(led) == ["g"]
 
 
 def test_an_append_while_the_limits_are_used_up_is_not_unserved_and_wakes_a_fetch_when_there_is_room() -> None:
     driver = Driver(partition_max_record_locks=10)
-    news, unserved, led, _ = news_of(driver, sleepers=0)
+    news, led, _ = news_of(driver, sleepers=0)
     driver.fetch("[0-9]")
     news.changed("t", 0, 20)
-    assert groups(unserved) == []
+    assert groups(led) == []
     assert led.turned_away
 
 
 def test_a_log_that_was_emptied_is_not_unserved() -> None:
-    news, unserved, _, waiters = news_of(Driver())
+    news, led, waiters = news_of(Driver())
     news.changed("t", 0, 0)
-    assert groups(unserved) == []
+    assert groups(led) == []
     assert woken(waiters) == [0]
 
 
@@ -187,9 +246,7 @@ def test_an_end_that_is_not_followed_is_asked_for_by_the_next_fetch() -> None:
     driver, led, log = emptied()
     led_here, nowhere = LedIndex(), cast(Any, None)
     led_here.add(led)
-    news = LogNews(
-        led=led_here, unserved=Unserved(), activity=nowhere, cluster=nowhere, append_news=nowhere, clock=Clock(1000)
-    )
+    news = LogNews(led=led_here, activity=nowhere, cluster=nowhere, append_news=nowhere, clock=Clock(1000))
     news.forgotten("t", 0)
     assert not may_acquire(led, log, driver.now_ms)
     assert log.reads == 2

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sharequeue_gateway.delivery.fetcher import LOADED_AT_ONCE
+from sharequeue_gateway.delivery.delayed_fetch import LOADED_AT_ONCE
 
 from tests.http.calls import Gateway, ranges, wait_until
 

@@ -147,12 +147,27 @@ MUTANTS = [
         ),
         (
             "13 offsets without a record are archived",
-            "                part.become(ARCHIVED)\n",
+            "                    part.become(ARCHIVED)\n",
             "",
         ),
         (
             "15 held records count against the limit of locks",
             "        window.held_count += run.size\n",
+            "",
+        ),
+        (
+            "15 what is new and held counts against the limit of locks",
+            "            window.held_count += last - first + 1\n",
+            "",
+        ),
+        (
+            "a delay that keeps the window full ends early",
+            "    _end_delay_that_blocks(window, left <= 0)\n",
+            "",
+        ),
+        (
+            "a delay that does not keep the window full stays",
+            "        if not locks_used_up and not run.finished:\n            return\n",
             "",
         ),
         (

@@ -200,16 +200,6 @@ MUTANTS = [
             "                elif False:\n",
         ),
         (
-            "a delay that keeps the window full ends early",
-            "        self._end_delays_that_block(left <= 0)\n",
-            "",
-        ),
-        (
-            "a delay that does not keep the window full stays",
-            "            if not locks_used_up and not run.finished:\n                return\n",
-            "",
-        ),
-        (
             "16 the count of a lock that memory ended is left to the next leader",
             "if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)",
             "if run.member_id is not None",

@@ -59,6 +59,11 @@ MUTANTS = [
             "        pass",
         ),
         (
+            "15 restored locks count against the limit of locks",
+            "        window.held_count += run.size\n",
+            "        pass\n",
+        ),
+        (
             "4 holes before and between batches are read again",
             "            window.gap_start, window.gap_end = expected, window.end_offset\n",
             "            pass\n",
@@ -183,7 +188,7 @@ MUTANTS = [
         ),
         (
             "12 holes behind the loaded state are natural",
-            "        if self.gap_active and run.last > self.gap_end:\n",
+            "        if self.gap_start >= 0 and run.last > self.gap_end:\n",
             "        if False:\n",
         ),
         (

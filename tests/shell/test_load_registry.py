@@ -24,7 +24,6 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.persister import Persister
-from sharequeue_gateway.leader.unserved import Unserved
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
@@ -104,8 +103,8 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
         share_coordinator=share_coordinator,
         record_log=nowhere,
         lock_timers=lock_store,
-        take_from_former=Routing(cluster).take_from_former,
-        take_from_others=Routing(cluster).take_from_others,
+        take_from_former=Routing(cluster).gateways.take_from_former,
+        take_from_others=Routing(cluster).gateways.take_from_others,
         epochs=epochs,
     )
     led, dead_letters, kept_locks = LedIndex(), DeadLetterQueue(), KeptLocks(cluster, Clock())
@@ -126,11 +125,9 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
         dead_letters,
         Persister(share_coordinator, deadline_ms=100),
         lock_store,
-        nowhere,
         clock=Clock(),
         cluster=cluster,
         activity=nowhere,
-        unserved=Unserved(),
     )
     hand_over = HandOver(leader, loads, kept_locks, cluster, epochs, lock_store, lambda: None)
     return Parts(leader, loads, kept_locks, hand_over, metadata, cluster, lock_store)
@@ -245,15 +242,19 @@ def test_a_load_is_fenced_when_another_gateway_takes_its_share_partition() -> No
 def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool) -> None:
     """Otherwise nothing would ever wake it."""
 
-    async def gone() -> None:
-        await asyncio.Event().wait()
+    class Client:
+        async def until_gone(self) -> None:
+            await asyncio.Event().wait()
+
+        def gone(self) -> bool:
+            return False
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader = gateway.leader
         nowhere: Any = None
-        waiting = WaitingFetch(gone, lambda: False)
-        fetcher = Fetcher(leader, nowhere, Clock())
-        asking = asyncio.create_task(fetcher.wait(waiting, "g", [(ORDERS, 0)], 60))
+        waiting = WaitingFetch(Client())
+        fetcher = Fetcher(leader, nowhere, nowhere, Clock())
+        asking = asyncio.create_task(fetcher.delayed.wait(waiting, "g", [(ORDERS, 0)], 60))
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.expect(apis.READ_STATE)
         if heard:

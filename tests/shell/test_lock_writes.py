@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.share_partition.acquisition import Acquisition
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
 from sharequeue.clock import Clock
@@ -31,29 +33,28 @@ async def led_with_a_lock(coordinator: CoordinatorWire, gateway: Parts) -> LedSh
 def acquire(led: LedSharePartition, member_id: str, offset: int, count: int) -> list[AcquiredRange]:
     """Acquire records for a member. Returns: their ranges."""
     read = [RecordBatch.encode(offset, [b',"timestamp_ms":1,"key":null,"value":1}'] * count, 1)]
-    acquiring = led.machine.acquisition(
-        member_id, acquire_mode=AcquireMode.RECORD_LIMIT, batch_size=500, now_ms=Clock().now_ms()
-    )
+    acquiring = Acquisition(led.machine, member_id, AcquireMode.RECORD_LIMIT, 500, Clock().now_ms())
     assert acquiring.acquire(read, fetch_offset=offset, max_records=count)
     return acquiring.acquired
 
 
 @pytest.mark.parametrize(
-    ("event", "written", "answered"),
+    ("event", "written", "recorded"),
     [
-        pytest.param("", True, True, id="nothing happens"),
-        pytest.param("", False, False, id="Redis knows a higher leader epoch"),
-        pytest.param("let go", True, True, id="let go: the next leader finds them"),
-        pytest.param("let go", False, False, id="let go, and Redis knows a higher leader epoch"),
-        pytest.param("let go, Redis away", True, False, id="let go, and Redis may have missed them"),
-        pytest.param("reset", True, False, id="the group is reset"),
+        pytest.param("", True, Recorded.RECORDED, id="nothing happens"),
+        pytest.param("", False, Recorded.LED_ELSEWHERE, id="Redis knows a higher leader epoch"),
+        pytest.param("let go", True, Recorded.RECORDED, id="let go: the next leader finds them"),
+        pytest.param("let go", False, Recorded.LED_ELSEWHERE, id="let go, and Redis knows a higher leader epoch"),
+        pytest.param("let go, Redis away", True, Recorded.LED_ELSEWHERE, id="let go, and Redis may have missed them"),
+        pytest.param("reset", True, Recorded.LED_ELSEWHERE, id="the group is reset"),
+        pytest.param("Redis away", True, Recorded.UNCERTAIN, id="neither Redis nor the lease keeps others out"),
     ],
 )
-def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(event: str, written: bool, answered: bool) -> None:
+def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(event: str, written: bool, recorded: Recorded) -> None:
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader = gateway.leader
         led = await led_with_a_lock(coordinator, gateway)
-        recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
+        recording = asyncio.create_task(leader.locks.record(led, "m", ACQUIRED))
         await asyncio.sleep(0)
         (write,) = gateway.lock_store._gathered
         letting_go = None
@@ -65,7 +66,7 @@ def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(event: str, writ
             leader.group_reset("g", None, end=True)
         gateway.lock_store.degraded = event.endswith("Redis away")
         write.done.set_result(written)
-        assert await recording is answered
+        assert await recording is recorded
         assert led.writes == 0
         if letting_go is not None:
             await letting_go
@@ -79,13 +80,13 @@ def test_letting_go_waits_for_lock_writes_in_progress() -> None:
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader = gateway.leader
         led = await led_with_a_lock(coordinator, gateway)
-        recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
+        recording = asyncio.create_task(leader.locks.record(led, "m", ACQUIRED))
         await asyncio.sleep(0)
         letting_go = asyncio.create_task(gateway.hand_over.yield_to_next([KEY]))
         await asyncio.wait([letting_go], timeout=0.05)
         assert not letting_go.done()
         gateway.lock_store._gathered[0].done.set_result(True)
-        assert await recording
+        assert await recording is Recorded.RECORDED
         await letting_go
 
     run(work)
@@ -111,7 +112,7 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
             leader.unload(led)
             gateway.kept_locks.keep(led)
         assert [(lock.first_offset, lock.last_offset, lock.member_id) for lock in locks_left(gateway)] == [(0, 0, "m")]
-        assert not await leader.record_locks(led, "n", ranges)
+        assert await leader.locks.record(led, "n", ranges) is Recorded.LED_ELSEWHERE
 
     run(work)
 
@@ -120,13 +121,13 @@ def test_a_lock_withheld_from_its_fetch_is_not_handed_over() -> None:
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader = gateway.leader
         led = await led_with_a_lock(coordinator, gateway)
-        recording = asyncio.create_task(leader.record_locks(led, "m", ACQUIRED))
+        recording = asyncio.create_task(leader.locks.record(led, "m", ACQUIRED))
         await asyncio.sleep(0)
         letting_go = asyncio.create_task(gateway.hand_over.yield_to_next([KEY]))
         await asyncio.sleep(0)
         gateway.lock_store.degraded = True
         gateway.lock_store._gathered[0].done.set_result(True)
-        assert not await recording
+        assert await recording is Recorded.LED_ELSEWHERE
         await letting_go
         assert locks_left(gateway) == []
 

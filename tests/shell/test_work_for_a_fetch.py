@@ -1,11 +1,11 @@
-"""Work of other gateways for a waiting fetch: it ends with the fetch, but not when the fetch only wakes."""
+"""The life of a waiting fetch, and work of other gateways for it: work ends with its fetch, not when that only wakes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch, WaitingFetches
 
 LONG_S = 30
 SOON_S = 10
@@ -29,6 +29,20 @@ class Work:
         return "done"
 
 
+class Client:
+    """A client that stays, or hangs up when `watch` returns."""
+
+    def __init__(self, watch: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._watch = watch
+        self.left = False
+
+    async def until_gone(self) -> None:
+        await (asyncio.Event().wait() if self._watch is None else self._watch())
+
+    def gone(self) -> bool:
+        return self.left
+
+
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def in_time() -> None:
         async with asyncio.timeout(LONG_S):
@@ -38,38 +52,31 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def fetch(watch: Callable[[], Awaitable[None]] | None = None) -> WaitingFetch:
-    async def stays() -> None:
-        await asyncio.Event().wait()
-
-    return WaitingFetch(watch or stays, lambda: False)  # type: ignore[arg-type]
+    return WaitingFetch(Client(watch))
 
 
 def test_work_for_a_waiting_fetch_is_done() -> None:
     async def test() -> None:
         waiting, work = fetch(), Work()
         work.may_end.set()
-        assert await waiting.unless_over(work()) == "done"
+        assert await waiting.while_open(work()) == "done"
         waiting.wake()
-        waiting.end()  # an end after the work has no effect on it
+        waiting.on(Event.GROUP_RESET)  # an end after the work has no effect on it
         await asyncio.sleep(0)
 
     run(test)
 
 
-@pytest.mark.parametrize("how", ["end", "finish", "failed acknowledgement"])
-def test_work_ends_with_its_fetch(how: str) -> None:
+@pytest.mark.parametrize("event", Event, ids=lambda event: event.name.lower())
+def test_work_ends_with_its_fetch(event: Event) -> None:
     async def test() -> None:
         waiting, work = fetch(), Work()
-        task = asyncio.create_task(waiting.unless_over(work()))
+        task = asyncio.create_task(waiting.while_open(work()))
         await work.begun.wait()
         waiting.wake()  # waking alone does not end the work
         await asyncio.sleep(0)
         assert not work.cancelled
-        if how == "failed acknowledgement":
-            waiting.failed_acknowledgement = True
-            waiting.wake()
-        else:
-            getattr(waiting, how)()
+        waiting.on(event)
         assert await task is None
         assert work.cancelled
         assert not task.cancelling()
@@ -85,12 +92,13 @@ def test_work_ends_when_the_client_hangs_up() -> None:
             await gone.wait()
 
         waiting, work = fetch(watch), Work()
-        task = asyncio.create_task(waiting.unless_over(work()))
+        task = asyncio.create_task(waiting.while_open(work()))
         await work.begun.wait()
         gone.set()
         assert await asyncio.wait_for(task, SOON_S) is None
         assert work.cancelled
-        assert waiting.client_gone
+        assert waiting.life is Life.CLIENT_GONE
+        assert waiting.gone()
         waiting.close()
 
     run(test)
@@ -99,8 +107,8 @@ def test_work_ends_when_the_client_hangs_up() -> None:
 def test_work_does_not_begin_for_an_ended_fetch() -> None:
     async def test() -> None:
         waiting, work = fetch(), Work()
-        waiting.end()
-        assert await waiting.unless_over(work()) is None
+        waiting.on(Event.GROUP_RESET)
+        assert await waiting.while_open(work()) is None
         assert not work.begun.is_set()
 
     run(test)
@@ -109,7 +117,7 @@ def test_work_does_not_begin_for_an_ended_fetch() -> None:
 def test_cancelling_a_fetch_cancels_its_work_and_itself() -> None:
     async def test() -> None:
         waiting, work = fetch(), Work()
-        task = asyncio.create_task(waiting.unless_over(work()))
+        task = asyncio.create_task(waiting.while_open(work()))
         await work.begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -117,11 +125,91 @@ def test_cancelling_a_fetch_cancels_its_work_and_itself() -> None:
         assert work.cancelled
 
         waiting, work = fetch(), Work()
-        task = asyncio.create_task(waiting.unless_over(work()))
+        task = asyncio.create_task(waiting.while_open(work()))
         await work.begun.wait()
-        waiting.end()
+        waiting.on(Event.GROUP_RESET)
         task.cancel()  # both at once
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    run(test)
+
+
+# The life of a fetch
+
+LIVES = ["OPEN", "ANSWERING", "STOPPING", "REPLACED", "CLIENT_GONE", "ENDED"]
+TABLE = {
+    "ACKNOWLEDGEMENT_FAILED": ["ANSWERING", *LIVES[1:]],
+    "GATEWAY_STOPS": ["STOPPING", "STOPPING", *LIVES[2:]],
+    "REPEATED": ["REPLACED", "REPLACED", "REPLACED", *LIVES[3:]],
+    "CLIENT_HANGS_UP": ["CLIENT_GONE", "CLIENT_GONE", "CLIENT_GONE", "CLIENT_GONE", *LIVES[4:]],
+    "GROUP_RESET": ["ENDED"] * 6,
+}
+"""The state after each event, for each state before it."""
+
+
+@pytest.mark.parametrize(
+    ("event", "before", "after"),
+    [(event, LIVES[index], after) for event, lives in TABLE.items() for index, after in enumerate(lives)],
+)
+def test_a_fetch_changes_its_state_by_the_table(event: str, before: str, after: str) -> None:
+    waiting = fetch()
+    waiting.life = Life[before]
+    waiting.on(Event[event])
+    assert waiting.life.name == after
+    assert waiting.woken, "it looks whether it is over"
+
+
+@pytest.mark.parametrize(
+    ("life", "over", "unanswered"),
+    [
+        ("OPEN", False, False),
+        ("ANSWERING", False, False),
+        ("STOPPING", True, False),
+        ("REPLACED", True, True),
+        ("CLIENT_GONE", True, True),
+        ("ENDED", True, True),
+    ],
+)
+def test_what_a_state_allows(life: str, over: bool, unanswered: bool) -> None:
+    waiting = fetch()
+    waiting.life = Life[life]
+    assert (waiting.over, waiting.unanswered) == (over, unanswered)
+
+
+def test_a_client_that_is_gone_is_noticed_before_it_is_watched() -> None:
+    client = Client()
+    waiting = WaitingFetch(client)
+    assert not waiting.gone()
+    assert waiting.life is Life.OPEN
+    client.left = True
+    assert waiting.gone()
+    assert waiting.life is Life.CLIENT_GONE
+
+
+def test_a_wake_up_before_the_wait_is_not_lost() -> None:
+    async def test() -> None:
+        waiting = fetch()
+        waiting.wake()
+        assert await waiting.wait(LONG_S)
+        assert not waiting.woken
+        assert not await waiting.wait(0.01)
+        waiting.close()
+
+    run(test)
+
+
+def test_a_reset_ends_the_fetches_of_its_group_and_a_stop_those_that_wait() -> None:
+    async def test() -> None:
+        fetches = WaitingFetches()
+        loads, waits, relayed, of_another = (fetch() for _ in range(4))
+        fetches.under_way |= {loads: "g", waits: "g", of_another: "h"}
+        fetches.routed[relayed] = "g"
+        fetches.waiting |= {waits: (), of_another: ()}
+        assert (fetches.count, fetches.by_group("g")) == (2, [loads, waits])
+        fetches.end("g")
+        await fetches.finish()
+        lives = [waiting.life for waiting in (loads, waits, relayed, of_another)]
+        assert lives == [Life.ENDED, Life.ENDED, Life.ENDED, Life.STOPPING]
 
     run(test)

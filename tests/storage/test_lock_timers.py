@@ -3,7 +3,8 @@
 import asyncio
 
 from redis.asyncio import Redis
-from sharequeue_gateway.locks.lock_store import DUE_SETS, due_set, fetch_key, lock_hash
+from sharequeue_gateway.locks.lock_store import fetch_key
+from sharequeue_gateway.locks.lock_writer import DUE_SETS, due_set, lock_hash
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import uvloop
 from redis.exceptions import NoScriptError, ResponseError
-from sharequeue_gateway.cluster.redis_client import LOST, OwnConnection, redis_client
+from sharequeue_gateway.cluster.redis_client import LOST, redis_client
+from sharequeue_gateway.locks.lock_writer import OwnConnection
 
 from sharequeue.stack import redis as redis_server
 

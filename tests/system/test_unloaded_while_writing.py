@@ -12,7 +12,7 @@ import asyncpg
 import httpx
 import pytest
 import redis as redis_client
-from sharequeue_gateway.locks.lock_store import lock_hash
+from sharequeue_gateway.locks.lock_writer import lock_hash
 
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis

@@ -33,9 +33,9 @@ from sharequeue_gateway.cluster.redis_client import redis_client
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.dead_letters import DeadLetterWriter
 from sharequeue_gateway.delivery.fetcher import Fetcher
-from sharequeue_gateway.delivery.local_fetch import LocalFetch
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.http.app import create_gateway_app
+from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.in_flight_api import InFlightApi
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
@@ -63,7 +63,6 @@ from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.log_news import LogNews
 from sharequeue_gateway.leader.persister import Persister
-from sharequeue_gateway.leader.unserved import Unserved
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
@@ -118,14 +117,14 @@ class Leading(NamedTuple):
 
     def series(self, clock: Clock) -> Iterator[str]:
         """The metrics of many series."""
-        return led_metrics.series(self.leader.all, lambda: self.leader.unserved.longest_ms(clock.now_ms()))
+        return led_metrics.series(self.leader.all, clock.now_ms)
 
 
 class Delivering(NamedTuple):
     """What fetches and acknowledges."""
 
     fetcher: Fetcher
-    local: LocalFetch
+    repeated: RepeatedFetches
     acknowledger: Acknowledger
     sessions: Sessions
     hand_over: HandOver
@@ -150,7 +149,7 @@ async def prepare(settings: Settings) -> Service:
     )
     delivering = _delivering(base, leading, settings)
     fetcher, sessions, hand_over = delivering.fetcher, delivering.sessions, delivering.hand_over
-    led_metrics.watch(leader.all, lambda: fetcher.waiting, dead_letters.records)
+    led_metrics.watch(leader.all, lambda: fetcher.fetches.count, dead_letters.records)
     hand_over.begin(await cluster.register())
     log.info("registered", extra=fields(node_id=cluster.me.node_id, leader_epoch=base.epochs.current))
     loops = (
@@ -173,8 +172,8 @@ async def prepare(settings: Settings) -> Service:
     async def stop() -> None:
         """Hand over what this gateway leads, answer the fetches that wait, and give the locks to the next leaders."""
         await cluster.leave()
-        await fetcher.finish()
-        await hand_over.finish(base.routing.have_loaded)
+        await fetcher.fetches.finish()
+        await hand_over.finish(base.routing.gateways.have_loaded)
 
     async def close() -> None:
         await leading.activity.close()
@@ -217,10 +216,8 @@ def _leading(base: Base, settings: Settings) -> Leading:
         flush_ms=settings.activity_flush_ms,
         retention_ms=settings.activity_retention_ms,
     )
-    led, unserved, append_news = LedIndex(), Unserved(), AppendNews(base.redis, cluster.me.node_id)
-    log_news = LogNews(
-        led=led, unserved=unserved, activity=activity, cluster=cluster, append_news=append_news, clock=clock
-    )
+    led, append_news = LedIndex(), AppendNews(base.redis, cluster.me.node_id)
+    log_news = LogNews(led=led, activity=activity, cluster=cluster, append_news=append_news, clock=clock)
     record_log = PostgresRecordLog(base.database, log_news, cache_bytes=settings.record_cache_bytes)
     loader = Loader(
         clock=clock,
@@ -228,8 +225,8 @@ def _leading(base: Base, settings: Settings) -> Leading:
         share_coordinator=base.share_coordinator,
         record_log=record_log,
         lock_timers=base.lock_timers,
-        take_from_former=base.routing.take_from_former,
-        take_from_others=base.routing.take_from_others,
+        take_from_former=base.routing.gateways.take_from_former,
+        take_from_others=base.routing.gateways.take_from_others,
         epochs=epochs,
     )
     persister = Persister(base.share_coordinator, deadline_ms=settings.state_write_deadline_ms)
@@ -251,11 +248,9 @@ def _leading(base: Base, settings: Settings) -> Leading:
         dead_letters,
         persister,
         base.lock_timers,
-        record_log,
         clock=clock,
         cluster=cluster,
         activity=activity,
-        unserved=unserved,
     )
     return Leading(
         record_log, append_news, leader, led, loads, kept_locks, dead_letters, persister, activity, activity_log
@@ -265,12 +260,12 @@ def _leading(base: Base, settings: Settings) -> Leading:
 def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     clock, metadata, lock_timers = base.clock, base.metadata, base.lock_timers
     record_log, leader = leading.record_log, leading.leader
-    fetcher = Fetcher(leader, record_log, clock)
+    repeated = RepeatedFetches(leader, metadata, lock_timers, record_log, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, base.routing, clock)
     return Delivering(
-        fetcher=fetcher,
-        local=LocalFetch(leader, fetcher, RepeatedFetches(leader, metadata, lock_timers, record_log, clock), clock),
+        fetcher=Fetcher(leader, record_log, repeated, clock),
+        repeated=repeated,
         acknowledger=Acknowledger(leader, metadata, clock),
         sessions=sessions,
         hand_over=HandOver(
@@ -283,22 +278,22 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
     record_log, clock, cluster = leading.record_log, base.clock, base.cluster
     coordinator, metadata, routing = base.coordinator, base.metadata, base.routing
     leader, dead_letters = leading.leader, leading.dead_letters
-    fetcher, local, acknowledger, sessions, hand_over = delivering
-    group_use = GroupUse(metadata, leader, fetcher, sessions, base.lock_timers)
+    fetcher, repeated, acknowledger, sessions, hand_over = delivering
+    routed_acknowledger = RoutedAcknowledger(routing, acknowledger, metadata, clock)
+    group_use = GroupUse(metadata, leader, fetcher.fetches, sessions, base.lock_timers)
     hosts = [host_of_url(cluster.me.url), *hosts_of(settings.allow_hosts)]
     return create_gateway_app(
-        RecordsApi(
+        FetchApi(
             clock=clock,
             metadata=metadata,
-            cluster=cluster,
             fetcher=fetcher,
             routing=routing,
-            routed=RoutedFetch(routing, local, fetcher, clock),
-            acknowledger=acknowledger,
-            routed_acknowledger=RoutedAcknowledger(routing, acknowledger, metadata, clock),
+            routed=RoutedFetch(routing, fetcher, repeated, clock),
+            acknowledger=routed_acknowledger,
             sessions=sessions,
             max_waiting_fetches=settings.max_waiting_fetches,
         ),
+        RecordsApi(metadata, routing, acknowledger, routed_acknowledger, sessions),
         ProduceApi(Producer(metadata, record_log.appender, clock, settings.max_value_depth)),
         LeaderApi(
             clock=clock,
@@ -306,7 +301,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             cluster=cluster,
             hand_over=hand_over,
             fetcher=fetcher,
-            local=local,
+            repeated=repeated,
             acknowledger=acknowledger,
             sessions=sessions,
         ),

@@ -94,6 +94,9 @@ class Metadata:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[str, Topic] = {}
         self._configs: dict[str, ShareGroupConfig] = {}
+        self.by_name: Final[Mapping[str, Topic]] = self._by_name
+        self.configs: Final[Mapping[str, ShareGroupConfig]] = self._configs
+        """Known topics by name and known settings by group, to be read without a call."""
         self._version = -1
         self._heard_at = 0.0
         self._awaiting: dict[Changed, None] = {}

@@ -23,6 +23,7 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
 
 APPLIED: Final = AcknowledgementResult(status="applied")
@@ -241,8 +242,8 @@ class Acknowledger:
             raise
         writes = [self._leader.persist(led, write) for write in acknowledged.writes]
         if acknowledged.renewed:
-            renewed = await self._leader.record_locks(led, member_id, acknowledged.renewed)
-            if not renewed and not writes:
+            recorded = await self._leader.locks.record(led, member_id, acknowledged.renewed)
+            if recorded is not Recorded.RECORDED and not writes:
                 raise NotLeaderOrFollower("another gateway leads this share-partition")
         if acknowledged.ignored:
             return IGNORED

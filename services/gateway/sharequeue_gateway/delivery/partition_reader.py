@@ -1,65 +1,45 @@
 """What one fetch gets from one share-partition: reads the log, memory first, and has the machine acquire.
 
-A read is of contiguous offsets. What memory knows to be held or finished is not read: behind it the fetch reads on, until
-its limits are met or the log ends. Source: KIP-932.
+One read covers contiguous offsets. Offsets that memory knows to be held or finished are not read: the fetch reads on
+behind them, until its limits are met or the log ends. Source: KIP-932.
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.types import AcquireMode, OffsetRange
+from sharequeue.protocol.types import OffsetRange
 from sharequeue.slices import Slices
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits
 from sharequeue_gateway.delivery.waiting import WaitingFetch
-from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.lock_entries import LockRecorder
+from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, ReadResult, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.share_partition import acquisition
+from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import fitting
-from sharequeue_gateway.share_partition.machine import AcquiredRange
 
 READS_ON: Final = 4
-"""How often a fetch that has acquired something reads the database for more of the same share-partition."""
+"""How often a fetch that has acquired records reads the database for more of the same share-partition."""
 READ_ON_S: Final = 1.0
-"""How long such a read may take: the locks of what was acquired run already."""
+"""How long such a read may take: the locks of the acquired records run already."""
 READS_TO_COUNT: Final = 16
-"""How many reads of a share-partition count its bytes; where there is still more there is enough."""
-
-
-class FetchLimits(NamedTuple):
-    """What one fetch may take and how long it may wait; all checked and capped."""
-
-    max_records: int
-    max_bytes: int
-    min_bytes: int
-    batch_size: int
-    acquire_mode: AcquireMode
-    deadline_ms: int
-    look_at_ends: bool = True
-    """Look at the ends of the log before nothing is answered: another gateway may have appended something just now."""
-
-
-class Acquisition(NamedTuple):
-    """What a fetch acquired from one share-partition, and the record batches that hold it."""
-
-    led: LedSharePartition
-    ranges: Sequence[AcquiredRange]
-    batches: Sequence[RecordBatch]
+"""How many reads of a share-partition count its bytes. If there is still more, there is enough."""
 
 
 class PartitionReader:
     """Reads the log for fetches, and acquires what it has read."""
 
-    def __init__(self, leader: Leader, record_log: RecordLog, clock: Clock) -> None:
-        self._leader = leader
+    def __init__(self, locks: LockRecorder, record_log: RecordLog, clock: Clock) -> None:
+        self._locks = locks
         self._record_log = record_log
         self._clock = clock
 
     async def min_bytes_there(self, taken: Sequence[LedSharePartition], limits: FetchLimits) -> bool:
-        """Whether the bytes present, not necessarily acquirable, reach min_bytes, or the records max_records."""
+        """Whether the bytes present, acquirable or not, reach min_bytes, or the records max_records."""
         bytes_left, records_left = min(limits.min_bytes, limits.max_bytes), limits.max_records
         slices = Slices()
         for led in taken:
@@ -68,7 +48,9 @@ class PartitionReader:
             offset = led.machine.next_fetch_offset()
             for _ in range(READS_TO_COUNT):
                 try:
-                    read = await self._read(led, offset, bytes_left, records_left)
+                    read = self._record_log.read_cached(
+                        led.key.topic_id, led.key.partition, offset, bytes_left, records_left
+                    ) or await self._read_database(led, offset, bytes_left, records_left)
                 except ApiError:
                     return True
                 if read.batches:
@@ -86,40 +68,52 @@ class PartitionReader:
     async def acquire(
         self,
         waiting: WaitingFetch,
-        member_id: str,
+        asked: Asked,
         led: LedSharePartition,
-        limits: FetchLimits,
         max_records: int,
         max_bytes: int,
-    ) -> Acquisition | None:
-        machine = led.machine
+        now_ms: int,
+        *,
+        alone: bool,
+    ) -> AcquiredRecords | None:
+        """Read from the next fetch offset and acquire what was read. None: there is nothing to acquire.
+
+        Args:
+            alone: the fetch takes from no other share-partition.
+        Raises: ApiError: the log cannot be read, or another gateway may hand out the same records.
+        """
+        machine, key, limits = led.machine, led.key, asked.limits
         while True:
-            fetch_offset, offsets = machine.next_fetch_offset(), max_records
-            if machine.runs and fetch_offset <= machine.end_offset:
-                offsets = machine.reach(fetch_offset, max_records)
+            fetch_offset = machine.next_fetch_offset()
+            offsets = machine.reach(fetch_offset, max_records)
             try:
-                read = await self._read(led, fetch_offset, max_bytes, offsets)
+                read = self._record_log.read_cached(key.topic_id, key.partition, fetch_offset, max_bytes, offsets)
+                if read is None:
+                    read, now_ms = await self._read_unless_over(waiting, led, fetch_offset, max_bytes, offsets)
             except OffsetOutOfRange as out_of_range:
-                machine.move_log_start(out_of_range.log_start_offset, self._clock.now_ms())
+                machine.move_log_start(out_of_range.log_start_offset, now_ms)
                 if machine.next_fetch_offset() <= fetch_offset:
                     return None
                 continue
-            now_ms = self._clock.now_ms()
-            if led.fenced or waiting.over or not read.batches or not machine.can_acquire(now_ms):
+            if not read.batches:
                 return None
-            self._leader.check_may_acquire()
-            batches, most, size = fitting(read.batches, fetch_offset, limits.acquire_mode, max_bytes, max_records)
-            acquiring = machine.acquisition(
-                member_id, acquire_mode=limits.acquire_mode, batch_size=limits.batch_size, now_ms=now_ms
-            )
-            absent = absent_ranges(batches, fetch_offset, led.key.group_id)
+            self._locks.check_may_acquire()
+            batches, most, size = read.batches, max_records, sum([batch.size for batch in read.batches])
+            if size > max_bytes:
+                batches, most, size = fitting(batches, fetch_offset, limits.acquire_mode, max_bytes, max_records)
+            acquiring = Acquisition(machine, asked.member_id, limits.acquire_mode, limits.batch_size, now_ms)
+            absent = absent_ranges(batches, fetch_offset, key.group_id)
             count = acquiring.acquire(batches, fetch_offset=fetch_offset, max_records=most, absent=absent)
             if count > 0:
-                led.note_unanswered(member_id, acquiring.acquired, now_ms)  # reading on adds to this list
-                if batches[-1].last_offset + 1 < read.log_end_offset and size < max_bytes and not acquiring.over:
+                reached, end = batches[-1].last_offset + 1, read.log_end_offset
+                if reached < end or not alone:
+                    led.note_unanswered(asked.member_id, acquiring.acquired, now_ms)  # reading on adds to this list
+                if reached < end and size < max_bytes:
                     more = limits._replace(max_records=max_records - count, max_bytes=max_bytes - size)
-                    batches = [*batches, *await self._read_on(waiting, led, acquiring, more, batches[-1].last_offset)]
-                return Acquisition(led, acquiring.acquired, batches)
+                    batches = [*batches, *await self._read_on(waiting, led, acquiring, more, reached - 1)]
+                elif machine.next_fetch_offset() >= end:
+                    led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
+                return AcquiredRecords(led, acquiring.acquired, batches)
             if machine.next_fetch_offset() <= fetch_offset:  # else what was read holds nothing for this group
                 return None
 
@@ -127,20 +121,22 @@ class PartitionReader:
         self,
         waiting: WaitingFetch,
         led: LedSharePartition,
-        acquiring: acquisition.Acquisition,
+        acquiring: Acquisition,
         limits: FetchLimits,
         last_offset: int,
     ) -> list[RecordBatch]:
-        """Acquire what lies behind `last_offset`, up to which was read: memory may have a hole there, or much is held.
+        """Acquire behind `last_offset`, the end of what was read: memory may have a hole there, or much is held.
 
-        An error here is not raised: this fetch already has records. The next fetch meets it again. Returns: the batches that were read.
+        An error is not raised: this fetch has records, and the next fetch meets the error again.
+
+        Returns: the batches that were read.
         """
         machine, key = led.machine, led.key
         records_left, bytes_left, reads_left = limits.max_records, limits.max_bytes, READS_ON
         read_on: list[RecordBatch] = []
         while records_left > 0 and bytes_left > 0 and not acquiring.over:
             fetch_offset = machine.next_fetch_offset()
-            if fetch_offset <= last_offset:  # made available meanwhile; answers are ascending
+            if fetch_offset <= last_offset:  # became available during a read; answers ascend
                 break
             offsets = machine.reach(fetch_offset, records_left)
             try:
@@ -150,8 +146,8 @@ class PartitionReader:
                         break
                     reads_left -= 1
                     async with asyncio.timeout(READ_ON_S):
-                        read = await self._read(led, fetch_offset, bytes_left, offsets)
-                    self._leader.check_may_acquire()
+                        read = await self._read_database(led, fetch_offset, bytes_left, offsets)
+                    self._locks.check_may_acquire()
             except (ApiError, TimeoutError):
                 break
             if led.fenced or waiting.over or not read.batches:
@@ -172,16 +168,18 @@ class PartitionReader:
             bytes_left -= size
         return read_on
 
-    async def _read(self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int) -> ReadResult:
-        topic_id, partition = led.key.topic_id, led.key.partition
-        cached = self._record_log.read_cached(topic_id, partition, offset, max_bytes, max_records)
-        if cached is not None:
-            return cached
-        led.reading = True
-        try:
-            return await self._record_log.read(topic_id, partition, offset, max_bytes, max_records)
-        finally:
-            led.reading = False
+    async def _read_unless_over(
+        self, waiting: WaitingFetch, led: LedSharePartition, offset: int, max_bytes: int, max_records: int
+    ) -> tuple[ReadResult, int]:
+        """Read the database. Returns: nothing if the fetch may acquire no more; and the time after the read."""
+        read = await self._read_database(led, offset, max_bytes, max_records)
+        if led.fenced or waiting.over or not can_acquire(led.machine):
+            read = read._replace(batches=())
+        return read, self._clock.now_ms()
+
+    async def _read_database(self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int) -> ReadResult:
+        with led.read_alone():
+            return await self._record_log.read(led.key.topic_id, led.key.partition, offset, max_bytes, max_records)
 
 
 def absent_ranges(batches: Sequence[RecordBatch], fetch_offset: int, group_id: str) -> list[OffsetRange]:

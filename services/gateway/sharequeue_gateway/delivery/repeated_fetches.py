@@ -1,10 +1,10 @@
-"""Fetches that carry a fetch_id: a repeat gets what the first one acquired and still holds, and acquires nothing.
+"""Fetches that carry a `fetch_id`: a repeat gets what the first fetch acquired and still holds, and acquires nothing.
 
 The ranges are kept in Redis before the answer is sent, so a repeat finds them after a crash of the gateway too.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -13,9 +13,9 @@ import msgspec
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
-from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.partition_reader import Acquisition
-from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.cluster.metadata import Metadata, Partitions
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked
+from sharequeue_gateway.delivery.waiting import Event, WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_store import LockTimers, fetch_key
@@ -28,7 +28,7 @@ UNBOUNDED: Final = 1 << 31
 
 
 class RepeatedFetches:
-    """Keeps and finds what fetches with a fetch_id acquired."""
+    """Keeps and finds what fetches with a `fetch_id` acquired."""
 
     def __init__(
         self, leader: Leader, metadata: Metadata, lock_timers: LockTimers, record_log: RecordLog, clock: Clock
@@ -41,47 +41,43 @@ class RepeatedFetches:
         self._under_way: dict[str, tuple[WaitingFetch, asyncio.Future[None]]] = {}
 
     @asynccontextmanager
-    async def under_way(
-        self, group_id: str, member_id: str, fetch_id: str, waiting: WaitingFetch
-    ) -> AsyncIterator[str]:
-        """Take the place of an earlier fetch of the same id that still waits. Yields: the fetch's name."""
-        name = fetch_key(group_id, member_id, fetch_id)
+    async def under_way(self, asked: Asked, waiting: WaitingFetch) -> AsyncIterator[None]:
+        """Take the place of an earlier fetch of the same id that still waits."""
+        name = _name(asked)
         while (earlier := self._under_way.get(name)) is not None:
-            earlier[0].replaced = True
-            earlier[0].wake()
+            earlier[0].on(Event.REPEATED)
             await earlier[1]
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._under_way[name] = (waiting, done)
         try:
-            yield name
+            yield
         finally:
             del self._under_way[name]
             done.set_result(None)
 
-    def remember(self, name: str, acquired: Acquisition) -> tuple[str, bytes, int]:
+    def remember(self, asked: Asked, acquired: AcquiredRecords) -> tuple[str, bytes, int]:
         """What to keep in Redis of a fetch's answer: (name, value, time to live in ms)."""
         led, held, _ = acquired
         ranges = [(*led.key[1:], first_offset, last_offset) for first_offset, last_offset, *_ in held]
-        return name, msgspec.json.encode(ranges), led.config.record_lock_duration_ms
+        return _name(asked), msgspec.json.encode(ranges), led.config.record_lock_duration_ms
 
-    async def places_of(self, name: str) -> set[TopicIdPartition]:
-        """Where the first answer's ranges lie."""
-        return {(topic_id, partition) for topic_id, partition, *_ in await self._kept(name)}
+    async def places_of(self, asked: Asked) -> set[TopicIdPartition]:
+        """The partitions of the first answer."""
+        return {(topic_id, partition) for topic_id, partition, *_ in await self._kept(asked)}
 
-    async def _kept(self, name: str) -> list[tuple[str, int, int, int]]:
-        return [kept for part in await self._lock_timers.fetched(name) for kept in _decode(part)]
+    async def _kept(self, asked: Asked) -> list[tuple[str, int, int, int]]:
+        return [kept for part in await self._lock_timers.fetched(_name(asked)) for kept in _decode(part)]
 
-    async def still_held(
-        self, name: str, group_id: str, member_id: str, places: Container[TopicIdPartition] | None = None
-    ) -> list[Acquisition]:
+    async def still_held(self, asked: Asked, partitions: Partitions) -> list[AcquiredRecords]:
         """The ranges of the first answer that the member still holds, with their records; counts are unchanged.
 
         Args:
-            places: look at these alone; others may be led elsewhere.
+            partitions: look at these alone; others may be led elsewhere.
         """
+        places = {(topic.topic_id, partition) for topic, partition in partitions}
         by_place: dict[TopicIdPartition, list[tuple[int, int]]] = {}
-        for topic_id, partition, first_offset, last_offset in await self._kept(name):
-            if places is None or (topic_id, partition) in places:
+        for topic_id, partition, first_offset, last_offset in await self._kept(asked):
+            if (topic_id, partition) in places:
                 by_place.setdefault((topic_id, partition), []).append((first_offset, last_offset))
         if not by_place:
             return []
@@ -91,15 +87,15 @@ class RepeatedFetches:
             topic = self._metadata.known_topic_id(topic_id)
             if topic is None:
                 continue
-            (led,) = await self._leader.get(group_id, [(topic, partition)], initialize=False)
+            (led,) = await self._leader.get(asked.group_id, [(topic, partition)], initialize=False)
             if isinstance(led, ApiError):
                 continue
             self._leader.expire_if_due(led, self._clock.now_ms())
             held: list[AcquiredRange] = []
             for first_offset, last_offset in ranges:
-                held += led.machine.held_by(member_id, first_offset, last_offset)
+                held += led.machine.held_by(asked.member_id, first_offset, last_offset)
             if held:
-                acquired.append(Acquisition(led, held, await self._batches(led, held)))
+                acquired.append(AcquiredRecords(led, held, await self._batches(led, held)))
         return acquired
 
     async def _batches(self, led: LedSharePartition, held: Sequence[AcquiredRange]) -> list[RecordBatch]:
@@ -119,3 +115,7 @@ class RepeatedFetches:
             batches += read.batches
             offset = read.batches[-1].last_offset + 1
         return batches
+
+
+def _name(asked: Asked) -> str:
+    return fetch_key(asked.group_id, asked.member_id, asked.fetch_id or "")

@@ -1,74 +1,110 @@
-"""One fetch on its way: what wakes it, whether its client is still there, and what goes on beside it."""
+"""One fetch under way: what wakes it, when it is over, and the work that goes on beside it.
+
+                   an acknowledgement      the gateway      a repeat takes     the client      the group is
+                   beside it failed        stops            its place          hangs up        reset or deleted
+    OPEN           ANSWERING               STOPPING         REPLACED           CLIENT_GONE     ENDED
+    ANSWERING      ·                       STOPPING         REPLACED           CLIENT_GONE     ENDED
+    STOPPING       ·                       ·                REPLACED           CLIENT_GONE     ENDED
+    REPLACED       ·                       ·                ·                  CLIENT_GONE     ENDED
+    CLIENT_GONE    ·                       ·                ·                  ·               ENDED
+    ENDED          ·                       ·                ·                  ·               ·
+
+Each state asks more than the one above it: an OPEN fetch acquires and waits; one that is ANSWERING waits no more; from
+STOPPING on a fetch acquires nothing more; from REPLACED on its records are not answered. ENDED also says that the fetch
+must not go on at another gateway, where it could create the group again.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Coroutine, Sequence
+from enum import IntEnum
+from typing import Final, Protocol, TypeVar
 
 from sharequeue.protocol.messages import AcknowledgementResult
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 
 Result = TypeVar("Result")
 
 LISTEN_AFTER_S: Final = 0.02
-"""How long others may work for a fetch before its client is listened to: mostly they have answered by then."""
+"""Another gateway usually answers a fetch sooner; only then is the client watched for a disconnect."""
+
+
+class Life(IntEnum):
+    """Whether a fetch goes on; see the table of this file."""
+
+    OPEN = 0
+    ANSWERING = 1
+    STOPPING = 2
+    REPLACED = 3
+    CLIENT_GONE = 4
+    ENDED = 5
+
+
+class Event(IntEnum):
+    """What may happen to a fetch. Its number is the state that it leads to."""
+
+    ACKNOWLEDGEMENT_FAILED = Life.ANSWERING
+    GATEWAY_STOPS = Life.STOPPING
+    REPEATED = Life.REPLACED
+    CLIENT_HANGS_UP = Life.CLIENT_GONE
+    GROUP_RESET = Life.ENDED
+
+
+TRANSITIONS: Final = {(life, event): Life(event) for life in Life for event in Event if event > life}
+"""The table of this file: an event that asks less than the state changes nothing."""
+
+
+class Client(Protocol):
+    """The end of the connection on which a fetch is answered."""
+
+    async def until_gone(self) -> None: ...
+    def gone(self) -> bool: ...
 
 
 class WaitingFetch:
-    """One fetch on its way. `woken`: something happened since it last looked.
+    """One fetch under way. `woken`: something happened since it last looked.
 
-    `watch` returns when the client has hung up; it is listened to from the first wait on, and `gone` tells before.
+    The client is asked whether it is gone; from the first wait on it is watched, and a disconnect wakes the fetch.
     """
 
-    __slots__ = (
-        "_event",
-        "_gone",
-        "_served",
-        "_watch",
-        "_watcher",
-        "client_gone",
-        "ended",
-        "failed_acknowledgement",
-        "finished",
-        "replaced",
-        "woken",
-    )
+    __slots__ = ("_client", "_served", "_sleeper", "_watcher", "life", "woken")
 
-    def __init__(self, watch: Callable[[], Coroutine[None, None, None]], gone: Callable[[], bool]) -> None:
-        self._event = asyncio.Event()
-        self._watch = watch
-        self._gone = gone
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._watcher: asyncio.Task[None] | None = None
-        self._served: asyncio.Task[Any] | None = None
+        self._sleeper: asyncio.Future[None] | None = None
+        self._served: asyncio.Timeout | None = None
+        self.life = Life.OPEN
         self.woken = False
-        self.client_gone = False
-        self.failed_acknowledgement = False
-        self.replaced = False
-        self.finished = False
-        self.ended = False
 
     @property
     def over(self) -> bool:
-        """Whether nothing may be acquired any more."""
-        return self.finished or self.untold
+        """Whether nothing more may be acquired."""
+        return self.life >= Life.STOPPING
 
     @property
-    def untold(self) -> bool:
-        """Whether nobody is to be told either what was acquired."""
-        return self.client_gone or self.replaced or self.ended
+    def unanswered(self) -> bool:
+        """Whether its records are not answered."""
+        return self.life >= Life.REPLACED
+
+    def on(self, event: Event) -> None:
+        """An event: the fetch changes its state, and looks."""
+        self.life = TRANSITIONS.get((self.life, event), self.life)
+        self.wake()
 
     def gone(self) -> bool:
-        """Whether the client has hung up by now, as far as this host has heard; then the fetch is over."""
-        if self._watcher is None and not self.client_gone:
-            self.client_gone = self._gone()
-        return self.client_gone
+        """Whether the client has hung up. Then the fetch is over."""
+        gone = self._client.gone() if self._watcher is None else self._watcher.done()
+        if gone:
+            self.on(Event.CLIENT_HANGS_UP)
+        return gone
 
-    def _start_listening(self) -> None:
+    def _watch(self) -> None:
         if self._watcher is None:
-            self._watcher = asyncio.get_running_loop().create_task(self._listen())
+            self._watcher = asyncio.get_running_loop().create_task(self._until_gone())
 
-    async def _listen(self) -> None:
-        await self._watch()
-        self.client_gone = True
-        self.wake()
+    async def _until_gone(self) -> None:
+        await self._client.until_gone()
+        self.on(Event.CLIENT_HANGS_UP)
 
     def close(self) -> None:
         if self._watcher is not None:
@@ -76,69 +112,86 @@ class WaitingFetch:
 
     def wake(self) -> None:
         self.woken = True
-        self._event.set()
-        served = self._served
-        if served is not None and self._settled:
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+        if self._served is not None and self.life is not Life.OPEN:
+            self._served.reschedule(asyncio.get_running_loop().time())
             self._served = None
-            served.cancel()
-
-    @property
-    def _settled(self) -> bool:
-        return self.over or self.failed_acknowledgement
-
-    def finish(self) -> None:
-        """Answer it now, with what it has: this gateway stops."""
-        self.finished = True
-        self.wake()
-
-    def end(self) -> None:
-        """Answer it now: its group is set anew. It must not go on anywhere."""
-        self.ended = True
-        self.wake()
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a wake-up. Returns: False when the time is over."""
-        self._start_listening()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        self._event.clear()
+        self._watch()
+        if not self.woken:
+            self._sleeper = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._sleeper
+            except TimeoutError:
+                return False
+            finally:
+                self._sleeper = None
         self.woken = False
         return True
 
     def start_acknowledging(
         self, work: Coroutine[None, None, list[AcknowledgementResult]]
     ) -> asyncio.Task[list[AcknowledgementResult]]:
-        """Acknowledge beside the fetch; if one fails the fetch ends at once, so that it is told."""
+        """Acknowledge beside the fetch. If an acknowledgement fails the fetch ends at once and answers with it."""
 
         async def acknowledge() -> list[AcknowledgementResult]:
             results = await work
             if any(result.status in ("failed", "unknown") for result in results):
-                self.failed_acknowledgement = True
-                self.wake()
+                self.on(Event.ACKNOWLEDGEMENT_FAILED)
             return results
 
         return asyncio.get_running_loop().create_task(acknowledge())
 
-    async def unless_over(self, work: Coroutine[None, None, Result]) -> Result | None:
-        """Do `work`, which others do for this fetch; None when the fetch is over before: then it is cancelled."""
-        if self._settled:
+    async def while_open(self, work: Coroutine[None, None, Result]) -> Result | None:
+        """Have other gateways work for this fetch. None if the fetch ends first; then `work` is cancelled."""
+        if self.life is not Life.OPEN:
             work.close()
             return None
-        task = asyncio.current_task()
-        assert task is not None
-        self._served = task
-        listening = asyncio.get_running_loop().call_later(LISTEN_AFTER_S, self._start_listening)
+        listening = asyncio.get_running_loop().call_later(LISTEN_AFTER_S, self._watch)
         try:
-            return await work
-        except asyncio.CancelledError:
-            if self._served is not None or task.cancelling() > 1:  # somebody else ends this task
+            async with asyncio.timeout(None) as served:
+                self._served = served
+                return await work
+        except TimeoutError:
+            if not served.expired():
                 raise
             return None
         finally:
-            if self._served is None:
-                task.uncancel()
             self._served = None
             listening.cancel()
+
+
+class WaitingFetches:
+    """The fetches of this gateway that are under way."""
+
+    def __init__(self) -> None:
+        self.under_way: dict[WaitingFetch, str] = {}
+        """Fetches of share-partitions that this gateway leads, with their groups: they load, read or wait."""
+        self.waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
+        """Fetches that wait for records, with what they wait for here: nothing if another gateway waits for them."""
+        self.routed: dict[WaitingFetch, str] = {}
+        """Fetches over several gateways, with their groups."""
+
+    @property
+    def count(self) -> int:
+        """How many fetches wait for records."""
+        return len(self.waiting)
+
+    def by_group(self, group_id: str) -> list[WaitingFetch]:
+        """A group's fetches of share-partitions that this gateway leads."""
+        return [fetch for fetch, of_group in self.under_way.items() if of_group == group_id]
+
+    def end(self, group_id: str) -> None:
+        """Answer a group's fetches now: its state is being reset, and a fetch could create the group again."""
+        routed = [fetch for fetch, of_group in self.routed.items() if of_group == group_id]
+        for fetch in {*self.by_group(group_id), *routed}:
+            fetch.on(Event.GROUP_RESET)
+
+    async def finish(self) -> None:
+        """Answer every waiting fetch now: the gateway stops."""
+        for fetch in {*self.waiting, *self.routed}:
+            fetch.on(Event.GATEWAY_STOPS)

@@ -8,6 +8,7 @@ from sharequeue.http.serving import App, create_app, serve
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import Readiness
 from sharequeue.service.service import serve_operations
+from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.in_flight_api import InFlightApi
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
@@ -28,6 +29,7 @@ DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements 
 
 
 def create_gateway_app(
+    fetch: FetchApi,
     records: RecordsApi,
     produce: ProduceApi,
     leader: LeaderApi,
@@ -53,7 +55,7 @@ def create_gateway_app(
     admission = ProduceAdmission(max_produce_bytes)
     app = create_app("sharequeue", DESCRIPTION, callers)
     for api, handler in (
-        (apis.FETCH_RECORDS, records.fetch_records),
+        (apis.FETCH_RECORDS, fetch.fetch_records),
         (apis.ACKNOWLEDGE_RECORDS, records.acknowledge_records),
         (apis.PRODUCE_RECORDS, produce.produce_records),
         (apis.FETCH_FROM_LEADER, leader.fetch),
@@ -73,7 +75,7 @@ def create_gateway_app(
         (apis.UPDATE_SHARE_GROUP_CONFIG, groups.update_config),
         (apis.LIST_SHARE_GROUP_OFFSETS, groups.offsets),
         (apis.LIST_IN_FLIGHT_RECORDS, in_flight.in_flight),
-        (apis.FETCH_IN_SESSION, records.fetch_here),
+        (apis.FETCH_IN_SESSION, fetch.fetch_here),
         (apis.ACKNOWLEDGE_IN_SESSION, records.acknowledge_here),
         (apis.AWAIT_RECORDS, leader.await_records),
         (apis.RELEASE_AT_LEADER, leader.release),

@@ -1,14 +1,14 @@
 """The body of a fetch's answer, put together from slices of record batches: no record is parsed or built."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from sharequeue.protocol.messages import AcknowledgementResult, PartitionError, PartitionLeader
-from sharequeue_gateway.delivery.fetcher import PartitionFault
-from sharequeue_gateway.delivery.partition_reader import Acquisition
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.record_log.record_batch import RecordBatch, holding
+from sharequeue_gateway.share_partition.machine import AcquiredRange
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -16,32 +16,34 @@ _encode: Final = msgspec.json.Encoder().encode
 def fetch_answer(
     member_id: str,
     lock_duration_ms: int,
-    acquired: Sequence[Acquisition],
+    acquired: Sequence[AcquiredRecords],
     results: Sequence[AcknowledgementResult],
     failed_count: int,
     faults: Sequence[PartitionFault],
     *,
     with_records: bool,
-    passed_on: Sequence[msgspec.Raw] = (),
+    passed_on: Iterable[msgspec.Raw] = (),
     leaders: Sequence[PartitionLeader] = (),
     more_errors: int = 0,
 ) -> bytes:
     """Build the FetchResponse.
 
     Args:
-        passed_on: entries of `batches` that other gateways made.
-        leaders: those gateways.
-        lock_duration_ms: the group's lock duration, how long fresh locks last.
+        lock_duration_ms: how long fresh locks of the group last.
+        failed_count: how many of the acknowledgements failed.
+        with_records: False leaves the records out and answers the ranges alone.
+        passed_on: entries of `batches` that other gateways, the `leaders`, made.
         more_errors: how many partitions failed besides `faults`.
-        with_records: False leaves the records out: the ranges alone.
     """
-    entries = [*fetched_entries(acquired, with_records=with_records), *passed_on]
+    entries = [
+        _entry(records, acquired_range, with_records) for records in acquired for acquired_range in records.ranges
+    ]
     return b"".join(
         (
             b'{"member_id":',
             _encode(member_id),
             b',"acquisition_lock_timeout_ms":%d,"batches":[' % lock_duration_ms,
-            b",".join(entries),
+            b",".join((*entries, *passed_on)),
             b'],"acknowledgement_results":',
             _encode(results),
             b',"failed_count":%d,"errors":' % failed_count,
@@ -52,19 +54,11 @@ def fetch_answer(
     )
 
 
-def fetched_entries(acquired: Sequence[Acquisition], *, with_records: bool) -> list[bytes]:
-    """The entries of `batches`: one for each acquired range."""
-    return [
-        _entry(acquisition, range_index, with_records)
-        for acquisition in acquired
-        for range_index in range(len(acquisition.ranges))
-    ]
-
-
-def _entry(acquisition: Acquisition, range_index: int, with_records: bool) -> bytes:
-    first_offset, last_offset, delivery_count, deadline_ms = acquisition.ranges[range_index]
+def _entry(acquired: AcquiredRecords, acquired_range: AcquiredRange, with_records: bool) -> bytes:
+    """An entry of `batches`: one acquired range."""
+    first_offset, last_offset, delivery_count, deadline_ms = acquired_range
     head = b'%b%d,"last_offset":%d,"delivery_count":%d,"lock_expires_at_ms":%d' % (
-        acquisition.led.json_prefix,
+        acquired.led.json_prefix,
         first_offset,
         last_offset,
         delivery_count,
@@ -72,7 +66,11 @@ def _entry(acquisition: Acquisition, range_index: int, with_records: bool) -> by
     )
     if not with_records:
         return head + b"}"
-    return b"".join((head, b',"records":[', _records(acquisition.batches, first_offset, last_offset), b"]}"))
+    batches = acquired.batches
+    if len(batches) == 1 and first_offset <= batches[0].base_offset and batches[0].last_offset <= last_offset:
+        stored = memoryview(batches[0].stored)  # the records are its end
+        return b"".join((head, b',"records":[', stored[len(stored) - batches[0].size :], b"]}"))
+    return b"".join((head, b',"records":[', _records(batches, first_offset, last_offset), b"]}"))
 
 
 def _records(batches: Sequence[RecordBatch], first_offset: int, last_offset: int) -> bytes | memoryview:

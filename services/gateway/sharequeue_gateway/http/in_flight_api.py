@@ -26,7 +26,7 @@ from sharequeue.protocol.messages import (
 )
 from sharequeue.protocol.types import MAX_INT32, DeliveryState, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic
-from sharequeue_gateway.delivery.fetcher import PartitionFault
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.http.fetch_answer import partition_error
 from sharequeue_gateway.http.page_tokens import page_token, place_of
 from sharequeue_gateway.http.paths import group_of
@@ -69,7 +69,7 @@ class InFlightApi:
         group_id = group_of(call)
         wanted, more = await self._wanted(group_id, query)
         mine, others = self._routing.split(group_id, wanted)
-        answers = await asyncio.gather(*(self._routing.in_flight(node, group_id, query) for node in others))
+        answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))
         return _page([await self._list(group_id, mine, query.page_size), *answers], wanted, more, query.page_size)
 
     async def in_flight_here(self, call: Call) -> ListInFlightResponse:

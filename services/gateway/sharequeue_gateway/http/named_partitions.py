@@ -1,6 +1,6 @@
-"""Which partitions a request names: each once and in bounds. Those that do not exist become faults, in bounds too.
+"""Which partitions a request names: each once, and in bounds. Partitions that do not exist become faults, in bounds too.
 
-Work follows what is named once: a name that stands in a request a million times is looked up once.
+Each name is looked up once, even if a request repeats it a million times.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,14 @@ from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTopic, U
 from sharequeue.protocol.messages import TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS, MAX_PARTITIONS_NAMED, topic_name_fault
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
-from sharequeue_gateway.delivery.fetcher import PartitionFault
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
 
 WHOLE: Final = -1
 """Stands for all partitions of a topic."""
 
 
 class Named(NamedTuple):
-    """`faults`: the first of those that do not exist; `more_faults`: how many others do not."""
+    """`faults`: the first partitions that do not exist; `more_faults`: how many more there are."""
 
     partitions: Sequence[tuple[Topic, int]]
     faults: Sequence[PartitionFault]
@@ -53,7 +53,7 @@ async def named_partitions(
     """Look up what a request names.
 
     Args:
-        topics: of which all partitions are meant. forgotten: counted alone, for the bound. hint: how to
+        topics: all of their partitions are named. forgotten: only counted, for the bound. hint: how to
             get a topic that is not there.
     Raises: InvalidRequest (422): more than MAX_PARTITIONS_NAMED, each mention counted. InvalidTopic: no topic can have
         the name of a forgotten one.

@@ -3,6 +3,7 @@
 `leader.py` is the room's front: delivery and http call it, and the loops of other rooms tell it what happened
 (`write_ended`, `log_changed`, `topic_deleted`, `group_changed`). `hand_over.py` moves leadership between gateways,
 `load_registry.py` and `loader.py` load, `persister.py` writes state, `due_locks.py` ends locks and delays.
+`lock_entries.py` has locks in Redis before a client learns of them; `wake_up.py` chooses which waiting fetch is woken.
 
            load                        unload: another leads, a write's outcome is unknown,
     away ─────────▶ led ─────────────▶ idle, deleted, reset

@@ -18,6 +18,7 @@ from sharequeue.protocol.histogram import BUCKETS, SHORT_MS, bucket_of
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityRow
+from sharequeue_gateway.share_partition.batch_times import BatchTimes, TimedBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
 from sharequeue_gateway.share_partition.runs import ACKNOWLEDGED, ARCHIVED, AVAILABLE, REJECTED
 
@@ -104,7 +105,11 @@ class Activity:
     def produced(self, topic_id: str, partition: int, records: int) -> None:
         self._of(SharePartitionKey("", topic_id, partition)).produced += records
 
-    def delivered(self, led: LedSharePartition, ranges: Sequence[AcquiredRange]) -> None:
+    def delivered(self, led: LedSharePartition, ranges: Sequence[AcquiredRange], batches: Sequence[TimedBatch]) -> None:
+        """A fetch acquired ranges out of these batches; when those were appended is kept until they are finished."""
+        if led.batch_times is None:
+            led.batch_times = BatchTimes()
+        led.batch_times.note(batches)
         counters = self._of(led.key)
         deliveries = counters.deliveries
         for first_offset, last_offset, delivery_count, _ in ranges:

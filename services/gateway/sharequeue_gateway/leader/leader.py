@@ -5,16 +5,13 @@ request that caused it; its outcome is an event of its own (`write_ended`). Sour
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.log import fields
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import (
     ApiError,
-    CoordinatorNotAvailable,
     GroupIdNotFound,
     InvalidRequest,
     NotLeaderOrFollower,
@@ -25,21 +22,19 @@ from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Partitions
-from sharequeue_gateway.leader import led_metrics, lock_entries
+from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
-from sharequeue_gateway.leader.led_share_partition import NO_DEADLINE_MS, LedSharePartition, may_acquire
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.load_registry import Loaded, Loads
+from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import PendingWrite, Persister
-from sharequeue_gateway.leader.unserved import Unserved
+from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.record_log.log import RecordLog
-from sharequeue_gateway.share_partition.machine import AcquiredRange, StateWrite
+from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_gateway.share_partition.outcomes import Completed
-
-log = logging.getLogger(__name__)
 
 UNLOADING: Final = frozenset(
     error.error.kafka_code for error in (NotLeaderOrFollower, UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
@@ -50,7 +45,7 @@ UNLOADING: Final = frozenset(
 class Leader:
     """The events of all share-partitions that this gateway leads.
 
-    Requests: `get`, `record_locks`, `persist`, `release_member`, `group_reset`. From other rooms: `write_ended` (the
+    Requests: `get`, `locks.record`, `persist`, `release_member`, `group_reset`. From other rooms: `write_ended` (the
     persister), `log_changed` and `log_forgotten` (the record log), `topic_deleted` and `group_changed` (metadata),
     `expire` (due locks).
     """
@@ -63,12 +58,10 @@ class Leader:
         dead_letters: DeadLetterQueue,
         persister: Persister,
         lock_timers: LockTimers,
-        record_log: RecordLog,
         *,
         clock: Clock,
         cluster: Cluster,
         activity: Activity,
-        unserved: Unserved,
     ) -> None:
         self._led = led
         self._loads = loads
@@ -76,11 +69,14 @@ class Leader:
         self._dead_letters = dead_letters
         self._persister = persister
         self._lock_timers = lock_timers
-        self._record_log = record_log
         self._clock = clock
         self._cluster = cluster
         self.activity = activity
-        self.unserved = unserved
+        self.find = led.find
+        """See LedIndex.find."""
+        self.locks = LockRecorder(
+            clock, lock_timers, cluster, kept_locks, led.timed, ended=loads.writes_ended, unload=self.unload
+        )
         self._under_way: dict[int, asyncio.Future[ApiError | None]] = {}
         """Outcomes of the writes under way, by the id of the machine's write."""
 
@@ -91,10 +87,6 @@ class Leader:
 
     def all(self) -> Iterable[LedSharePartition]:
         return self._led
-
-    def find(self, group_id: str, partitions: Partitions) -> tuple[list[LedSharePartition], Partitions]:
-        """Returns: those of a group's share-partitions that are loaded, and the partitions of the others; in order."""
-        return self._led.find(group_id, partitions)
 
     async def get(
         self,
@@ -121,7 +113,7 @@ class Leader:
         led.fenced = True
         if self._led.remove(led):
             self._loads.unloaded(led)
-            self.unserved.forget(led)
+            led.unserved_since_ms = 0
             led_metrics.forget_share_partition(led)
         led.wake_all()
 
@@ -163,15 +155,6 @@ class Leader:
         """Whether no other gateway is known, which might have appended something."""
         return self._cluster.alone
 
-    def check_may_acquire(self) -> None:
-        """Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records."""
-        if not self._may_acquire():
-            raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
-
-    def _may_acquire(self) -> bool:
-        """Whether no other gateway hands out the same records: Redis fences it, or else the lease does."""
-        return not self._lock_timers.degraded or self._cluster.lease_holds()
-
     async def still_leads(self, led: LedSharePartition) -> bool:
         """Whether no other gateway leads by now; asked before a member is refused for what only memory knows."""
         epoch = await self._lock_timers.leader_epoch(led.key)
@@ -183,13 +166,6 @@ class Leader:
             self.unload(led)
             return False
         return True
-
-    def note_left(self, led: LedSharePartition, now_ms: int) -> None:
-        """Note whether records of a share-partition wait for a fetch; if none do, fetches pass it over."""
-        if may_acquire(led, self._record_log, now_ms):
-            self.unserved.note(led, now_ms)
-        else:
-            self.unserved.forget(led)
 
     # Persist, then commit
 
@@ -239,7 +215,7 @@ class Leader:
         if completed.dead_letters:
             self._dead_letters.enqueue(led, completed.dead_letters)
         if completed.made_available:
-            self.unserved.note(led, now_ms)
+            led.note_unserved(now_ms)
             led.wake()
         elif led.empty_until_ms:  # it still is empty, but a delay of this write may end earlier
             led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
@@ -249,42 +225,6 @@ class Leader:
             led.wake_turned_away(now_ms)
 
     # Locks
-
-    async def record_locks(
-        self,
-        led: LedSharePartition,
-        member_id: str,
-        ranges: Sequence[AcquiredRange],
-        fetch: tuple[str, bytes, int] | None = None,
-    ) -> bool:
-        """Write locks to Redis before the member is answered. Returns: False if it must not get the records.
-
-        Another gateway leads: then this one unloads. Or it cannot be known whether one does: then this one goes on
-        leading, since while Redis is away only its memory knows the locks. If leadership moved during the write the
-        member still gets the records: the next leader reads Redis only after this one has let go, and finds the locks.
-        """
-        led.note_answered(ranges)
-        if led.fenced or not self._may_acquire():
-            return False
-        self._led.timed[led] = None
-        write = lock_entries.taken(led, member_id, ranges, self._clock.now_ms(), fetch)
-        led.writes += 1
-        try:
-            written = await self._lock_timers.write(write)
-        finally:
-            led.writes -= 1
-            if led.fenced and not led.writes:
-                self._loads.writes_ended(led)
-        if not written:
-            log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
-            self.unload(led)
-            return False
-        if led.fenced:
-            found = self._kept_locks.holds(led) and not self._lock_timers.degraded
-            if not found:
-                led.release_in_memory(member_id, ranges, self._clock.now_ms())
-            return found
-        return self._may_acquire()
 
     def release_member(
         self, leds: Iterable[LedSharePartition], member_id: str
@@ -318,7 +258,7 @@ class Leader:
 
                 written.add_done_callback(enqueue)
         if expired.made_available:
-            self.unserved.note(led, now_ms)
+            led.note_unserved(now_ms)
             led.wake()
         else:
             led.wake_turned_away(now_ms)

@@ -17,7 +17,7 @@ NOTHING: Final[Mapping[int, LedSharePartition]] = MappingProxyType({})
 
 
 class LedIndex:
-    """Each look-up costs what it finds, however many are led.
+    """A look-up costs what it finds, however many share-partitions are led.
 
     `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay which ends.
     """
@@ -40,7 +40,7 @@ class LedIndex:
     def find(
         self, group_id: str, partitions: Sequence[tuple[Topic, int]]
     ) -> tuple[list[LedSharePartition], Sequence[tuple[Topic, int]]]:
-        """Returns: those of a group's share-partitions that are led, and the partitions of the others; in order."""
+        """Returns: the share-partitions of a group that are loaded, and the partitions of the others; both in order."""
         of_group = self._by_group.get(group_id)
         if of_group is None:
             return [], partitions

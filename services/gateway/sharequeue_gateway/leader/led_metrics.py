@@ -1,7 +1,6 @@
 """Metrics of the share-partitions that this gateway leads, read from them with each request for /metrics."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sharequeue.service.series import Labels, head, line, most
 from sharequeue_gateway import metrics
@@ -20,20 +19,20 @@ def labels_of(led: LedSharePartition) -> Labels:
     return (led.key.group_id, led.topic_name, str(led.key.partition))
 
 
-def series(
-    leds: Callable[[], Iterable[LedSharePartition]], unserved_ms: Callable[[], Iterable[tuple[str, int]]]
-) -> Iterator[str]:
-    """The families of many series, in parts; share-partitions may be loaded and unloaded between the parts.
-
-    Args:
-        unserved_ms: as Unserved.longest_ms.
-    """
+def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[], int]) -> Iterator[str]:
+    """The families of many series, in parts; share-partitions may be loaded and unloaded between the parts."""
     yield from metrics.LOCK_TIMEOUTS.lines()
     for counts in (metrics.RECORD_ACKNOWLEDGEMENTS, *metrics.OF_GROUP, *metrics.OF_TOPIC):
         yield from counts.lines()
     spans: list[tuple[int, Labels]] = []
     batches: dict[Labels, int] = {}
-    for led in list(leds()):
+    led_now = list(leds())
+    unserved = [
+        (longest_ms, (group_id,))
+        for group_id, longest_ms in longest_unserved_ms(led_now, now_ms()).items()
+        if longest_ms >= UNSERVED_FROM_MS
+    ]
+    for led in led_now:
         if led.machine.window_empty:
             continue
         labels = labels_of(led)
@@ -49,7 +48,6 @@ def series(
         yield line(IN_FLIGHT_BATCHES, metrics.SHARE_PARTITION, labels, batches[labels])
     yield head(IN_FLIGHT, "Share-partitions with anything in flight.", "gauge")
     yield f"{IN_FLIGHT} {float(len(spans))}\n"
-    unserved = [(longest_ms, (group_id,)) for group_id, longest_ms in unserved_ms() if longest_ms >= UNSERVED_FROM_MS]
     yield head(
         UNSERVED,
         "Time since a share-partition with records last gave any, the longest of the group's; from a second on.",
@@ -59,6 +57,16 @@ def series(
         yield line(UNSERVED, ("group",), group, longest_ms / 1000)
 
 
+def longest_unserved_ms(leds: Iterable[LedSharePartition], now_ms: int) -> Mapping[str, int]:
+    """By group, for how long the share-partition that waits longest has had records that no fetch acquired."""
+    since_ms: dict[str, int] = {}
+    for led in leds:
+        if led.unserved_since_ms:
+            group_id = led.key.group_id
+            since_ms[group_id] = min(since_ms.get(group_id, led.unserved_since_ms), led.unserved_since_ms)
+    return {group_id: now_ms - earliest_ms for group_id, earliest_ms in since_ms.items()}
+
+
 def watch(
     leds: Callable[[], Iterable[LedSharePartition]], waiting: Callable[[], int], dead_letters: Callable[[], int]
 ) -> None:
@@ -66,18 +74,6 @@ def watch(
     metrics.WAITING_FETCHES.set_function(waiting)
     metrics.DEAD_LETTERS_PENDING.set_function(dead_letters)
     metrics.LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
-
-
-def observe_fetch_lock(led: LedSharePartition, since_s: float) -> None:
-    """Note that a fetch had a share-partition for itself from `since_s`, of `time.perf_counter()`, until now."""
-    if led.fenced:
-        return  # its group may be deleted by now
-    now_s = time.perf_counter()
-    locked_s = now_s - since_s
-    metrics.FETCH_LOCK_SECONDS.observe(locked_s)
-    if led.fetch_lock_ended_s:
-        metrics.FETCH_LOCK_RATIO.observe(100 * locked_s / (now_s - led.fetch_lock_ended_s))
-    led.fetch_lock_ended_s = now_s
 
 
 def forget_share_partition(led: LedSharePartition) -> None:

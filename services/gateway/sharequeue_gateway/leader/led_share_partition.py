@@ -1,134 +1,60 @@
-"""One share-partition as its leader runs it: the pure machine, and the fetches that wait for it."""
+"""One share-partition as its leader runs it: the pure machine, the fetches that wait for it, and its writes."""
 
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
-from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
-from sharequeue_gateway.share_partition.batch_times import BatchTimes, TimedBatch
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, RestoredLock, SharePartition
-
-LOCK_ENTRY_SLACK: Final = 64
-NO_DEADLINE_MS: Final = 1 << 62
+from sharequeue_gateway.leader.wake_up import WakeUps
+from sharequeue_gateway.share_partition.batch_times import BatchTimes
+from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, SharePartition
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Waiter(Protocol):
-    """A fetch that waits until one of its share-partitions may have something for it."""
+class LedSharePartition(WakeUps):
+    """A loaded share-partition. `machine` decides; this object keeps what only the shell needs.
 
-    woken: bool
-
-    def wake(self) -> None: ...
-
-
-class LedSharePartition:
-    """A loaded share-partition. `machine` decides; this keeps what only the shell needs.
-
-    `fenced`: it was unloaded; a fetch that waits must load the share-partition again.
-    `empty_until_ms`: nothing can be acquired before this time unless an event sets it to 0.
-    `unserved_since_ms`: see `unserved.Unserved`; 0 while no records are known to wait for a fetch.
     `served_turn`: see `turns.Served`.
-    `reading`: a fetch is reading the log for it; others wait for their turn (Kafka's fetch lock).
-    `turned_away`: a fetch found it being read, or its limits used up; the event that changes this wakes those that wait.
     """
 
     __slots__ = (
         "_quiet",
         "batch_times",
-        "empty_until_ms",
-        "fenced",
         "fetch_lock_ended_s",
         "json_prefix",
-        "key",
         "lock_entries",
-        "machine",
-        "reading",
         "served_turn",
         "topic_name",
-        "turned_away",
         "unanswered",
-        "unserved_since_ms",
         "used_at_ms",
-        "waiters",
         "writes",
     )
 
     def __init__(self, key: SharePartitionKey, topic_name: str, machine: SharePartition, now_ms: int) -> None:
-        self.key = key
+        super().__init__(key, machine)
         self.topic_name = topic_name
-        self.machine = machine
         self.json_prefix = b'{"topic":%b,"partition":%d,"first_offset":' % (_encode(topic_name), key.partition)
-        self.fenced = False
         self.batch_times: BatchTimes | None = None
-        self.reading = False
-        self.turned_away = False
-        self.empty_until_ms = 0
         self.served_turn = 0
-        self.unserved_since_ms = 0
         self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
-        self.waiters: dict[Waiter, None] | None = None
         self._quiet: asyncio.Future[None] | None = None
         self.writes = 0
-        """Writes under way: of state to the share coordinator, and of locks to Redis."""
+        """Writes under way: of state to the share coordinator, of locks to Redis."""
         self.lock_entries: dict[tuple[int, int], None] | None = None
-        """Lock entries in Redis, by first and last offset."""
+        """Lock entries in Redis, by first and last offset: see `lock_entries`."""
         self.unanswered: list[tuple[str, Sequence[AcquiredRange]]] | None = None
-        """Members and ranges of fetches that acquired here and were not answered yet: they read other partitions."""
+        """Members and ranges of fetches that read on before they are answered: no client knows these locks."""
 
     @property
     def config(self) -> ShareGroupConfig:
         return self.machine.config
-
-    def note_empty(self) -> None:
-        """Nothing can be acquired until a lock or a delay ends."""
-        self.empty_until_ms = self.machine.next_deadline_ms() or NO_DEADLINE_MS
-
-    def add_waiter(self, waiter: Waiter) -> None:
-        if self.waiters is None:
-            self.waiters = {}
-        self.waiters[waiter] = None
-
-    def remove_waiter(self, waiter: Waiter) -> None:
-        if self.waiters is not None:
-            self.waiters.pop(waiter, None)
-            if not self.waiters:
-                self.waiters = None
-
-    def wake(self) -> None:
-        """Records may be there: wake the fetch that has waited longest; if it leaves any it wakes the next one."""
-        self.empty_until_ms = 0
-        for waiter in self.waiters or ():
-            if not waiter.woken:
-                waiter.wake()
-                return
-
-    def wake_after(self, waiter: Waiter) -> None:
-        """Wake the next fetch behind `waiter`, which leaves records."""
-        behind = iter(self.waiters or ())
-        if waiter in behind:  # goes on from there
-            for following in behind:
-                if not following.woken:
-                    following.wake()
-                    return
-
-    def wake_turned_away(self, now_ms: int) -> None:
-        """Fewer records are held: wake a fetch that found the limits used up, if there is room now."""
-        if self.turned_away and self.machine.can_acquire(now_ms):
-            self.turned_away = False
-            self.wake()
-
-    def wake_all(self) -> None:
-        if self.waiters is not None:
-            for waiter in list(self.waiters):
-                waiter.wake()
 
     def become_quiet(self) -> None:
         """No write is under way any more."""
@@ -137,30 +63,24 @@ class LedSharePartition:
             self._quiet = None
 
     def quiet(self) -> asyncio.Future[None]:
-        """Of a share-partition that was unloaded: ends when no write is under way any more; there is one now."""
+        """Of a share-partition that was unloaded: ends with the last write under way. There is one now."""
         if self._quiet is None:
             self._quiet = asyncio.get_running_loop().create_future()
         return self._quiet
 
     def idle_since(self) -> int | None:
-        """When it was last used; None while it is in use: a fetch waits or reads, a write is under way, a lock is held."""
+        """When it was last used; None while a fetch waits or reads, a write is under way or records are held."""
         if self.waiters or self.reading or self.writes or self.machine.held_count:
             return None
         return None if self.machine.next_deadline_ms() is not None else self.used_at_ms
 
-    def note_times(self, batches: Sequence[TimedBatch]) -> None:
-        """Remember when the records of batches were appended, until they are finished."""
-        if self.batch_times is None:
-            self.batch_times = BatchTimes()
-        self.batch_times.note(batches)
-
-    # Locks of fetches that are not answered yet
+    # Locks that no client knows yet
 
     def note_unanswered(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
-        """A fetch acquired these, and does more before it is answered."""
+        """A fetch acquired these, and reads on before it is answered."""
         if self.unanswered is None:
             self.unanswered = [(member_id, ranges)]
-        else:  # a fetch that failed left its entry: it is dropped when its locks have ended
+        else:  # entries of a fetch that was never answered go when their locks have expired
             held = [entry for entry in self.unanswered if entry[1][0].lock_expires_at_ms > now_ms]
             self.unanswered = [*held, (member_id, ranges)]
 
@@ -172,66 +92,15 @@ class LedSharePartition:
             self.unanswered = [entry for entry in self.unanswered if entry[1] is not ranges]
 
     def release_unanswered(self, now_ms: int) -> None:
-        """It is unloaded: the next leader must not restore locks of which no member knows."""
+        """Release the locks that no client knows: the next leader must not restore them."""
         for member_id, ranges in self.unanswered or ():
             self.release_in_memory(member_id, ranges, now_ms)
         self.unanswered = None
 
     def release_in_memory(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
-        """Release records of a share-partition that is unloaded: nothing is written. Delivery counts stay."""
+        """Release ranges of a share-partition that was unloaded: nothing is written. Delivery counts stay."""
         for first_offset, last_offset, delivery_count, _ in ranges:
             release = AcknowledgementBatch(first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count)
             with contextlib.suppress(ApiError):  # the lock has ended
                 for write in self.machine.acknowledge(member_id, [release], now_ms).writes:
                     self.machine.complete_write(write, ok=True, now_ms=now_ms)
-
-    # Locks in Redis
-
-    def note_lock_entries(self, ranges: Sequence[AcquiredRange] | Sequence[RestoredLock]) -> None:
-        if self.lock_entries is None:
-            self.lock_entries = {}
-        for first_offset, last_offset, *_ in ranges:
-            self.lock_entries[first_offset, last_offset] = None
-
-    def lock_entries_outgrown(self) -> bool:
-        """Whether most entries are of no use, as behind a lock that is held for long: then all are written again."""
-        return self.lock_entries is not None and len(self.lock_entries) > LOCK_ENTRY_SLACK + 2 * len(self.machine.runs)
-
-    def take_lock_entries_over(self) -> list[tuple[int, int]]:
-        """Entries below the start offset: the end of their locks is durable."""
-        entries = self.lock_entries
-        if not entries:
-            return []
-        start_offset = self.machine.start_offset
-        over = []
-        for entry in entries:
-            if entry[1] >= start_offset:
-                break
-            over.append(entry)
-        for entry in over:
-            del entries[entry]
-        return over
-
-
-def may_acquire(led: LedSharePartition, record_log: RecordLog, now_ms: int) -> bool:
-    """Whether a fetch would find records, judged without asking the database.
-
-    If only the limits are in the way, the fetches that wait count as turned away. If there are no records, that is noted.
-    """
-    machine = led.machine
-    if led.fenced or led.empty_until_ms > now_ms:
-        return False
-    if not machine.can_acquire(now_ms):
-        led.turned_away = True
-        return False
-    next_fetch_offset = machine.next_fetch_offset()
-    if next_fetch_offset <= machine.end_offset and not machine.window_empty:
-        return True
-    try:
-        read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1, 1)
-    except OffsetOutOfRange:  # a fetch moves the start offset
-        return True
-    if read is None or read.batches:
-        return True
-    led.note_empty()
-    return False

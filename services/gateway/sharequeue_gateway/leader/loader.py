@@ -199,7 +199,7 @@ class Loader:
         if missed:
             self._lock_timers.write(lock_entries.whole(led, now_ms))
         elif locks:
-            led.note_lock_entries(sorted(locks, key=lambda lock: lock.last_offset))
+            lock_entries.note(led, sorted(locks, key=lambda lock: lock.last_offset))
         return led, loaded.dead_letters
 
 

@@ -1,52 +1,180 @@
-"""The writes of a share-partition's locks to Redis: of locks just taken or ended, or of all its locks."""
+"""Which locks of a share-partition stand in Redis, and that they stand there before a client learns of them.
 
-from collections.abc import Sequence
+`LockRecorder.record` writes the locks that a fetch acquired or a member renewed. `taken`, `ended` and `whole` are the
+writes: changes, or all that Redis should hold. Entries whose locks are over leave with the next write.
+
+    locks ──▶ record() ──▶ Redis ──▶ RECORDED       the client is answered
+                │            ├─────▶ LED_ELSEWHERE  Redis knows a higher leader epoch: this gateway unloads
+                │            └ away: RECORDED       while the lease holds, no other gateway leads
+                └──────────────────▶ UNCERTAIN      neither Redis nor the lease keeps other gateways out
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Final
 
+from sharequeue.clock import Clock
+from sharequeue.log import fields
+from sharequeue.protocol.errors import CoordinatorNotAvailable
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.locks.lock_store import LockEntry, LockWrite
-from sharequeue_gateway.share_partition.machine import AcquiredRange
+from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_writer import LockEntry, LockWrite
+from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
+
+log = logging.getLogger(__name__)
 
 REMIND_AGAIN_MS: Final = 30_000
+LOCK_ENTRY_SLACK: Final = 64
+
+
+class Recorded(Enum):
+    """What is known of locks after they were written. A client learns of those that are RECORDED, and of no others."""
+
+    RECORDED = "the next leader finds them"
+    LED_ELSEWHERE = "another gateway leads; this one has unloaded the share-partition"
+    UNCERTAIN = "another gateway may lead; this one keeps the share-partition, with the locks of its holders"
+
+
+class LockRecorder:
+    """Writes locks to Redis before a client learns of them.
+
+    Args:
+        timed: the share-partitions whose locks and delays the leader watches.
+        ended: the last write of a share-partition that is unloaded has ended.
+        unload: stop leading a share-partition.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        lock_timers: LockTimers,
+        cluster: Cluster,
+        kept_locks: KeptLocks,
+        timed: dict[LedSharePartition, None],
+        *,
+        ended: Callable[[LedSharePartition], None],
+        unload: Callable[[LedSharePartition], None],
+    ) -> None:
+        self._clock = clock
+        self._lock_timers = lock_timers
+        self._cluster = cluster
+        self._kept_locks = kept_locks
+        self._timed = timed
+        self._ended = ended
+        self._unload = unload
+
+    def check_may_acquire(self) -> None:
+        """Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records."""
+        if self._lock_timers.degraded and not self._cluster.lease_holds():
+            raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
+
+    async def record(
+        self,
+        led: LedSharePartition,
+        member_id: str,
+        ranges: Sequence[AcquiredRange],
+        fetch: tuple[str, bytes, int] | None = None,
+    ) -> Recorded:
+        """Write locks to Redis. While Redis is away the lease decides: see `Recorded`.
+
+        Args:
+            fetch: as in LockWrite.
+        """
+        if led.unanswered is not None:
+            led.note_answered(ranges)
+        if led.fenced:
+            return Recorded.LED_ELSEWHERE
+        if self._lock_timers.degraded and not self._cluster.lease_holds():
+            return Recorded.UNCERTAIN
+        self._timed[led] = None
+        led.writes += 1
+        try:
+            written = await self._lock_timers.write(taken(led, member_id, ranges, fetch, self._clock))
+        finally:
+            led.writes -= 1
+            if led.fenced and not led.writes:
+                self._ended(led)
+        if not written:
+            log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
+            self._unload(led)
+            return Recorded.LED_ELSEWHERE
+        if led.fenced:
+            return self._after_unload(led, member_id, ranges)
+        if self._lock_timers.degraded and not self._cluster.lease_holds():
+            return Recorded.UNCERTAIN
+        return Recorded.RECORDED
+
+    def _after_unload(self, led: LedSharePartition, member_id: str, ranges: Sequence[AcquiredRange]) -> Recorded:
+        """The share-partition was unloaded while its locks were written. If it was handed over, the next leader reads
+        Redis only after this write has ended, and finds them. Else they are released in memory."""
+        if self._kept_locks.holds(led) and not self._lock_timers.degraded:
+            return Recorded.RECORDED
+        led.release_in_memory(member_id, ranges, self._clock.now_ms())
+        return Recorded.LED_ELSEWHERE
 
 
 def taken(
     led: LedSharePartition,
     member_id: str,
     ranges: Sequence[AcquiredRange],
-    now_ms: int,
     fetch: tuple[str, bytes, int] | None,
+    clock: Clock,
 ) -> LockWrite:
-    """Ranges that a member acquired or renewed; `fetch` as in LockWrite."""
-    over = led.take_lock_entries_over()
-    led.note_lock_entries(ranges)
-    if led.lock_entries_outgrown():
-        return whole(led, now_ms, fetch)
+    """The write of ranges that a member acquired or renewed."""
     machine = led.machine
-    entries = {
-        (first, last): LockEntry(member_id, delivery_count, deadline_ms, machine.state_epoch)
-        for first, last, delivery_count, deadline_ms in ranges
-    }
-    return LockWrite(led.key, machine.leader_epoch, _remind_at_ms(led, now_ms), entries, over, fetch)
+    over = take_over(led) if led.lock_entries else []
+    names = led.lock_entries = led.lock_entries or {}
+    state_epoch = machine.state_epoch
+    entries = {}
+    for first_offset, last_offset, delivery_count, deadline_ms in ranges:
+        names[first_offset, last_offset] = None
+        entries[first_offset, last_offset] = LockEntry(member_id, delivery_count, deadline_ms, state_epoch)
+    if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs):  # most of them lie behind a lock that is held long
+        return whole(led, clock.now_ms(), fetch)
+    next_deadline_ms = machine.next_deadline_ms() or _remind_at_ms(led, clock.now_ms())
+    return LockWrite(led.key, machine.leader_epoch, next_deadline_ms, entries, over, fetch)
 
 
 def ended(led: LedSharePartition, now_ms: int) -> LockWrite:
-    """Locks that have ended, and when the next one is due."""
-    over = led.take_lock_entries_over()
-    return LockWrite(led.key, led.machine.leader_epoch, _remind_at_ms(led, now_ms), {}, over, None)
+    """The write after locks have ended: their names, and when the next one is due."""
+    return LockWrite(led.key, led.machine.leader_epoch, _remind_at_ms(led, now_ms), {}, take_over(led), None)
 
 
 def whole(led: LedSharePartition, now_ms: int, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
-    """All locks of a share-partition, in place of those that Redis holds."""
+    """All that Redis should hold of a share-partition's locks, in place of what it holds."""
     machine = led.machine
     locks = machine.locks()
     led.lock_entries = None
-    led.note_lock_entries(locks)
+    note(led, locks)
     entries = {
         (first, last): LockEntry(member_id, delivery_count, deadline_ms, machine.state_epoch)
         for first, last, member_id, delivery_count, deadline_ms in locks
     }
     return LockWrite(led.key, machine.leader_epoch, _remind_at_ms(led, now_ms), entries, None, fetch)
+
+
+def note(led: LedSharePartition, locks: Sequence[AcquiredRange] | Sequence[RestoredLock]) -> None:
+    """Redis holds entries of these."""
+    names = led.lock_entries = led.lock_entries or {}
+    for first_offset, last_offset, *_ in locks:
+        names[first_offset, last_offset] = None
+
+
+def take_over(led: LedSharePartition) -> list[tuple[int, int]]:
+    """Take out the entries that the start offset has passed: their locks have ended, and that is durable."""
+    names = led.lock_entries or {}
+    start_offset = led.machine.start_offset
+    over = []
+    for name in names:
+        if name[1] >= start_offset:
+            break
+        over.append(name)
+    for name in over:
+        del names[name]
+    return over
 
 
 def _remind_at_ms(led: LedSharePartition, now_ms: int) -> int | None:

@@ -6,7 +6,7 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.unserved import Unserved
+from sharequeue_gateway.share_partition.acquisition import can_acquire
 
 
 class LogNews:
@@ -16,14 +16,12 @@ class LogNews:
         self,
         *,
         led: LedIndex,
-        unserved: Unserved,
         activity: Activity,
         cluster: Cluster,
         append_news: AppendNews,
         clock: Clock,
     ) -> None:
         self._led = led
-        self._unserved = unserved
         self._activity = activity
         self._cluster = cluster
         self._append_news = append_news
@@ -51,14 +49,14 @@ class LogNews:
         now_ms = self._clock.now_ms()
         if not machine.runs:  # nothing is in flight, so no limit is used up
             something = machine.start_offset < log_end_offset
-        elif not machine.can_acquire(now_ms):
+        elif not can_acquire(machine):
             led.turned_away = True
             return
         else:
             next_fetch_offset = machine.next_fetch_offset()
             something = next_fetch_offset <= machine.end_offset or next_fetch_offset < log_end_offset
         if something:
-            self._unserved.note(led, now_ms)
+            led.note_unserved(now_ms)
 
     def forgotten(self, topic_id: str, partition: int) -> None:
         """The log end is not followed: the next fetch asks for it."""

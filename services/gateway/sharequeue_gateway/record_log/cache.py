@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Container, Sequence
 
 from sharequeue.protocol.types import TopicIdPartition
+from sharequeue_gateway.record_log.log import ReadResult, below_log_start
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 OVERHEAD = 400
@@ -123,6 +124,25 @@ class BatchCache:
         if known is not None:
             for base_offset in known.bases:
                 self.bytes -= self._order.pop((*place, base_offset))
+
+    def read_cached(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
+    ) -> ReadResult | None:
+        """See `RecordLog.read_cached`."""
+        place = (topic_id, partition)
+        known = self._partitions.get(place)
+        if known is None:
+            return None
+        known.used = True
+        log_start_offset, log_end_offset = known.log_start_offset, known.log_end_offset
+        if log_start_offset < 0 or log_end_offset < 0:
+            return None
+        if offset < log_start_offset:
+            raise below_log_start(offset, log_start_offset)
+        if offset >= log_end_offset:
+            return ReadResult((), log_start_offset, log_end_offset)
+        batches = self.read(place, offset, max_bytes, max_records)
+        return None if batches is None else ReadResult(batches, log_start_offset, log_end_offset)
 
     def read(
         self, place: TopicIdPartition, offset: int, max_bytes: int, max_records: int

@@ -25,6 +25,10 @@ class OffsetOutOfRange(ApiError):
         self.log_start_offset = log_start_offset
 
 
+def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}", log_start_offset)
+
+
 class PartitionAppend(NamedTuple):
     """The records of one produce request for one partition: they become one record batch.
 

@@ -20,7 +20,13 @@ from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letter_log import PostgresDeadLetterLog
 from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.locked_append import LockedAppend
-from sharequeue_gateway.record_log.log import MOST_PARTITIONS, LogListener, OffsetOutOfRange, Offsets, ReadResult
+from sharequeue_gateway.record_log.log import (
+    MOST_PARTITIONS,
+    LogListener,
+    Offsets,
+    ReadResult,
+    below_log_start,
+)
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 log = logging.getLogger(__name__)
@@ -64,26 +70,13 @@ class PostgresRecordLog:
         self.appender = Appender(database, self._known, locked_append, deadline_s)
         self.dead_letters = PostgresDeadLetterLog(database, locked_append, deadline_s)
         self.compaction = Compaction(database.query, self._cache)
+        self.read_cached = self._cache.read_cached
         self._looking = asyncio.Lock()
         self._to_look_at: set[TopicIdPartition] = set()
         self._next_look: asyncio.Task[None] | None = None
         """Looks at these when the look that is under way has ended."""
 
     # Read
-
-    def read_cached(
-        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
-    ) -> ReadResult | None:
-        place = (topic_id, partition)
-        known = self._cache.partition(place)
-        if known is None or not known.known or known.log_start_offset < 0:
-            return None
-        if offset < known.log_start_offset:
-            raise _below(offset, known.log_start_offset)
-        if offset >= known.log_end_offset:
-            return ReadResult((), known.log_start_offset, known.log_end_offset)
-        batches = self._cache.read(place, offset, max_bytes, max_records)
-        return None if batches is None else ReadResult(batches, known.log_start_offset, known.log_end_offset)
 
     async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int) -> ReadResult:
         place = (topic_id, partition)
@@ -106,7 +99,7 @@ class PostgresRecordLog:
         log_start_offset = 0 if known is None else known.log_start_offset
         log_end_offset = end if known is None else known.log_end_offset
         if offset < log_start_offset:
-            raise _below(offset, log_start_offset)
+            raise below_log_start(offset, log_start_offset)
         return ReadResult(_within(batches, offset, max_bytes, max_records), log_start_offset, log_end_offset)
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
@@ -255,10 +248,6 @@ class PostgresRecordLog:
             except StorageError as error:
                 log.warning("cannot purge the record log", extra=fields(cause=error.detail))
             await asyncio.sleep(PURGE_PAUSE_S)
-
-
-def _below(offset: int, log_start_offset: int) -> OffsetOutOfRange:
-    return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}", log_start_offset)
 
 
 def _within(batches: Sequence[RecordBatch], offset: int, max_bytes: int, max_records: int) -> Sequence[RecordBatch]:

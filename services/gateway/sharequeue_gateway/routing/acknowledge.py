@@ -129,7 +129,7 @@ class RoutedAcknowledger:
     async def _ask(self, node: Node, group_id: str, encoded: bytes, count: int) -> bytes | list[AcknowledgementResult]:
         """Returns: the results of `count` acknowledgements; or the leader's answer as it is if none failed."""
         try:
-            answer = await self._routing.acknowledge(node, group_id, encoded)
+            answer = await self._routing.gateways.acknowledge(node, group_id, encoded)
         except ApiError as error:
             return [failed(error)] * count
         return answer.body if answer.all_well else _decode(answer.body).results

@@ -1,87 +1,35 @@
-"""Which of a request's share-partitions this gateway leads, and which others do; the calls to those others."""
+"""Which gateway leads each share-partition of a request, and which one keeps a member's share session."""
 
-import asyncio
-import contextlib
-import itertools
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from sharequeue.http.serving import JSON, Answer
-from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.internal import (
-    ALL_WELL,
-    ENDED,
-    AwaitRecordsRequest,
-    HeldSharePartition,
-    LeaderFetchRequest,
-    ReleaseMemberRequest,
-    SharePartitionName,
-    YieldRequest,
-    YieldResponse,
+from sharequeue.protocol.errors import (
+    CoordinatorNotAvailable,
+    FencedLeaderEpoch,
+    NotLeaderOrFollower,
+    RequestTimedOut,
 )
-from sharequeue.protocol.messages import (
-    AcknowledgeRequest,
-    FetchRequest,
-    InFlightQuery,
-    ListInFlightResponse,
-    TopicPartitions,
-)
-from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Partitions, Topic
-from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.share_partition.runs import LeftLocks, RestoredLock
+from sharequeue_gateway.routing.gateway_client import GatewayClient
 
-LeftBy = dict[SharePartitionKey, list[LeftLocks]]
-"""What each of several gateways knew of a share-partition's locks."""
-
-MOVED: Final = frozenset({6, 7, 15, 74})
-"""Codes that say: another gateway leads by now, or the leader is gone and another one will lead soon."""
-ANSWER_S: Final = 12.0
-"""How long another gateway may take beyond what the request itself may wait."""
-YIELD_S: Final = 2.0
-GONE_YIELD_S: Final = 0.75
-"""Of a gateway that is not in the generation any more: it leaves, which takes milliseconds, or it is dead or paused."""
-
-
-def by_topic(partitions: Partitions) -> list[TopicPartitions]:
-    """Partitions as requests name them."""
-    named: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        named.setdefault(topic.name, []).append(partition)
-    return [TopicPartitions(topic=name, partitions=indexes) for name, indexes in named.items()]
-
-
-def _name(key: SharePartitionKey) -> SharePartitionName:
-    return SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
-
-
-def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
-    failed = headers.get("acknowledge-failed")
-    return (JSON,) if failed is None else (JSON, (b"acknowledge-failed", failed.encode()))
-
-
-class LeaderAnswer(NamedTuple):
-    """What a leader answered. `all_well`: a client can get it as it is. `ended`: as `WaitingFetch.end`."""
-
-    body: bytes
-    all_well: bool
-    ended: bool = False
+MOVED: Final = frozenset(
+    fault.error.kafka_code
+    for fault in (NotLeaderOrFollower, RequestTimedOut, CoordinatorNotAvailable, FencedLeaderEpoch)
+)
+"""Errors that say: another gateway leads by now, or the leader is gone and another one will lead soon."""
 
 
 class Routing:
-    """Splits requests by leader, and asks the leaders. Errors: ApiError of the leader; CoordinatorNotAvailable,
-    RequestTimedOut (not definite) when it does not answer."""
+    """Splits requests by leader. `gateways` calls the leaders."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.gateways = GatewayClient(cluster)
 
     def split(self, group_id: str, partitions: Partitions) -> tuple[Partitions, dict[Node, list[tuple[Topic, int]]]]:
         """Returns: the partitions this gateway leads, and those of each other gateway."""
-        if self.cluster.alone:
-            return partitions, {}
         mine: list[tuple[Topic, int]] = []
         others: dict[Node, list[tuple[Topic, int]]] = {}
         for topic, partition in partitions:
@@ -101,110 +49,3 @@ class Routing:
             return None
         home = self.cluster.home_of(group_id, member_id)
         return None if home == self.cluster.me else home
-
-    async def fetch_in_session(self, node: Node, group_id: str, request: FetchRequest) -> Answer:
-        wait_s = (DEFAULT_MAX_WAIT_MS if request.max_wait_ms is None else min(request.max_wait_ms, MAX_WAIT_MS)) / 1000
-        body, headers = await self.cluster.client(node).relay(
-            apis.FETCH_IN_SESSION, request, path={"group": group_id}, deadline_s=wait_s + ANSWER_S, retry=False
-        )
-        return Answer(body, headers=_relayed(headers))
-
-    async def acknowledge_in_session(self, node: Node, group_id: str, request: AcknowledgeRequest) -> Answer:
-        body, headers = await self.cluster.client(node).relay(
-            apis.ACKNOWLEDGE_IN_SESSION, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
-        )
-        return Answer(body, headers=_relayed(headers))
-
-    async def release(self, node: Node, group_id: str, member_id: str, partitions: Partitions) -> None:
-        request = ReleaseMemberRequest(member_id=member_id, topic_partitions=by_topic(partitions))
-        await self.cluster.client(node).call(apis.RELEASE_AT_LEADER, request, path={"group": group_id})
-
-    async def fetch(self, node: Node, group_id: str, request: LeaderFetchRequest) -> LeaderAnswer:
-        """Returns: a LeaderFetchResponse."""
-        body, headers = await self.cluster.client(node).relay(
-            apis.FETCH_FROM_LEADER,
-            request,
-            path={"group": group_id},
-            deadline_s=request.max_wait_ms / 1000 + ANSWER_S,
-            retry=False,
-        )
-        return LeaderAnswer(body, ALL_WELL in headers, ENDED in headers)
-
-    async def acknowledge(self, node: Node, group_id: str, request: bytes) -> LeaderAnswer:
-        """`request`: an encoded AcknowledgeRequest. Returns: an AcknowledgeResponse."""
-        body, headers = await self.cluster.client(node).relay(
-            apis.ACKNOWLEDGE_AT_LEADER, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
-        )
-        return LeaderAnswer(body, ALL_WELL in headers)
-
-    async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> bool:
-        """Return when one of the partitions may have something to acquire, or when the time is over.
-
-        Returns: whether the group is set anew, as `WaitingFetch.end`.
-        """
-        request = AwaitRecordsRequest(topic_partitions=by_topic(partitions), max_wait_ms=int(seconds * 1000))
-        _, headers = await self.cluster.client(node).relay(
-            apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=seconds + ANSWER_S, retry=False
-        )
-        return ENDED in headers
-
-    async def in_flight(self, node: Node, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
-        answer: ListInFlightResponse = await self.cluster.client(node).call(
-            apis.IN_FLIGHT_AT_LEADER, query, path={"group": group_id}
-        )
-        return answer
-
-    async def take_from_former(self, keys: Sequence[SharePartitionKey]) -> LeftBy:
-        """Have the gateways that led these until a moment ago finish their writes; who does not answer is fenced.
-
-        Returns: the locks that they knew.
-        """
-        by_node: dict[Node, list[SharePartitionName]] = {}
-        for key in keys:
-            former = self.cluster.former_leader_of(key)
-            if former is not None:
-                by_node.setdefault(former, []).append(_name(key))
-        return await self._take_all(by_node)
-
-    async def take_from_others(self, keys: Sequence[SharePartitionKey]) -> LeftBy:
-        """As `take_from_former`, of every other gateway: without Redis none but those that led know locks, and who led
-        last may never have loaded them."""
-        names = [_name(key) for key in keys]
-        return await self._take_all(dict.fromkeys(self.cluster.others_lately(), names) if names else {})
-
-    async def have_loaded(self, leds: Sequence[LedSharePartition]) -> None:
-        """Have the gateways that lead these now load them, which asks for the locks that are kept here."""
-        wanted: dict[tuple[Node, str], dict[str, list[int]]] = {}
-        for led in leds:
-            topics = wanted.setdefault((self.cluster.leader_of(led.key), led.key.group_id), {})
-            topics.setdefault(led.topic_name, []).append(led.key.partition)
-
-        async def load(node: Node, group_id: str, topics: Mapping[str, list[int]]) -> None:
-            named = [TopicPartitions(topic=name, partitions=partitions) for name, partitions in topics.items()]
-            request = AwaitRecordsRequest(topic_partitions=named, max_wait_ms=0)
-            with contextlib.suppress(ApiError):  # it may not know yet that it leads
-                await self.cluster.client(node).relay(
-                    apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=YIELD_S, retry=False
-                )
-
-        await asyncio.gather(*(load(*place, topics) for place, topics in wanted.items()))
-
-    async def _take_all(self, by_node: Mapping[Node, list[SharePartitionName]]) -> LeftBy:
-        answers = await asyncio.gather(*(self._take(node, names) for node, names in by_node.items()))
-        left: LeftBy = {}
-        for held in itertools.chain.from_iterable(answers):
-            key = SharePartitionKey(held.group_id, held.topic_id, held.partition)
-            locks = [RestoredLock(*lock) for lock in held.locks]
-            left.setdefault(key, []).append(LeftLocks(held.state_epoch, locks))
-        return left
-
-    async def _take(self, node: Node, names: list[SharePartitionName]) -> list[HeldSharePartition]:
-        deadline_s = YIELD_S if node in self.cluster.generation.nodes else GONE_YIELD_S
-        try:
-            answer: YieldResponse = await self.cluster.client(node).call(
-                apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=names), deadline_s=deadline_s, retry=False
-            )
-        except ApiError:
-            self.cluster.gone(node)
-            return []
-        return answer.held

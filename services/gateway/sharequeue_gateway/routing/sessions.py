@@ -1,4 +1,4 @@
-"""Share sessions as the gateway runs them: the pure cache, the answer that is held back at the limit, the idle sweep."""
+"""Share sessions as the gateway runs them: the pure cache, the refusal that is held back, the sweep of idle ones."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ SWEEP_PAUSE_S = 1.0
 
 
 class OpenSession(NamedTuple):
-    """What a request may know of its session. `turn`: as in Fetcher.fetch; `closing`: this request closes it."""
+    """What a request knows of its session. `turn`: as in `Asked`; `closing`: this request closes it."""
 
     group_id: str
     member_id: str
@@ -55,7 +55,7 @@ class Sessions:
         *,
         held_back_ms: int,
     ) -> OpenSession:
-        """Accept a fetch in a session. At the limit the refusal is held back, so that nobody retries in a tight loop.
+        """Accept a fetch in a session. The refusal at the limit is held back, so that clients do not retry in a tight loop.
 
         Raises: ShareSessionNotFound, InvalidShareSessionEpoch, ShareSessionLimitReached.
         """
@@ -104,7 +104,7 @@ class Sessions:
         self.release_here(session.group_id, session.member_id, mine)
         released = await asyncio.gather(
             *(
-                self._routing.release(node, session.group_id, session.member_id, led_there)
+                self._routing.gateways.release(node, session.group_id, session.member_id, led_there)
                 for node, led_there in others.items()
             ),
             return_exceptions=True,
@@ -129,23 +129,22 @@ class Sessions:
         return len(self._cache.of_group(group_id))
 
     def end(self, group_id: str) -> None:
-        """Drop a group's sessions; nothing is released by that."""
+        """Drop a group's sessions. Their members keep what they hold."""
         for key in self._cache.of_group(group_id):
             self._cache.drop(key)
 
     def drop(self, group_id: str, member_id: str) -> bool:
-        """Drop a member's session, if there is one; nothing is released by that. Returns: whether there was."""
+        """Drop a member's session; the member keeps what it holds. Returns: whether there was one."""
         return self._cache.drop((group_id, member_id))
 
     def drop_moved(self) -> None:
-        """Drop sessions that another gateway is to keep by now, where they must be opened anew. What their members
-        hold stays held."""
+        """Drop the sessions that another gateway keeps now: their members open them there, and keep what they hold."""
         for key in self._cache.all():
             if self._routing.home_elsewhere(*key) is not None:
                 self._cache.drop(key)
 
     async def sweep(self) -> None:
-        """Drop idle sessions, and those that were opened through a gateway that did not know who joined. For ever."""
+        """Drop idle sessions, and those opened through a gateway that did not know of one that joined. Never returns."""
         while True:
             await asyncio.sleep(SWEEP_PAUSE_S)
             if self._routing.cluster.changed_lately():

@@ -1,0 +1,17 @@
+"""One share-partition, decided without IO: who holds which record, until when, and how often it was delivered.
+
+`machine.py` has the events, `outcomes.py` what they return, `acquisition.py` what a fetch takes, `restoring.py` what a new
+leader begins with. `transitions.py` commits changes or rolls them back, `window.py` has the offsets and counts, `runs.py`
+the states and the table of their changes. `session.py` keeps share sessions; `turns.py` and `fetch_limits.py` share a
+fetch over partitions; `batch_times.py` knows when records were appended. The leader and the fetches call this room and
+pass the time. It imports no clock, no logging, no asyncio and no store.
+
+    log            0         10        20        30        40        50        60
+    runs                     [ACKED  ] [ACQUIRED]          [AVAILABLE][ACQUIRED]
+    window                             ▲        ╰── hole ─╯                   ▲
+                             start_offset (SPSO)                       end_offset
+    after a load                                ├── gap ───┤   unread: fetched before what is AVAILABLE
+
+A run is a stretch of contiguous offsets with one state. Finished runs at the head leave the window, and the start offset
+moves behind them. The next fetch offset is the first unread or AVAILABLE offset, else the one behind the end.
+"""

@@ -68,7 +68,7 @@ class Acquisition:
     def acquire(
         self, batches: Sequence[LogBatch], *, fetch_offset: int, max_records: int, absent: Sequence[OffsetRange] = ()
     ) -> int:
-        """Acquire records of the batches that were read from `fetch_offset` on: behind all that was read before.
+        """Acquire records of the batches that were read from `fetch_offset` on, behind all earlier reads.
 
         Args:
             absent: offsets that hold no record; they are archived, in memory only, and cut out of the answer.
@@ -110,7 +110,7 @@ class Acquisition:
     # Records in the window
 
     def redeliver(self, acquirable: Sequence[Run], first: int, last: int) -> None:
-        """Acquire what is available of one in-flight batch, within first..last; throttled when it failed often."""
+        """Acquire the available records of one in-flight batch within first..last; throttled after many failures."""
         limit = self._limit
         threshold = max(2, -(-limit // 2))
         if max(run.delivery_count for run in acquirable) >= threshold:
@@ -130,7 +130,7 @@ class Acquisition:
             self._take(run, begin, end)
 
     def _most_of_a_batch(self) -> int:
-        """batch_optimized takes all that is available of the batch that reaches its limit; record_limit stops there."""
+        """batch_optimized takes all available records of the batch that reaches its limit; record_limit stops there."""
         return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64
 
     def _redeliver_throttled(self, acquirable: Sequence[Run], first: int, last: int, threshold: int) -> None:
@@ -203,6 +203,7 @@ class Acquisition:
             run = Run(first, last, ACQUIRED, 1, batch_first, batch_last)
             run.member_id = self._member_id
             run.lock_expires_at_ms = self._deadline_ms
+            window.held_count += last - first + 1
             window.time_lock(self._deadline_ms, first, last)
             self.left -= last - first + 1
             self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms))
@@ -241,7 +242,7 @@ class Acquisition:
     # Offsets without a record
 
     def _cut_absent(self, before: int, absent: Sequence[OffsetRange]) -> None:
-        """Archive what holds no record, but for what others hold: they may acknowledge it still."""
+        """Archive offsets that hold no record, except those that other members hold: they may still acknowledge them."""
         window, acquired = self._window, self.acquired[before:]
         for first, last in absent:
             for run in list(window.overlapping(first, last)):
@@ -257,6 +258,29 @@ class Acquisition:
         kept = cut(acquired, absent)
         self.acquired[before:] = kept
         self.left += _size(acquired) - _size(kept)
+
+
+def can_acquire(window: Window) -> bool:
+    """Whether a fetch may take anything: the limits leave room, or there is something to deliver again."""
+    left, beyond_end = room(window, window.end_offset + 1)
+    if left > 0 and beyond_end:
+        return True
+    _end_delay_that_blocks(window, left <= 0)
+    fetch_offset = window.next_fetch_offset()
+    left, beyond_end = room(window, fetch_offset)
+    return left > 0 and (beyond_end or fetch_offset <= window.end_offset)
+
+
+def _end_delay_that_blocks(window: Window, locks_used_up: bool) -> None:
+    """A delay ends early when the window is full and the delayed record is what keeps it full."""
+    if not window.held_count or window.config.count_span:
+        return
+    for run in window.runs:
+        if run.available_at_ms and run.write is None:
+            window.end_delay(run)
+            return
+        if not locks_used_up and not run.finished:
+            return
 
 
 def room(window: Window, fetch_offset: int) -> tuple[int, bool]:

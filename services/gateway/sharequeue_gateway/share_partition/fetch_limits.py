@@ -32,7 +32,7 @@ def rotate(items: Sequence[T], turn: int) -> list[T]:
 
 
 def split_bytes(max_bytes: int, parts: int) -> list[int]:
-    """Split bytes evenly; what is left over goes to the first parts, a byte each."""
+    """Split bytes evenly; the first parts get one byte more each where bytes are left over."""
     each, rest = divmod(max_bytes, parts)
     return [each + 1] * rest + [each] * (parts - rest)
 
@@ -40,7 +40,7 @@ def split_bytes(max_bytes: int, parts: int) -> list[int]:
 def fitting(
     batches: Sequence[B], fetch_offset: int, mode: AcquireMode, max_bytes: int, max_records: int
 ) -> tuple[Sequence[B], int, int]:
-    """What of a read fits in `max_bytes`, at least one record.
+    """The part of a read that fits in `max_bytes`, at least one record.
 
     Returns: the batches to acquire from, how many records at most, and how many bytes that is: more than `max_bytes` if
     not even the first one fits.

@@ -12,13 +12,12 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState, InvalidRequest
 from sharequeue.protocol.types import (
     AcknowledgeType,
-    AcquireMode,
     DeliveryState,
     OffsetRange,
     StateAnnotation,
     StateBatch,
 )
-from sharequeue_gateway.share_partition.acquisition import AcquiredRange, Acquisition, LogBatch, room
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange, LogBatch
 from sharequeue_gateway.share_partition.outcomes import (
     AcknowledgeCall,
     Acknowledged,
@@ -98,38 +97,6 @@ class SharePartition(Transitions):
                 run.cause = LIMIT_EXCEEDED if run.delivery_count >= config.delivery_count_limit else REJECTED
                 dead_letters.append(machine.dead_letter(run))
         return Loaded(machine, dead_letters)
-
-    # Fetching
-
-    def can_acquire(self, now_ms: int) -> bool:
-        """Whether a fetch may take anything: the limits leave room, or there is something to deliver again."""
-        left, beyond_end = room(self, self.end_offset + 1)
-        if left > 0 and beyond_end:
-            return True
-        self._end_delays_that_block(left <= 0)
-        fetch_offset = self.next_fetch_offset()
-        left, beyond_end = room(self, fetch_offset)
-        return left > 0 and (beyond_end or fetch_offset <= self.end_offset)
-
-    def acquisition(self, member_id: str, *, acquire_mode: AcquireMode, batch_size: int, now_ms: int) -> Acquisition:
-        """Begin to acquire records for a member."""
-        return Acquisition(self, member_id, acquire_mode, batch_size, now_ms)
-
-    def _end_delays_that_block(self, locks_used_up: bool) -> None:
-        """A delay ends early when the window is full and the delayed record is what keeps it full."""
-        if not self.held_count or self.config.count_span:
-            return
-        for run in self.runs:
-            if run.available_at_ms and run.write is None:
-                self._end_delay(run)
-                return
-            if not locks_used_up and not run.finished:
-                return
-
-    def _end_delay(self, run: Run) -> None:
-        run.available_at_ms = 0
-        self.held_count -= run.size
-        self.mark_available(run.first)
 
     # Acknowledging
 
@@ -271,7 +238,7 @@ class SharePartition(Transitions):
                     records += run.size
                     changed.append(run)
                 elif run.available_at_ms and run.available_at_ms <= now_ms:
-                    self._end_delay(run)
+                    self.end_delay(run)
                     made_available = True
         if not changed:
             return Expired(None, records, made_available, dead_letters)
@@ -383,7 +350,6 @@ __all__ = [
     "Acknowledged",
     "AcknowledgementBatch",
     "AcquiredRange",
-    "Acquisition",
     "Completed",
     "DeadLetter",
     "Expired",

@@ -61,6 +61,8 @@ def _add(
             run.lock_expires_at_ms = deadline_ms
             window.time_lock(deadline_ms, first, last)
     window.insert(run)
+    if run.held:
+        window.held_count += run.size
     if state in TERMINAL:
         window.count_terminal(run, 1)
 

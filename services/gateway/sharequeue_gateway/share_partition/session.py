@@ -1,7 +1,7 @@
 """Share sessions: which partitions a member fetches, and the epoch that orders its requests. Pure. Source: KIP-932.
 
-Epoch 0 opens (or opens anew), n continues, −1 closes. Fetch and acknowledge share one epoch. An idle session is
-dropped; nothing that its member holds is released by that: locks end by their own deadline.
+Epoch 0 opens a session or replaces it, n continues, −1 closes. Fetch and acknowledge share one epoch. An idle session
+is dropped; its member keeps its records until their locks end.
 """
 
 from collections import OrderedDict
@@ -27,7 +27,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class ShareSession:
-    """One member's session. `epoch`: what its next request must bring. `last_fetch_id`: of its last fetch."""
+    """One member's session. `epoch`: the one its next request must carry. `last_fetch_id`: of its last fetch."""
 
     __slots__ = ("epoch", "key", "last_fetch_id", "partitions", "used_at_ms")
 

@@ -1,8 +1,8 @@
 """Whose turn it is: share-partitions by when they last gave records, leaders by the fetches of their partitions. Pure.
 
-Each share-partition with records is served within as many fetches as there are partitions, whoever calls, in whatever
-order and for whatever else: a fetch that names it and passes it over serves one that was served longer ago, and each
-of the others can be that one only once. Source: KIP-932, a partition that returned records moves to the end.
+A share-partition with records is served within as many fetches as there are partitions, in any order of fetches: a
+fetch that passes it over serves one that was served longer ago, and each of the others can be that one only once.
+Source: KIP-932, a partition that returned records moves to the end.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -24,7 +24,7 @@ _served_turn: Final = attrgetter("served_turn")
 
 
 def in_turn(share_partitions: Iterable[S]) -> list[S]:
-    """Sort by when each last gave records, the longest ago first; equals stay in order."""
+    """Sort by when each last gave records, the longest ago first; equal ones stay in order."""
     return sorted(share_partitions, key=_served_turn)
 
 
@@ -48,9 +48,9 @@ def leaders_in_turn(
 
 
 class Turns:
-    """Counts turns by key. Keys that are not asked for any more are forgotten, and so are the oldest of very many.
+    """Counts turns by key. Keys that are not used are forgotten, and the oldest ones where there are very many.
 
-    A key that is not known begins at a number that `first` gives: it should differ from one time to the next.
+    `first` gives the number at which an unknown key begins. It should differ from one time to the next.
     """
 
     def __init__(self, most: int, idle_ms: int, first: Callable[[], int]) -> None:

@@ -1,8 +1,9 @@
 """The window of a share-partition: its runs, its offsets and its counts. Pure. Source: KIP-932.
 
-`start_offset` (SPSO): the first offset not yet finished. `end_offset`: the last offset ever fetched into the window; with
-an empty window both are the next offset to fetch. Offsets between runs are holes: natural ones (no record there), or,
-after a load, ones not read yet: those between `gap_start` and `gap_end`.
+`start_offset` (SPSO): the first offset that is not finished. `end_offset`: the last offset that was ever fetched into the
+window; both are the next offset to fetch while the window is empty. Offsets between two runs are a hole. The log has no
+record in a natural hole. After a load, holes between `gap_start` and `gap_end` are unread: records may lie there.
+The page of this folder draws a window with both.
 """
 
 import heapq
@@ -92,12 +93,14 @@ class Window:
         return right
 
     def insert(self, run: Run) -> None:
-        self.runs.insert(self.index_of(run.first) + 1, run)
+        """Add a run of offsets that no other run covers. The caller counts it where it is held."""
+        if not self.runs or run.first > self.runs[-1].last:
+            self.runs.append(run)
+        else:
+            self.runs.insert(self.index_of(run.first) + 1, run)
         self.end_offset = max(self.end_offset, run.last)
-        if self.gap_active and run.last > self.gap_end:
+        if self.gap_start >= 0 and run.last > self.gap_end:
             self.gap_start = self.gap_end = -1
-        if run.held:
-            self.held_count += run.size
 
     # Next fetch offset
 
@@ -155,7 +158,16 @@ class Window:
         return max(found, offset)
 
     def _first_hole(self) -> int | None:
-        """The first offset that was not read yet. What is read before it is not looked at again."""
+        """The first offset of the gap that no run covers: nobody has read it. The gap then begins there.
+
+            offsets   0       5       10      15      20
+            runs      [ run ] [ run ]         [ run ]
+            gap       ├───────────────────────────────┤        gap_start = 0
+                      ╰──────────────▶ expected = 10           10 is returned; gap_start = 10
+
+        `expected` is the offset behind the runs so far. A run that begins later leaves a hole at `expected`. Without any
+        hole the gap is over.
+        """
         expected = max(self.gap_start, self.start_offset)
         for index in range(max(self.index_of(expected), 0), len(self.runs)):
             run = self.runs[index]
@@ -223,6 +235,12 @@ class Window:
 
     # Changes that need no write
 
+    def end_delay(self, run: Run) -> None:
+        """A delayed release takes effect: its records can be acquired."""
+        run.available_at_ms = 0
+        self.held_count -= run.size
+        self.mark_available(run.first)
+
     def count_terminal(self, run: Run, sign: int) -> None:
         """Count a run that becomes (or, rolled back, ceases to be) terminal, as far as it is not below the start."""
         self.delivery_complete_count += sign * max(0, run.last - max(run.first, self.start_offset) + 1)
@@ -242,7 +260,15 @@ class Window:
                 self.count_terminal(part, 1)
 
     def advance(self) -> bool:
-        """Move the start offset over the finished prefix and drop what lies before it. Returns: whether it moved."""
+        """Move the start offset over the finished runs at the head and drop them. Returns: whether it moved.
+
+            runs      [finished][finished]  hole  [finished][ held ][finished]
+                      ▲
+            natural hole: the start moves over it         ────────▶ up to the held run
+            unread hole (gap_start before the run behind it): ────▶ up to gap_start, where records may lie
+
+        A window whose runs are all finished is empty afterwards, and its gap is over.
+        """
         runs = self.runs
         if not runs:
             return False

@@ -16,7 +16,7 @@ from sharequeue.protocol.messages import Empty
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
-from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_store import LockTimers
@@ -27,11 +27,11 @@ class GroupUse:
     """The handlers of groupUsage, unloadGroup and releaseMember."""
 
     def __init__(
-        self, metadata: Metadata, leader: Leader, fetcher: Fetcher, sessions: Sessions, lock_timers: LockTimers
+        self, metadata: Metadata, leader: Leader, fetches: WaitingFetches, sessions: Sessions, lock_timers: LockTimers
     ) -> None:
         self._metadata = metadata
         self._leader = leader
-        self._fetcher = fetcher
+        self._fetches = fetches
         self._sessions = sessions
         self._lock_timers = lock_timers
 
@@ -40,7 +40,7 @@ class GroupUse:
         group_id = call.path["group"]
         return GroupUsageResponse(
             share_sessions=self._sessions.count(group_id),
-            waiting_fetches=len(self._fetcher.under_way(group_id)),
+            waiting_fetches=len(self._fetches.by_group(group_id)),
             held_records=sum(
                 run.size
                 for led in await self._with_locks(group_id, request.topics)
@@ -54,7 +54,7 @@ class GroupUse:
         group_id = call.path["group"]
         if request.end:
             self._sessions.end(group_id)
-            self._fetcher.end(group_id)
+            self._fetches.end(group_id)
         self._leader.group_reset(group_id, request.topic_ids, end=request.end)
         if request.topic_ids is None:  # the group is deleted
             metrics.forget_group(group_id)

@@ -1,6 +1,5 @@
 """The calls between gateways: what another gateway asks of the leader of share-partitions."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,7 +18,6 @@ from sharequeue.protocol.internal import (
     YieldResponse,
 )
 from sharequeue.protocol.messages import (
-    AcknowledgementResult,
     AcknowledgeRequest,
     AcknowledgeResponse,
     Empty,
@@ -30,10 +28,11 @@ from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
-from sharequeue_gateway.delivery.fetcher import Fetcher, PartitionFault
-from sharequeue_gateway.delivery.local_fetch import LocalFetch
-from sharequeue_gateway.delivery.partition_reader import Acquisition, FetchLimits
-from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.delivery.fetch_call import acknowledge_and_fetch
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits, PartitionFault
+from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
 from sharequeue_gateway.http.fetch_answer import fetch_answer
 from sharequeue_gateway.leader.hand_over import HandOver
 from sharequeue_gateway.routing.sessions import Sessions
@@ -53,7 +52,7 @@ class LeaderApi:
         cluster: Cluster,
         hand_over: HandOver,
         fetcher: Fetcher,
-        local: LocalFetch,
+        repeated: RepeatedFetches,
         acknowledger: Acknowledger,
         sessions: Sessions,
     ) -> None:
@@ -62,7 +61,7 @@ class LeaderApi:
         self._cluster = cluster
         self._hand_over = hand_over
         self._fetcher = fetcher
-        self._local = local
+        self._repeated = repeated
         self._acknowledger = acknowledger
         self._sessions = sessions
 
@@ -70,41 +69,34 @@ class LeaderApi:
         request: LeaderFetchRequest = call.request
         group_id, member_id = call.path["group"], request.member_id
         partitions, faults = await self._led(group_id, request.topic_partitions)
-        waiting = WaitingFetch(call.exchange.until_gone, call.exchange.gone)
-        acquired: list[Acquisition] = []
-        results: list[AcknowledgementResult] = []
+        asked = self._asked(group_id, request, waits=not any(fault.led_elsewhere for fault in faults))
+        waiting = WaitingFetch(call.exchange)
+
+        async def fetch() -> tuple[list[AcquiredRecords], list[PartitionFault]]:
+            if not partitions:
+                return [], []
+            if request.repeat and request.fetch_id is not None:
+                return await self._repeated.still_held(asked, partitions), []
+            return await self._fetcher.fetch(waiting, asked, partitions)
+
+        async def give_back(fetched: tuple[list[AcquiredRecords], list[PartitionFault]]) -> None:
+            if request.fetch_id is None:  # else a repeat may have got the same by now
+                self._fetcher.give_back(member_id, fetched[0])
+
         acknowledging = None
         if request.acknowledgements:
-            acknowledging = waiting.start_acknowledging(
-                self._acknowledger.acknowledge(
-                    group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=False
-                )
+            acknowledging = self._acknowledger.acknowledge(
+                group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=False
             )
-            await asyncio.sleep(0)  # they are applied first, so that what they free can be acquired
-        try:
-            if partitions and request.repeat and request.fetch_id is not None:
-                acquired = await self._local.repeat(group_id, member_id, request.fetch_id, partitions)
-            elif partitions:
-                limits = self._limits(request)
-                if any(fault.led_elsewhere for fault in faults):
-                    limits = limits._replace(deadline_ms=0)
-                acquired, more_faults = await self._local.acquire(
-                    waiting, group_id, member_id, partitions, limits, None, request.fetch_id
-                )
-                faults += more_faults
-            if acknowledging is not None:
-                results = await acknowledging
-            if acquired and request.fetch_id is None and waiting.gone():  # a repeat may have been told the same by now
-                self._fetcher.give_back(member_id, acquired)
-        finally:
-            waiting.close()
-        failed_count = failed_of(results)
+        (acquired, more_faults), results = await acknowledge_and_fetch(waiting, acknowledging, fetch(), give_back)
+        faults += more_faults
+        failed_count = failed_of(results or ())
         me = self._cluster.me
         body = fetch_answer(
             member_id,
             self._metadata.lock_duration_ms(group_id),
             acquired,
-            results,
+            results or (),
             failed_count,
             faults,
             with_records=request.with_records,
@@ -113,20 +105,23 @@ class LeaderApi:
                 for led, *_ in acquired
             ],
         )
-        if waiting.ended:
+        if waiting.life is Life.ENDED:
             return Answer(body, headers=_ENDED)
         return Answer(body, headers=_WELL if acquired and not faults and not failed_count else (JSON,))
 
-    def _limits(self, request: LeaderFetchRequest) -> FetchLimits:
-        return FetchLimits(
+    def _asked(self, group_id: str, request: LeaderFetchRequest, *, waits: bool) -> Asked:
+        """What the other gateway asks. If it asks for a partition that moved it is answered without a wait."""
+        now_ms = self._clock.now_ms()
+        limits = FetchLimits(
             max_records=request.max_records,
             max_bytes=request.max_bytes,
             min_bytes=request.min_bytes,
             batch_size=request.batch_size,
             acquire_mode=request.acquire_mode,
-            deadline_ms=self._clock.now_ms() + min(request.max_wait_ms, MAX_WAIT_MS),
+            deadline_ms=now_ms + min(request.max_wait_ms, MAX_WAIT_MS) if waits else 0,
             look_at_ends=request.look_at_ends,
         )
+        return Asked(group_id, request.member_id, limits, now_ms, fetch_id=request.fetch_id)
 
     async def acknowledge(self, call: Call) -> Answer:
         request: AcknowledgeRequest = call.request
@@ -148,13 +143,15 @@ class LeaderApi:
         partitions, faults = await self._led(group_id, request.topic_partitions)
         if faults:
             raise faults[0].error
-        waiting = WaitingFetch(call.exchange.until_gone, call.exchange.gone)
+        waiting = WaitingFetch(call.exchange)
         try:
-            leds = await self._fetcher.wait(waiting, group_id, partitions, min(request.max_wait_ms, MAX_WAIT_MS) / 1000)
+            leds = await self._fetcher.delayed.wait(
+                waiting, group_id, partitions, min(request.max_wait_ms, MAX_WAIT_MS) / 1000
+            )
         finally:
             waiting.close()
-        self._fetcher.pass_on_later(leds)
-        return Answer(b"{}", headers=_ENDED if waiting.ended else (JSON,))
+        self._fetcher.delayed.pass_on_later(leds)
+        return Answer(b"{}", headers=_ENDED if waiting.life is Life.ENDED else (JSON,))
 
     async def release(self, call: Call) -> Empty:
         request: ReleaseMemberRequest = call.request

@@ -1,0 +1,271 @@
+"""A fetch that finds nothing at once: it loads share-partitions, looks again, and waits until its deadline.
+
+    load some ──▶ look ──▶ nothing ──▶ register ──▶ look ──▶ nothing ──▶ sleep ──▶ woken ──▶ look …
+      ▲             │                                                      │
+      ╰─ more to load                                              deadline ──▶ look at the log ends, once
+
+It is answered when it has acquired records, when a partition cannot be read or is led elsewhere, or when its time is over.
+A wake-up between a look and the registration would be lost, so a registered fetch looks again before it sleeps.
+Source: KIP-932, delayed share fetch.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from sharequeue.clock import Clock
+from sharequeue.protocol.errors import ApiError
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.metadata import Partitions
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, PartitionFault
+from sharequeue_gateway.delivery.waiting import Life, WaitingFetch, WaitingFetches
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
+from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.share_partition.fetch_limits import rotate
+
+LOADED_AT_ONCE: Final = 500
+"""How many share-partitions a fetch has loaded before it looks whether they have records."""
+LOOK_S: Final = 1.0
+"""How long a fetch that has found nothing waits to learn where the log ends now."""
+NOTICED_MS: Final = 1000
+"""Appends of other gateways wake a fetch that waits for so long; one that waits less looks at the log ends."""
+PASS_ON_PAUSE_S: Final = 0.05
+"""How long another gateway that was woken has to fetch before the next one is woken."""
+
+
+class Look(Protocol):
+    """Acquires from loaded share-partitions what there is: see `Fetcher.look`."""
+
+    async def __call__(
+        self,
+        waiting: WaitingFetch,
+        asked: Asked,
+        leds: Sequence[LedSharePartition],
+        faults: list[PartitionFault],
+        now_ms: int,
+        *,
+        last: bool = False,
+    ) -> list[AcquiredRecords]: ...
+
+
+class DelayedFetches:
+    """Runs delayed fetches over the share-partitions of a leader and the record log."""
+
+    def __init__(
+        self, leader: Leader, record_log: RecordLog, clock: Clock, fetches: WaitingFetches, look: Look
+    ) -> None:
+        self.leader = leader
+        self.record_log = record_log
+        self.clock = clock
+        self.fetches = fetches
+        self.look = look
+
+    async def fetch(
+        self,
+        waiting: WaitingFetch,
+        asked: Asked,
+        partitions: Partitions,
+        leds: list[LedSharePartition],
+        missing: Partitions,
+        faults: list[PartitionFault],
+    ) -> tuple[list[AcquiredRecords], list[PartitionFault]]:
+        """Acquire, wait until the deadline while there is nothing. A share-partition that is unloaded is loaded again.
+
+        Args:
+            leds, missing: the partitions that are loaded and those that are not. If none is missing the caller has
+                looked, and found nothing. `leds` becomes those of the last look; the caller passes on what is left there.
+        """
+        looked = not missing
+        while True:
+            if len(missing) > LOADED_AT_ONCE:  # else the fetch might try those first each time that cannot be loaded
+                missing = rotate(missing, random.randrange(len(missing)))
+            delayed = _DelayedFetch(self, waiting, asked, leds, missing, faults)
+            acquired, unloaded = await delayed.run(looked=looked)
+            if waiting.life is Life.ENDED:
+                return acquired, []
+            if acquired or not unloaded or waiting.over:
+                return acquired, faults
+            pass_on(leds, self.record_log, self.clock.now_ms())
+            leds[:], missing = self.leader.find(asked.group_id, partitions)
+            faults, looked = [], False
+
+    async def wait(
+        self, waiting: WaitingFetch, group_id: str, partitions: Partitions, seconds: float
+    ) -> Sequence[LedSharePartition]:
+        """Wait until one of the partitions may have records or is led elsewhere, or the time is over.
+
+        Nothing is acquired. Returns: the share-partitions waited for; `pass_on_later` wakes the next fetch if the woken
+        one acquires nothing.
+        """
+        self.fetches.under_way[waiting] = group_id
+        leds, missing = self.leader.find(group_id, partitions)
+        faults: list[PartitionFault] = []
+        waited_at = 0
+        try:
+            while True:
+                missing = await self.load(group_id, missing, leds, faults, None)
+                new, waited_at = leds[waited_at:], len(leds)
+                for led in new:
+                    led.add_waiter(waiting)
+                self.fetches.waiting[waiting] = leds
+                now_ms = self.clock.now_ms()
+                moved = any(fault.led_elsewhere for fault in faults) or any(led.fenced for led in leds)
+                if moved or any(may_acquire(led, self.record_log, now_ms) for led in new):
+                    return leds
+                if waiting.woken or not missing:
+                    await waiting.wait(seconds)
+                    return leds
+        finally:
+            self.fetches.waiting.pop(waiting, None)
+            del self.fetches.under_way[waiting]
+            for led in leds[:waited_at]:
+                led.remove_waiter(waiting)
+
+    def pass_on_later(self, leds: Sequence[LedSharePartition]) -> None:
+        """Another gateway was woken to fetch: if it acquires nothing, the next waiting fetch is woken."""
+
+        def wake_next() -> None:
+            pass_on(leds, self.record_log, self.clock.now_ms())
+
+        asyncio.get_running_loop().call_later(PASS_ON_PAUSE_S, wake_next)
+
+    async def load(
+        self,
+        group_id: str,
+        missing: Partitions,
+        leds: list[LedSharePartition],
+        faults: list[PartitionFault],
+        deadline_ms: int | None,
+    ) -> Partitions:
+        """Load some of the partitions into `leds`; those that cannot be loaded go to `faults`. Returns: the others."""
+        if not missing:
+            return missing
+        some = missing[:LOADED_AT_ONCE]
+        loaded = await self.leader.get(group_id, some, deadline_ms=deadline_ms)
+        for (topic, partition), outcome in zip(some, loaded, strict=True):
+            if isinstance(outcome, LedSharePartition):
+                leds.append(outcome)
+            else:
+                faults.append(PartitionFault(topic.name, partition, outcome))
+        return missing[LOADED_AT_ONCE:]
+
+
+class _DelayedFetch:
+    """One delayed fetch, and how far it is."""
+
+    def __init__(
+        self,
+        shared: DelayedFetches,
+        waiting: WaitingFetch,
+        asked: Asked,
+        leds: list[LedSharePartition],
+        missing: Partitions,
+        faults: list[PartitionFault],
+    ) -> None:
+        self._shared = shared
+        self._waiting = waiting
+        self._asked = asked
+        self._leds = leds
+        self._missing = missing
+        self._faults = faults
+        self._waits = asked.limits.deadline_ms > shared.clock.now_ms()
+        self._registered = False
+        self._waits_since_ms = 0
+        self._looked_at_ends = False
+        self._last_look = False
+
+    async def run(self, *, looked: bool) -> tuple[list[AcquiredRecords], bool]:
+        """Returns: what was acquired, and whether a share-partition was unloaded and must be loaded again."""
+        shared, asked, faults = self._shared, self._asked, self._faults
+        known_faults = 0
+        acquired: list[AcquiredRecords] = []
+        try:
+            while True:
+                if not looked:
+                    self._missing = await shared.load(
+                        asked.group_id, self._missing, self._leds, faults, asked.limits.deadline_ms
+                    )
+                    known_faults = len(faults)
+                    now_ms = shared.clock.now_ms()
+                    acquired = await shared.look(self._waiting, asked, self._leds, faults, now_ms, last=self._last_look)
+                looked = False
+                if acquired or self._is_over() or self._fails(known_faults):
+                    return acquired, False
+                if any(led.fenced for led in self._leds):
+                    return [], True
+                if not await self._next_look():
+                    return [], False
+        finally:
+            if self._registered:
+                for led in self._leds:
+                    led.remove_waiter(self._waiting)
+
+    def _is_over(self) -> bool:
+        """Whether there is no further look: the time is over, or the fetch is."""
+        return self._last_look or self._waiting.life is not Life.OPEN
+
+    def _fails(self, known_faults: int) -> bool:
+        """Whether a partition could not be read, none could be loaded, or one is led elsewhere."""
+        faults = self._faults
+        if len(faults) > known_faults or (faults and not self._leds):
+            return True
+        return any(fault.led_elsewhere for fault in faults)
+
+    async def _next_look(self) -> bool:
+        """Load more, register or sleep before the next look. Returns: False if the fetch is answered with nothing."""
+        limits, now_ms = self._asked.limits, self._shared.clock.now_ms()
+        if limits.max_records == 0 or limits.max_bytes == 0:
+            return False
+        if now_ms >= limits.deadline_ms:
+            return await self._look_after_deadline()
+        if self._missing:
+            return True
+        if not self._registered:
+            for led in self._leds:
+                led.add_waiter(self._waiting)
+            self._registered = True
+            return True
+        await self._sleep(now_ms)
+        return True
+
+    async def _look_after_deadline(self) -> bool:
+        """After the deadline a fetch looks at the log ends, once. If it waited while it loaded, any bytes will do."""
+        if self._looked_at_ends or not await self._look_at_ends():
+            if self._asked.limits.min_bytes <= 1 or not self._waits:
+                return False
+            self._last_look = True
+        self._looked_at_ends = True
+        return True
+
+    async def _sleep(self, now_ms: int) -> None:
+        """Sleep until an event wakes this fetch; if none does, the next look is the last one."""
+        shared = self._shared
+        self._waits_since_ms = self._waits_since_ms or now_ms
+        pass_on(self._leds, shared.record_log, now_ms, self._waiting)
+        shared.fetches.waiting[self._waiting] = self._leds
+        try:
+            woken = await self._waiting.wait((self._asked.limits.deadline_ms - now_ms) / 1000)
+        finally:
+            del shared.fetches.waiting[self._waiting]
+        if not woken:
+            self._last_look = True
+            metrics.DELAYED_FETCHES_EXPIRED.inc()
+            if shared.clock.now_ms() - self._waits_since_ms < NOTICED_MS:
+                await self._look_at_ends()
+
+    async def _look_at_ends(self) -> bool:
+        """Learn what other gateways appended: the next fetch finds the records of a produce that was answered 200.
+
+        Returns: whether it is worth looking for records again.
+        """
+        if self._shared.leader.alone or not self._asked.limits.look_at_ends:
+            return False
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._shared.record_log.look([(led.key.topic_id, led.key.partition) for led in self._leds])
+        except (ApiError, TimeoutError):
+            return False
+        return True

@@ -1,0 +1,315 @@
+"""Fetch: checks the request, keeps the session, fetches here or over the leaders, builds the answer.
+
+fetch_records ──▶ every topic known, no session, no acknowledgements, alone ──▶ Fetcher.fetch ──▶ answer
+      ├─ a share session ──▶ the gateway that keeps it ──▶ fetch_here
+      ╰─ anything else ──▶ fetch_here: looks names up, acknowledges, fetches over the leaders
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from sharequeue.clock import Clock
+from sharequeue.http.serving import Answer, Call
+from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId
+from sharequeue.protocol.messages import Acknowledgement, FetchRequest
+from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic
+from sharequeue_gateway.delivery.acknowledging import ask_for_topics, failed_of
+from sharequeue_gateway.delivery.fetch_call import Acknowledging, acknowledge_and_fetch
+from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
+from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.http.fetch_answer import fetch_answer
+from sharequeue_gateway.http.named_partitions import named_partitions
+from sharequeue_gateway.http.paths import group_of
+from sharequeue_gateway.http.records_api import headers_with
+from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
+from sharequeue_gateway.routing.fetch import RoutedFetch
+from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer
+from sharequeue_gateway.routing.routing import Routing
+from sharequeue_gateway.routing.sessions import OpenSession, Sessions
+
+DEFAULT_MAX_RECORDS: Final = 500
+DEFAULT_MAX_BYTES: Final = 52_428_800
+
+
+class FetchApi:
+    """The handlers of fetchRecords and fetchInSession."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        metadata: Metadata,
+        fetcher: Fetcher,
+        routing: Routing,
+        routed: RoutedFetch,
+        acknowledger: RoutedAcknowledger,
+        sessions: Sessions,
+        max_waiting_fetches: int,
+    ) -> None:
+        self._clock = clock
+        self._metadata = metadata
+        self._fetcher = fetcher
+        self._cluster = routing.cluster
+        self._routing = routing
+        self._routed = routed
+        self._acknowledger = acknowledger
+        self._sessions = sessions
+        self._max_waiting_fetches = max_waiting_fetches
+
+    async def fetch_records(self, call: Call) -> Answer:
+        """A client's fetch."""
+        request: FetchRequest = call.request
+        if request.is_renew_ack:
+            _check_renew(request)
+        if request.member_id is None:
+            request.member_id = str(uuid.uuid4())
+        if request.share_session_epoch is not None:
+            return await self._fetch_in_session(call, request, request.member_id)
+        group_id = call.path["group"]
+        config = self._metadata.configs.get(group_id)
+        partitions = self._known_partitions(request)
+        beside = request.acknowledgements or request.is_renew_ack
+        if config is None or not partitions or beside or not self._cluster.alone:
+            return await self.fetch_here(call)
+        if len(self._fetcher.fetches.waiting) >= self._max_waiting_fetches:
+            raise self._too_many_wait()
+        asked = self._asked(group_id, request.member_id, request, None)
+        waiting = WaitingFetch(call.exchange)
+        found: Fetched | RelayedAnswer
+        try:
+            acquired, faults = await self._fetcher.fetch(waiting, asked, partitions)
+            config = self._metadata.configs.get(group_id, config)
+            found = Fetched(acquired, faults, lock_duration_ms=config.record_lock_duration_ms)
+            if faults:
+                found = await self._after_join(waiting, asked, partitions, found)
+        finally:
+            waiting.close()
+        return self._answer(asked, request, found, partitions)
+
+    def _known_partitions(self, request: FetchRequest) -> Partitions | None:
+        """The partitions of the topics that a request names; None if it names single partitions or an unknown topic."""
+        if request.topics is None or request.topic_partitions or request.forgotten_topics:
+            return None
+        partitions: list[tuple[Topic, int]] = []
+        for name in dict.fromkeys(request.topics):
+            topic = self._metadata.by_name.get(name)
+            if topic is None or len(partitions) + topic.partitions > MAX_PARTITIONS_NAMED:
+                return None
+            partitions += [(topic, index) for index in range(topic.partitions)]
+        return partitions
+
+    async def _fetch_in_session(self, call: Call, request: FetchRequest, member_id: str) -> Answer:
+        """A fetch in a share session goes to the gateway that keeps the session."""
+        group_id = group_of(call)
+        home = self._routing.home_elsewhere(group_id, member_id)
+        if home is None:
+            return await self.fetch_here(call)
+        waiting = WaitingFetch(call.exchange)
+        try:
+            answer = await waiting.while_open(self._routing.gateways.fetch_in_session(home, group_id, request))
+        finally:
+            waiting.close()
+        return Answer(b"") if answer is None else answer
+
+    async def fetch_here(self, call: Call) -> Answer:
+        """A fetch in any form. Its share session is kept by this gateway."""
+        request: FetchRequest = call.request
+        group_id = group_of(call)
+        member_id = request.member_id or str(uuid.uuid4())
+        if self._fetcher.fetches.count >= self._max_waiting_fetches:
+            raise self._too_many_wait()
+        named = await named_partitions(
+            self._metadata,
+            request.topics or (),
+            request.topic_partitions or (),
+            request.forgotten_topics,
+            self._metadata.how_to_make_topics,
+        )
+        faults = list(named.faults)
+        session = await self._session(group_id, member_id, request, named.partitions)
+        partitions = named.partitions if session is None else self._session_partitions(session, faults)
+        closing = session is not None and session.closing
+        asked = self._asked(group_id, member_id, request, None if session is None else session.turn)
+        fetches = bool(partitions) and not closing and not request.is_renew_ack
+        if fetches and request.acknowledgements and not self._cluster.alone:
+            acknowledged = await self._acknowledged(request.acknowledgements)
+            if acknowledged is not None and self._routed.passes_on(asked, partitions, acknowledged):
+                asked = asked._replace(acknowledgements=request.acknowledgements)
+
+        async def fetch() -> Fetched | RelayedAnswer:
+            found = await self._fetch(waiting, asked, partitions) if fetches else Fetched()
+            if asked.acknowledgements and found.results is None:  # they were not passed on after all
+                found = found.opened()._replace(results=await self._acknowledge(group_id, member_id, request))
+            return found
+
+        async def give_back(found: Fetched | RelayedAnswer) -> None:
+            if found.has_records:
+                await self._routed.give_back(asked, found)
+
+        waiting = WaitingFetch(call.exchange)
+        beside = request.acknowledgements and not asked.acknowledgements
+        acknowledging = self._acknowledge(group_id, member_id, request) if beside else None
+        found, results = await acknowledge_and_fetch(waiting, acknowledging, fetch(), give_back)
+        if closing and session is not None:
+            await self._sessions.release(session)
+        if results is not None or faults:
+            found = found.opened()
+            found = found._replace(results=results or found.results, faults=[*found.faults, *faults])
+        return self._answer(asked, request, found, partitions, named.more_faults)
+
+    async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched | RelayedAnswer:
+        if not self._cluster.alone:
+            return await self._routed.fetch(waiting, asked, partitions)
+        found = Fetched(*await self._fetcher.fetch(waiting, asked, partitions))
+        return await self._after_join(waiting, asked, partitions, found)
+
+    async def _after_join(
+        self, waiting: WaitingFetch, asked: Asked, partitions: Partitions, found: Fetched
+    ) -> Fetched | RelayedAnswer:
+        """If another gateway has joined and leads some of the partitions, the fetch goes on over the leaders."""
+        joined = not self._cluster.alone and any(fault.led_elsewhere for fault in found.faults)
+        if found.has_records or waiting.over or not joined:
+            return found
+        return await self._routed.fetch(waiting, asked, partitions)
+
+    def _too_many_wait(self) -> Throttled:
+        most = self._max_waiting_fetches
+        return Throttled(f"{most} fetches wait already; try again in a moment", limit=most)
+
+    async def _session(
+        self, group_id: str, member_id: str, request: FetchRequest, asked: Partitions
+    ) -> OpenSession | None:
+        epoch = request.share_session_epoch
+        if epoch is None:
+            if request.topics is None and request.topic_partitions is None and not request.acknowledgements:
+                raise InvalidRequest("name topics or topic_partitions, or go on in a session with share_session_epoch")
+            return None
+        if epoch == 0 and request.acknowledgements:
+            raise InvalidRequest("a fetch that opens a session (share_session_epoch 0) cannot acknowledge")
+        return await self._sessions.fetch(
+            group_id,
+            member_id,
+            epoch,
+            [(topic.topic_id, partition) for topic, partition in asked],
+            [
+                (topic.topic_id, partition)
+                for entry in request.forgotten_topics
+                if (topic := self._metadata.known_topic(entry.topic)) is not None
+                for partition in entry.partitions
+            ],
+            request.fetch_id,
+            held_back_ms=min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS),
+        )
+
+    def _session_partitions(self, session: OpenSession, faults: list[PartitionFault]) -> Partitions:
+        """The partitions of a session. Those whose topic was deleted become faults, once, and leave the session."""
+        partitions = []
+        gone = []
+        for topic_id, partition in session.partitions:
+            topic = self._metadata.known_topic_id(topic_id)
+            if topic is not None:
+                partitions.append((topic, partition))
+            else:
+                gone.append((topic_id, partition))
+                detail = f"the topic of id {topic_id} was deleted; its partition {partition} leaves the share session"
+                faults.append(PartitionFault(topic_id, partition, UnknownTopicId(detail)))
+        if gone and not session.closing:
+            self._sessions.forget(session, gone)
+        return partitions
+
+    async def _acknowledged(self, acknowledgements: Sequence[Acknowledgement]) -> Partitions | None:
+        """The partitions that acknowledgements name; None if one of them is not known."""
+        await ask_for_topics(self._metadata, acknowledgements)
+        partitions = []
+        for entry in acknowledgements:
+            topic = self._metadata.known_topic(entry.topic)
+            if topic is None:
+                return None
+            partitions.append((topic, entry.partition))
+        return partitions
+
+    def _acknowledge(self, group_id: str, member_id: str, request: FetchRequest) -> Acknowledging:
+        return self._acknowledger.acknowledge(
+            group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=request.is_renew_ack
+        )
+
+    def _asked(self, group_id: str, member_id: str, request: FetchRequest, turn: int | None) -> Asked:
+        now_ms = self._clock.now_ms()
+        max_records = DEFAULT_MAX_RECORDS if request.max_records is None else request.max_records
+        min_bytes = 1 if request.min_bytes is None else request.min_bytes
+        max_wait_ms = DEFAULT_MAX_WAIT_MS if request.max_wait_ms is None else min(request.max_wait_ms, MAX_WAIT_MS)
+        limits = FetchLimits(
+            max_records=max_records,
+            max_bytes=DEFAULT_MAX_BYTES if request.max_bytes is None else request.max_bytes,
+            min_bytes=min_bytes if max_wait_ms else min(min_bytes, 1),  # without a wait any bytes will do
+            batch_size=max(1, max_records if request.batch_size is None else request.batch_size),
+            acquire_mode=request.acquire_mode,
+            deadline_ms=now_ms + max_wait_ms,
+        )
+        fetch_id, with_records, atomic = request.fetch_id, request.with_records, request.atomic
+        return Asked(group_id, member_id, limits, now_ms, turn, fetch_id, with_records, (), atomic)
+
+    # The answer
+
+    def _answer(
+        self,
+        asked: Asked,
+        request: FetchRequest,
+        found: Fetched | RelayedAnswer,
+        partitions: Partitions,
+        more_faults: int = 0,
+    ) -> Answer:
+        self._count(partitions, found.faults)
+        if isinstance(found, RelayedAnswer):
+            return Answer(found.body)
+        faults, results = found.faults, found.results or ()
+        if faults and not results and request.share_session_epoch is None:
+            _raise_if_all_failed(found, partitions)
+        failed_count = failed_of(results) if results else 0
+        body = fetch_answer(
+            asked.member_id,
+            found.lock_duration_ms or self._metadata.lock_duration_ms(asked.group_id),
+            found.acquired,
+            results,
+            failed_count,
+            faults[:MAX_ERRORS],
+            with_records=request.with_records,
+            more_errors=max(len(faults) - MAX_ERRORS, 0) + more_faults,
+            passed_on=[raw for _, raw in found.passed_on],
+            leaders=found.leaders,
+        )
+        return Answer(body, headers=headers_with(failed_count)) if failed_count else Answer(body)
+
+    def _count(self, partitions: Partitions, faults: Sequence[PartitionFault]) -> None:
+        """Count a fetch for each of its topics. An unknown name gets no series: nothing would ever drop it."""
+        failed = {fault.topic for fault in faults}
+        for name in failed.union([topic.name for topic, _ in partitions]):
+            if name in self._metadata.by_name:
+                metrics.SHARE_FETCHES[name].value += 1
+                if name in failed:
+                    metrics.FAILED_SHARE_FETCHES[name].value += 1
+
+
+def _raise_if_all_failed(found: Fetched, partitions: Partitions) -> None:
+    """Raises: the error of the first partition, if each of them failed."""
+    if found.has_records:
+        return
+    failed = {(fault.topic, fault.partition) for fault in found.faults}
+    if all((topic.name, partition) in failed for topic, partition in partitions):
+        raise found.faults[0].error
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _check_renew(request: FetchRequest) -> None:
+    """`is_renew_ack` forbids fetching: limits that are given must be 0. Checked before the session is touched."""
+    names = ("max_bytes", "min_bytes", "max_records", "max_wait_ms")
+    wrong = [name for name in names if getattr(request, name)]
+    if wrong:
+        raise InvalidRequest(f"with is_renew_ack nothing is fetched: {', '.join(wrong)} must be 0 or absent")

@@ -1,0 +1,169 @@
+"""Which waiting fetch looks again when a share-partition may have records: one at a time, in the order of arrival.
+
+    records appended, released, locks ended,              a write or a lock ended:
+    settings changed                                      the limits may leave room
+          │                                                       │
+        wake()                                           wake_turned_away(), if `turned_away`
+          ▼                                                       ▼
+    waiters   first ─── second ─── third        the first that is not woken yet looks again
+                │
+                ├─ takes everything           note_empty(): fetches pass this share-partition over
+                ├─ ends and leaves records    pass_on(leds): the first waiter looks
+                └─ waits on, leaves records   pass_on(leds, waiter): the next one behind it looks
+
+A woken fetch owes the others a `pass_on`: if it takes less than there is, it wakes the next one. `unload` wakes all of
+them, because each must load the share-partition again or look for its new leader.
+
+Two obstacles turn a fetch away. `reading`: another fetch reads the log for this share-partition (Kafka's fetch lock).
+The limits: they leave no room. Both set `turned_away`, and the fetch or the event that removes the obstacle wakes a waiter.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
+from sharequeue_gateway.share_partition.acquisition import can_acquire
+from sharequeue_gateway.share_partition.machine import SharePartition
+
+NO_DEADLINE_MS: Final = 1 << 62
+
+
+class Waiter(Protocol):
+    """A fetch that waits until one of its share-partitions may have records for it."""
+
+    woken: bool
+
+    def wake(self) -> None: ...
+
+
+class WakeUps:
+    """The waiting fetches of one share-partition, and whether a fetch would find anything.
+
+    `empty_until_ms`: nothing can be acquired before this time unless an event happens, which sets it to 0.
+    `fenced`: this gateway leads it no more; a waiting fetch must load the share-partition again.
+    `unserved_since_ms`: since when it has had records that no fetch acquired; 0 while none are known.
+    `reading`, `turned_away`: see the page of this file.
+    """
+
+    __slots__ = ("empty_until_ms", "fenced", "key", "machine", "reading", "turned_away", "unserved_since_ms", "waiters")
+
+    def __init__(self, key: SharePartitionKey, machine: SharePartition) -> None:
+        self.key = key
+        self.machine = machine
+        self.fenced = False
+        self.reading = False
+        self.turned_away = False
+        self.empty_until_ms = 0
+        self.unserved_since_ms = 0
+        self.waiters: dict[Waiter, None] | None = None
+
+    def note_empty(self) -> None:
+        """Nothing can be acquired until a lock or a delay ends."""
+        self.empty_until_ms = self.machine.next_deadline_ms() or NO_DEADLINE_MS
+
+    def note_unserved(self, now_ms: int) -> None:
+        """It has records from now on, unless that was noted before."""
+        self.unserved_since_ms = self.unserved_since_ms or now_ms
+
+    def add_waiter(self, waiter: Waiter) -> None:
+        if self.waiters is None:
+            self.waiters = {}
+        self.waiters[waiter] = None
+
+    def remove_waiter(self, waiter: Waiter) -> None:
+        if self.waiters is not None:
+            self.waiters.pop(waiter, None)
+            if not self.waiters:
+                self.waiters = None
+
+    def wake(self) -> None:
+        """There may be records: wake the fetch that has waited longest and is not woken yet."""
+        self.empty_until_ms = 0
+        for waiter in self.waiters or ():
+            if not waiter.woken:
+                waiter.wake()
+                return
+
+    def wake_after(self, waiter: Waiter) -> None:
+        """Wake the next fetch behind `waiter`, which leaves the records that it was woken for."""
+        behind = iter(self.waiters or ())
+        if waiter in behind:  # moves the iterator behind `waiter`
+            for following in behind:
+                if not following.woken:
+                    following.wake()
+                    return
+
+    def wake_turned_away(self, now_ms: int) -> None:
+        """Records are no longer held: wake a fetch that was turned away, if there is room now."""
+        if self.turned_away and can_acquire(self.machine):
+            self.turned_away = False
+            self.wake()
+
+    def wake_all(self) -> None:
+        if self.waiters is not None:
+            for waiter in list(self.waiters):
+                waiter.wake()
+
+    @contextmanager
+    def read_alone(self) -> Iterator[None]:
+        """Read the log while other fetches are turned away. The reader passes on what it leaves when it ends."""
+        self.reading = True
+        try:
+            yield
+        finally:
+            self.reading = False
+
+
+def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:
+    """Whether a fetch would find records, judged from memory alone: True if memory cannot tell.
+
+    If only the limits are in the way, the waiting fetches count as turned away. If there are no records, that is noted.
+    """
+    machine = led.machine
+    if led.fenced or led.empty_until_ms > now_ms:
+        return False
+    if not can_acquire(machine):
+        led.turned_away = True
+        return False
+    next_fetch_offset = machine.next_fetch_offset()
+    if next_fetch_offset <= machine.end_offset and not machine.window_empty:
+        return True
+    try:
+        read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1, 1)
+    except OffsetOutOfRange:  # a fetch moves the start offset
+        return True
+    if read is None or read.batches:
+        return True
+    led.note_empty()
+    return False
+
+
+def note_left(led: WakeUps, record_log: RecordLog, now_ms: int) -> None:
+    """Note whether a share-partition has records for another fetch. If not, fetches pass it over."""
+    if may_acquire(led, record_log, now_ms):
+        led.note_unserved(now_ms)
+    else:
+        led.unserved_since_ms = 0
+
+
+def pass_on(leds: Sequence[WakeUps], record_log: RecordLog, now_ms: int, waiter: Waiter | None = None) -> None:
+    """Wake the next waiting fetch of each share-partition in which a fetch leaves records.
+
+    Args:
+        waiter: the fetch that leaves them, if it waits on. It wakes a fetch behind it, or any that was turned away.
+    """
+    for led in leds:
+        if led.waiters is None or led.empty_until_ms > now_ms:
+            continue
+        if waiter is not None and len(led.waiters) == 1 and not led.turned_away:
+            continue
+        if led.reading:
+            led.turned_away = True  # the fetch that reads passes on
+        elif may_acquire(led, record_log, now_ms):
+            if waiter is None or led.turned_away:
+                led.turned_away = False
+                led.wake()
+            else:
+                led.wake_after(waiter)

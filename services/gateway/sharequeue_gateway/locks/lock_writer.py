@@ -1,0 +1,262 @@
+"""Writes acquisition locks to Redis: gathered, one pipeline at a time, on a connection of its own.
+
+The script refuses a leader epoch below the stored one: a gateway that was replaced hands out nothing. If Redis does not
+answer in time it is left out, and writes succeed without it: see the page of this folder.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from hiredis import pack_command
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as ConnectionClosed
+from redis.exceptions import NoScriptError, ResponseError
+
+from sharequeue.log import fields
+from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.redis_client import LOST
+from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of
+from sharequeue_gateway.locks import scripts
+from sharequeue_gateway.locks.scripts import sha1
+
+log = logging.getLogger(__name__)
+
+HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
+LOG_PAUSE_S: Final = 60.0
+"""How often the same trouble with Redis is logged if it comes and goes."""
+TURNS: Final = 10
+
+DUE_SETS: Final = "sharequeue:due"
+"""A set of the names of all due sets that are not empty."""
+
+Commands = Sequence[Sequence[Any]]
+
+LockName = tuple[int, int]
+"""First and last offset. Parts of a range that other members hold are locks of their own, beside the rest of it."""
+
+
+class LockEntry(msgspec.Struct, array_like=True, frozen=True):
+    """One acquired range as the hash keeps it, under its name. Where locks overlap the later delivery counts."""
+
+    member_id: str
+    delivery_count: int
+    deadline_ms: int
+    state_epoch: int
+
+
+class LockWrite(NamedTuple):
+    """Changes of one share-partition's locks: entries by name, and names of locks that are over; None: all others are."""
+
+    key: SharePartitionKey
+    leader_epoch: int
+    next_deadline_ms: int | None
+    entries: Mapping[LockName, LockEntry]
+    over: Sequence[LockName] | None
+    fetch: tuple[str, bytes, int] | None
+    """(key, value, time to live in ms) of a fetch's answer, for a repeat of it."""
+
+
+class _Waiting(NamedTuple):
+    write: LockWrite
+    done: asyncio.Future[bool]
+
+
+encode: Final = msgspec.json.Encoder().encode
+
+
+def lock_hash(key: SharePartitionKey) -> str:
+    return f"sharequeue:locks:{key.topic_id}:{key.partition}:{key.group_id}"
+
+
+def due_set(node_id: str) -> str:
+    return f"sharequeue:due:{node_id}"
+
+
+class OwnConnection:
+    """A connection that one busy writer keeps: redis-py's client costs more CPU around a command than the command.
+
+    If the connection was closed, the commands are sent again, as by `redis_client`. The caller sets the timeout.
+    """
+
+    def __init__(self, redis: Redis) -> None:
+        pool = redis.connection_pool
+        self._connection: Any = pool.connection_class(**{**pool.connection_kwargs, "socket_timeout": None})
+        self._in_use = asyncio.Lock()
+
+    async def execute(self, commands: Commands) -> list[Any]:
+        """Run commands in one round trip. Returns: their answers. Raises: RedisError, also if one of them failed."""
+        packed = b"".join([pack_command(tuple(command)) for command in commands])
+        async with self._in_use:
+            try:
+                return await self._round_trip(packed, len(commands))
+            except (ConnectionClosed, RuntimeError):  # RuntimeError: see LOST
+                return await self._round_trip(packed, len(commands))
+
+    async def _round_trip(self, packed: bytes, count: int) -> list[Any]:
+        """A cancelled or failed round trip closes the connection: its late answers must not answer the next one."""
+        await self._connection.send_packed_command(packed, check_health=False)
+        answers: list[Any] = []
+        failed: ResponseError | None = None
+        for _ in range(count):
+            try:
+                answers.append(await self._connection.read_response())
+            except ResponseError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return answers
+
+    async def close(self) -> None:
+        await self._connection.disconnect()
+
+
+class LockWriter:
+    """Writes locks. `degraded`: Redis did not answer in time and is left out until `LockTimers` has written all back."""
+
+    def __init__(self, redis: Redis, node_id: str, timeout_ms: int) -> None:
+        self._redis = redis
+        self._own_connection = OwnConnection(redis)
+        self._due_set = due_set(node_id)
+        self._timeout_s = timeout_ms / 1000
+        self._gathered: list[_Waiting] = []
+        self._wake = asyncio.Event()
+        self._while_writing_back: list[LockWrite] | None = None
+        self._look_ms = 0
+        """When Redis is asked next which locks are due."""
+        self.degraded = False
+        self.trouble = SILENT
+        """What is wrong with Redis while `degraded`."""
+        self._logged = ("", 0.0)
+        """The trouble that was logged last, and when."""
+
+    def write(self, write: LockWrite) -> asyncio.Future[bool]:
+        """Write locks with the next pipeline. Returns: False if a higher leader epoch is known: hand out nothing."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if self.degraded:
+            if self._while_writing_back is not None:
+                self._while_writing_back.append(write)
+            done.set_result(True)
+        else:
+            self._gathered.append(_Waiting(write, done))
+            self._wake.set()
+        return done
+
+    async def run(self) -> None:
+        """Send gathered writes, one round trip at a time. Never returns."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._gathered:
+                    gathered, self._gathered = self._gathered, []
+                    answers = await self._guard(self._send([waiting.write for waiting in gathered]))
+                    if answers is None:
+                        answers = [1] * len(gathered)
+                    for waiting, answer in zip(gathered, answers, strict=True):
+                        if not waiting.done.done():
+                            waiting.done.set_result(answer != 0)
+        finally:
+            await self._own_connection.close()
+
+    async def _send(self, writes: Sequence[LockWrite]) -> list[Any]:
+        """Send writes in one pipeline. Returns: for each 0 if Redis knows a higher leader epoch."""
+        commands: list[list[Any]] = []
+        for write in writes:
+            command: list[Any] = [
+                "EVALSHA",
+                sha1(scripts.WRITE),
+                3,
+                lock_hash(write.key),
+                self._due_set,
+                DUE_SETS,
+                write.leader_epoch,
+                encode(write.key),
+                "" if write.next_deadline_ms is None else write.next_deadline_ms,
+                HASH_TTL_MS,
+                "" if write.over is None else len(write.over),
+            ]
+            command += [f"{first_offset}-{last_offset}" for first_offset, last_offset in write.over or ()]
+            for (first_offset, last_offset), entry in write.entries.items():
+                command += (f"{first_offset}-{last_offset}", encode(entry))
+            commands.append(command)
+        for write in writes:
+            if write.fetch is not None:
+                name, value, ttl_ms = write.fetch
+                place = f"{write.key.topic_id}:{write.key.partition}"
+                commands.append(["HSET", f"sharequeue:fetch:{name}", place, value])
+                commands.append(["PEXPIRE", f"sharequeue:fetch:{name}", ttl_ms])
+        try:
+            answers = await self._own_connection.execute(commands)
+        except NoScriptError:
+            answers = await self._with_scripts(self._own_connection.execute, commands)
+        for write in writes:
+            if write.next_deadline_ms is not None and write.next_deadline_ms < self._look_ms:
+                self._look_ms = write.next_deadline_ms
+        return answers[: len(writes)]
+
+    async def _with_scripts(self, execute: Callable[[Commands], Awaitable[list[Any]]], commands: Commands) -> list[Any]:
+        """Redis has lost the scripts, as after a restart: load them, then run the commands."""
+        for script in scripts.ALL:
+            await self._redis.script_load(script)
+        return await execute(commands)
+
+    async def _guard(self, call: Awaitable[Any], timeout_s: float | None = None) -> Any:
+        """Await a call of Redis; None if it fails or is late: Redis is left out from then on."""
+        try:
+            answer = await _in_time(call, timeout_s or self._timeout_s)
+        except LOST as fault:
+            if not self.degraded:
+                self._turn(degraded=True)
+                self._note(fault)
+            answer = None
+        heed_cancellation()
+        return answer
+
+    def _note(self, fault: BaseException) -> None:
+        """Keep what is wrong, and log it once."""
+        self.trouble = trouble_of(fault)
+        logged, at = self._logged
+        if self.trouble != logged or time.monotonic() >= at + LOG_PAUSE_S:
+            self._logged = (self.trouble, time.monotonic())
+            log.warning("Redis %s; locks end by the sweep", self.trouble, extra=fields(cause=repr(fault)))
+
+    def _turn(self, *, degraded: bool) -> None:
+        self.degraded = degraded
+        metrics.LOCK_TIMERS_DEGRADED.set(degraded)
+
+
+async def _in_time(call: Awaitable[Any], timeout_s: float) -> Any:
+    """Await a call; only time in which the event loop runs counts. A busy loop does not make Redis late.
+
+    The time passes in turns: whatever keeps the loop busy lengthens none of them. Raises: TimeoutError.
+    """
+    loop = asyncio.get_running_loop()
+    turns = 0
+    timer: asyncio.TimerHandle
+
+    def turn() -> None:
+        nonlocal turns, timer
+        turns += 1
+        if turns == TURNS:
+            limit.reschedule(loop.time())
+        else:
+            timer = loop.call_later(timeout_s / TURNS, turn)
+
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_later(timeout_s / TURNS, turn)
+        try:
+            return await call
+        finally:
+            timer.cancel()
+
+
+def heed_cancellation() -> None:
+    """Raises: CancelledError: before Python 3.12 `asyncio.wait_for`, which redis-py uses, may swallow one."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
