@@ -23,7 +23,7 @@ from bench.queues import ShareQueue, new_name
 from bench.workloads import PRELOAD_AT_ONCE
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import CreateTopicRequest, Topic
+from sharequeue.protocol.messages.topics import CreateTopicRequest, Topic
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import ServiceProcess, temporary_stack
 

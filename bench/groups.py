@@ -21,7 +21,8 @@ from rich.table import Table
 from bench.processes import cpu_seconds, family_cpu_seconds, resident_bytes
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import CreateTopicRequest, FetchRequest
+from sharequeue.protocol.messages.records import FetchRequest
+from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue.stack.stack import Stack, temporary_stack
 
 AT_ONCE: Final = 16

@@ -14,15 +14,15 @@ from redis.exceptions import ResponseError
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import TopicAlreadyExists
-from sharequeue.protocol.messages import (
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import (
     Acknowledgement,
-    AcknowledgementResult,
     AcknowledgeRequest,
     AcknowledgeResponse,
-    CreateTopicRequest,
     FetchRequest,
     PartitionLeader,
 )
+from sharequeue.protocol.messages.topics import CreateTopicRequest
 
 VISIBILITY_S: Final = 30
 WAIT_MS: Final = 2000

@@ -18,16 +18,16 @@ from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, Api
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.messages import (
+from sharequeue.protocol.messages.fields import IsolationLevel
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import (
     Acknowledgement,
-    AcknowledgementResult,
     AcknowledgeRequest,
-    DescribeTopicResponse,
     FetchRequest,
     FetchResponse,
-    IsolationLevel,
     ReadRecordsQuery,
 )
+from sharequeue.protocol.messages.topics import DescribeTopicResponse
 from sharequeue_pipeline.errors import PipelineError, refused
 from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sharequeue.protocol.messages import IsolationLevel
+from sharequeue.protocol.messages.fields import IsolationLevel
 from sharequeue.protocol.types import MAX_RECORDS, AcquireMode, group_id_fault
 from sharequeue_pipeline.errors import PipelineError
 

@@ -10,7 +10,7 @@ import msgspec
 from sharequeue.cli.completion import complete_group, complete_topic
 from sharequeue.cli.output import ask, decode, echo_json, json_option, moment_ms, run, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.report_messages import ActivityEntry, ListActivityQuery, ListActivityResponse
+from sharequeue.protocol.messages.reports import ActivityEntry, ListActivityQuery, ListActivityResponse
 
 PAGE: Final = 10_000
 DAY_MS: Final = 24 * 3600 * 1000

@@ -11,7 +11,8 @@ from sharequeue.cli.output import GATEWAY
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.group_messages import ListShareGroupsQuery
+from sharequeue.protocol.messages.groups import ListShareGroupsQuery
+from sharequeue.protocol.messages.topics import ListTopicsQuery
 
 SHELLS: Final = ("bash", "zsh", "fish")
 VARIABLE: Final = "_SHAREQUEUE_COMPLETE"
@@ -26,7 +27,7 @@ def complete_group(context: click.Context, parameter: click.Parameter, incomplet
 
 def complete_topic(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Topics with this prefix; likewise."""
-    answer = _ask(context, apis.LIST_TOPICS, apis.ListTopicsQuery())
+    answer = _ask(context, apis.LIST_TOPICS, ListTopicsQuery())
     return [topic.name for topic in getattr(answer, "topics", ()) if topic.name.startswith(incomplete)]
 
 

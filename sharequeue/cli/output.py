@@ -23,10 +23,11 @@ from rich.text import Text
 
 from sharequeue.cli.commands import complain
 from sharequeue.client import AcknowledgementError, ApiError
-from sharequeue.http.caller import Client, decoder_of
+from sharequeue.http.caller import Client
 from sharequeue.http.connections import CannotConnect, ConnectionLost
 from sharequeue.protocol import apis, nesting
 from sharequeue.protocol.apis import Api
+from sharequeue.protocol.codec import decoder_of
 
 REFUSED: Final = 1
 WRONG_USAGE: Final = 2

@@ -7,7 +7,7 @@ import click
 
 from sharequeue.cli.completion import complete_group, complete_topic
 from sharequeue.cli.output import moment_ms
-from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveFilter
+from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveFilter
 
 Command = Callable[..., Any]
 

@@ -17,7 +17,8 @@ from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailur
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState
-from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 APPLIED: Final = ("applied", "already_applied", "ignored")

@@ -12,8 +12,8 @@ import msgspec
 
 from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep
 from sharequeue.client.outcomes import GAP, RELEASE, Outcome
-from sharequeue.protocol import messages
-from sharequeue.protocol.messages import Acknowledgement
+from sharequeue.protocol.messages import records as record_messages
+from sharequeue.protocol.messages.records import Acknowledgement, FetchedBatch
 
 _decode: Final = msgspec.json.Decoder().decode
 _UNREAD: Final = object()
@@ -28,7 +28,7 @@ class Record:
 
     __slots__ = ("_message", "_value", "delivery", "renewed_until")
 
-    def __init__(self, message: messages.Record, delivery: "Delivery") -> None:
+    def __init__(self, message: record_messages.Record, delivery: "Delivery") -> None:
         self.renewed_until = 0.0
         self._message = message
         self._value: Any = _UNREAD
@@ -121,7 +121,7 @@ class Delivery:
         "undecided",
     )
 
-    def __init__(self, batch: messages.FetchedBatch) -> None:
+    def __init__(self, batch: FetchedBatch) -> None:
         self.topic = batch.topic
         self.partition = batch.partition
         self.first_offset = batch.first_offset

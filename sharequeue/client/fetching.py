@@ -24,7 +24,7 @@ from sharequeue.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.messages import FetchRequest, FetchResponse, TopicPartitions
+from sharequeue.protocol.messages.records import FetchRequest, FetchResponse, TopicPartitions
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
 
 log = logging.getLogger(__name__)

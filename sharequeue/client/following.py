@@ -12,7 +12,7 @@ from typing import Any, Final
 from sharequeue.http.caller import Client
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.messages import FetchResponse
+from sharequeue.protocol.messages.records import FetchResponse
 
 AVOIDED_S: Final = 30.0
 """How long a leader is avoided after it was out of reach: its URL may be for the gateways' network only."""

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.group_messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from sharequeue.protocol.messages.groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 log = logging.getLogger(__name__)
 

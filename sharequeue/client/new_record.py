@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from sharequeue.protocol.messages import ProduceRecord
+from sharequeue.protocol.messages.records import ProduceRecord
 
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -13,7 +13,7 @@ from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.messages import ProduceResponse
+from sharequeue.protocol.messages.records import ProduceResponse
 from sharequeue.protocol.types import MAX_RECORDS
 
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)

@@ -19,7 +19,8 @@ from sharequeue.client.outcomes import RENEW
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 
 log = logging.getLogger(__name__)
 

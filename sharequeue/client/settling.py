@@ -16,7 +16,7 @@ from sharequeue.client.deliveries import Delivery, OutcomeRun, Record, releases
 from sharequeue.client.errors import AcknowledgementError
 from sharequeue.client.fetching import MISSING_TOPIC, Fetching
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.messages import AcknowledgementResult
+from sharequeue.protocol.messages.problems import AcknowledgementResult
 
 log = logging.getLogger(__name__)
 

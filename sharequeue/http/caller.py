@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -15,11 +14,11 @@ from sharequeue.http.connections import CannotConnect, ConnectionLost, Connectio
 from sharequeue.log import REQUEST
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import Api, path_of
+from sharequeue.protocol.codec import decoder_of, encode
 from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, RequestTimedOut, exception_type
-from sharequeue.protocol.messages import Problem
+from sharequeue.protocol.messages.problems import Problem
 from sharequeue.protocol.types import whole_number
 
-encode: Final = msgspec.json.Encoder().encode
 _FROM_BETWEEN: Final = {
     401: "CLUSTER_AUTHORIZATION_FAILED",
     403: "CLUSTER_AUTHORIZATION_FAILED",
@@ -31,12 +30,6 @@ _FROM_BETWEEN: Final = {
 """What a proxy on the way means by a status without a problem document."""
 LONGEST_RETRY_S: Final = 86_400
 SHORTEST_ATTEMPT_S: Final = 0.05  # with less time left a definite failure would be repeated into a doubtful one
-
-
-@functools.cache
-def decoder_of(message: Any) -> msgspec.json.Decoder[Any]:
-    """The one decoder of a message's type."""
-    return msgspec.json.Decoder(message)
 
 
 class CallOptions(TypedDict, total=False):

@@ -36,7 +36,7 @@ class Connection(Protocol):
 
     async def drain(self) -> None: ...
 
-    def on_answered(self, exchange: "HttpExchange") -> None: ...
+    def on_answered(self, exchange: "ConnectionExchange") -> None: ...
 
 
 def answer_head(status: int, headers: Headers, length: int | None, *, close: bool) -> bytes:
@@ -50,7 +50,7 @@ def answer_head(status: int, headers: Headers, length: int | None, *, close: boo
     return b"".join(lines)
 
 
-class HttpExchange:
+class ConnectionExchange:
     """One request of a connection, and its answer. See `sharequeue.http.exchange.Exchange`."""
 
     __slots__ = (

@@ -19,7 +19,7 @@ from sharequeue.http.endpoint import Call
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import BY_CODE
-from sharequeue.protocol.messages import Problem
+from sharequeue.protocol.messages.problems import Problem
 from sharequeue.protocol.types import (
     GROUP_ID,
     MAX_IDEMPOTENCY_KEY_LENGTH,

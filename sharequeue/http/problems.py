@@ -8,7 +8,7 @@ from prometheus_client import Counter
 from sharequeue.http.answer import Answer
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.messages import PointedDetail, Problem
+from sharequeue.protocol.messages.problems import PointedDetail, Problem
 
 PROBLEM_JSON: Final = (b"content-type", b"application/problem+json")
 

@@ -39,7 +39,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from sharequeue.http.asgi_adapter import serve_asgi
-from sharequeue.http.connection_exchange import HttpExchange, answer_head
+from sharequeue.http.connection_exchange import ConnectionExchange, answer_head
 from sharequeue.http.edge import Edge
 from sharequeue.http.head import check_head, head_too_large, line_too_long, without_host, without_offer
 from sharequeue.http.problems import problem_answer
@@ -87,9 +87,9 @@ class HttpProtocol(asyncio.Protocol):
         self.loop = _loop or asyncio.get_running_loop()
         self.transport: asyncio.Transport
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
-        self._queue: deque[HttpExchange] = deque()
+        self._queue: deque[ConnectionExchange] = deque()
         """Requests without an answer, in their order. The first one is served; the others wait."""
-        self._incoming: HttpExchange | None = None
+        self._incoming: ConnectionExchange | None = None
         """The request whose body is coming in."""
         self._in_head = False
         self._url = b""
@@ -388,7 +388,7 @@ class HttpProtocol(asyncio.Protocol):
             raise self._refused(error) from None
         paths = self.edge.paths
         found = None if paths is None else paths.find(self._method, self._url)
-        exchange = HttpExchange(self, self._method, self._url, version, self._headers, found)
+        exchange = ConnectionExchange(self, self._method, self._url, version, self._headers, found)
         self._headers = []
         if version == "1.0" or not parser.should_keep_alive():
             exchange.keep_alive = False
@@ -416,7 +416,7 @@ class HttpProtocol(asyncio.Protocol):
 
     # Answers
 
-    def _serve(self, exchange: HttpExchange) -> None:
+    def _serve(self, exchange: ConnectionExchange) -> None:
         found = exchange.found
         work = (
             serve_asgi(self.edge.app, exchange) if found is None else found.endpoint.serve(exchange, found.parameters)
@@ -425,7 +425,7 @@ class HttpProtocol(asyncio.Protocol):
         self._tasks.add(task)
         task.add_done_callback(partial(self._served, exchange))
 
-    def _served(self, exchange: HttpExchange, task: "asyncio.Task[None]") -> None:
+    def _served(self, exchange: ConnectionExchange, task: "asyncio.Task[None]") -> None:
         """The work for a request has ended, with or without its answer."""
         self._tasks.discard(task)
         fault = None if task.cancelled() else task.exception()
@@ -440,7 +440,7 @@ class HttpProtocol(asyncio.Protocol):
             log.error("a request was served without an answer", extra=fields(path=exchange.path))
         self._reset()
 
-    def on_answered(self, exchange: HttpExchange) -> None:
+    def on_answered(self, exchange: ConnectionExchange) -> None:
         """The answer to the first request of the queue is written."""
         if self._lost:
             return

@@ -10,9 +10,10 @@ import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, Literal, TypeVar, Unpack
 
-from sharequeue.http.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats, decoder_of, encode
+from sharequeue.http.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
+from sharequeue.protocol.codec import decoder_of, encode
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorLoadInProgress,
@@ -20,11 +21,7 @@ from sharequeue.protocol.errors import (
     NotCoordinator,
     RequestTimedOut,
 )
-from sharequeue.protocol.internal import (
-    CoordinatorLocation,
-    ShardOwner,
-    ShardsResponse,
-)
+from sharequeue.protocol.messages.cluster import CoordinatorLocation, ShardOwner, ShardsResponse
 from sharequeue.protocol.shards import shard_of
 
 T = TypeVar("T")

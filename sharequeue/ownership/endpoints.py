@@ -2,12 +2,13 @@
 
 from uuid import UUID
 
-from sharequeue.http.serving import App, Call, serve
+from sharequeue.http.app import App, serve
+from sharequeue.http.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient, location
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.internal import FindCoordinatorQuery, FindCoordinatorResponse, ShardsResponse
+from sharequeue.protocol.messages.cluster import FindCoordinatorQuery, FindCoordinatorResponse, ShardsResponse
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fault, whole_number
 

@@ -19,7 +19,7 @@ from prometheus_client import Gauge
 from sharequeue.log import fields
 from sharequeue.ownership.shard_store import Instance, Shard, ShardStore
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
-from sharequeue.protocol.internal import ShardOwner
+from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.shards import balance
 
 log = logging.getLogger(__name__)

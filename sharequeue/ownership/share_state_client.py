@@ -13,7 +13,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.share_state import (
     GroupState,
     PartitionState,
     PartitionStateResult,

@@ -9,7 +9,7 @@ Pure code raises the small exceptions below; `sharequeue.http.problems` turns th
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from sharequeue.protocol.messages import Problem
+from sharequeue.protocol.messages.problems import Problem
 
 
 class Error(NamedTuple):

@@ -18,14 +18,16 @@ import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 from starlette.types import ASGIApp
 
-from sharequeue.http.caller import encode
+from sharequeue.http.answer import Answer
+from sharequeue.http.app import App, serve
 from sharequeue.http.edge import Edge
+from sharequeue.http.endpoint import Call
 from sharequeue.http.limits import HttpLimits
 from sharequeue.http.protocol import protocol_of
-from sharequeue.http.serving import Answer, App, Call, serve
 from sharequeue.log import fields
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import Empty, Readiness
+from sharequeue.protocol.codec import encode
+from sharequeue.protocol.messages.operations import Empty, Readiness
 from sharequeue.service.allocator import release_large_blocks
 from sharequeue.slices import Slices
 

@@ -12,13 +12,13 @@ from sharequeue_gateway.locks.lock_writer import lock_hash
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.cluster import (
     LeaderEpochResponse,
     MetadataChangesQuery,
     MetadataChangesResponse,
     NextLeaderEpochRequest,
-    PartitionState,
 )
+from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack

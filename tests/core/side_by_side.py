@@ -14,7 +14,7 @@ from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import replay
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.internal import PartitionState
+from sharequeue.protocol.messages.share_state import PartitionState
 from tests.core.record_model import Write
 from tests.core.share_partition_model import Model
 

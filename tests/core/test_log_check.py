@@ -3,7 +3,7 @@
 import pytest
 from sharequeue_pipeline.jobs.log_check import batch_faults, record_faults
 
-from sharequeue.protocol.audit_messages import LogBatch
+from sharequeue.protocol.messages.audit import LogBatch
 
 
 def batch(first: int, last: int, count: int | None = None) -> LogBatch:

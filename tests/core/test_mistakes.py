@@ -8,21 +8,16 @@ import pytest
 
 from sharequeue.http.texts import convert_texts
 from sharequeue.protocol import mistakes
-from sharequeue.protocol.apis import ListTopicsQuery
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.group_messages import (
+from sharequeue.protocol.messages.groups import (
     RedriveDeadLettersRequest,
     ResetShareGroupOffsetsRequest,
     ShareGroupHeartbeatRequest,
-)
-from sharequeue.protocol.messages import (
-    AcknowledgeRequest,
-    CreateTopicRequest,
-    FetchRequest,
-    InFlightQuery,
-    ProduceRequest,
     UpdateShareGroupConfigRequest,
 )
+from sharequeue.protocol.messages.in_flight import InFlightQuery
+from sharequeue.protocol.messages.records import AcknowledgeRequest, FetchRequest, ProduceRequest
+from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery
 
 MIB = 1 << 20
 

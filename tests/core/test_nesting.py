@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharequeue.protocol import nesting
-from sharequeue.protocol.messages import FetchResponse
+from sharequeue.protocol.messages.records import FetchResponse
 
 DEEP = 100_000
 

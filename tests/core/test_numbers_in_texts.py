@@ -10,9 +10,9 @@ from msgspec import ValidationError
 from sharequeue.cli.topics.delete_records import _before
 from sharequeue.http.texts import convert_texts
 from sharequeue.ownership.endpoints import check_key
-from sharequeue.protocol.apis import ListTopicsQuery
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, duration_ms, validate
 from sharequeue.protocol.errors import InvalidConfig, InvalidRequest
+from sharequeue.protocol.messages.topics import ListTopicsQuery
 from sharequeue.service.settings import SettingsError, load
 
 WRITTEN_OTHERWISE = (

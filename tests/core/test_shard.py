@@ -8,7 +8,7 @@ from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, U
 from sharequeue_share_coordinator.share_state.shard import Decision
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
-from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 
 Batches = list[tuple[int, int, int, int]]

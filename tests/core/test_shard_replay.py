@@ -9,7 +9,7 @@ from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row, replay
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
-from sharequeue.protocol.internal import PartitionState
+from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 
 epochs = st.integers(0, 4)

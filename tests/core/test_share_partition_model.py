@@ -24,7 +24,7 @@ from sharequeue_gateway.share_partition.machine import (
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.messages import Acknowledgement
+from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, AcquireMode, DeliveryState, OffsetRange
 from tests.core.acquisition_model import Call
 from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused

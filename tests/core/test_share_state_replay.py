@@ -13,8 +13,8 @@ from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import KeyState, Row
 from sharequeue_share_coordinator.share_state.rows import replay as replay_row
 
-from sharequeue.protocol.audit_messages import AuditedState, StateAnswer, StateRow
-from sharequeue.protocol.internal import PartitionState
+from sharequeue.protocol.messages.audit import AuditedState, StateAnswer, StateRow
+from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import StateBatch
 
 UPDATES_PER_SNAPSHOT = 4

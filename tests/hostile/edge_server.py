@@ -11,13 +11,16 @@ import uvloop
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sharequeue.http.answer import Answer, Stream
+from sharequeue.http.app import App, create_app, serve
+from sharequeue.http.connection_exchange import ConnectionExchange
 from sharequeue.http.edge import Edge
-from sharequeue.http.http_exchange import HttpExchange
+from sharequeue.http.endpoint import Call
 from sharequeue.http.limits import HttpLimits
 from sharequeue.http.protocol import protocol_of
-from sharequeue.http.serving import Answer, App, Call, Stream, create_app, serve
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.messages import Empty, TopicPartitions
+from sharequeue.protocol.messages.operations import Empty
+from sharequeue.protocol.messages.records import TopicPartitions
 
 PLAIN = ((b"content-type", b"text/plain"),)
 MAX_REQUEST_BYTES = 1 << 20
@@ -98,7 +101,7 @@ class EdgeServer:
 
         async def connection(call: Call) -> Answer:
             exchange = call.exchange
-            assert isinstance(exchange, HttpExchange)
+            assert isinstance(exchange, ConnectionExchange)
             version = exchange.tls.version() if exchange.tls is not None else None
             return Answer(f"{exchange.scheme} {version}".encode(), headers=PLAIN)
 

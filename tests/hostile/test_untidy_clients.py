@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from sharequeue.http.http_exchange import HttpExchange
+from sharequeue.http.connection_exchange import ConnectionExchange
 from sharequeue.http.limits import HttpLimits
 from sharequeue.http.protocol import HttpProtocol
 from tests.hostile.edge_server import EdgeServer, edge_server
@@ -66,17 +66,17 @@ def test_requests_sent_at_once_queue_a_few_at_a_time(server: EdgeServer) -> None
             try:
                 answered += raw.socket.recv(1 << 20).count(b"HTTP/1.1 200 ")
             except BlockingIOError:
-                most = max(most, alive(HttpExchange))
+                most = max(most, alive(ConnectionExchange))
         assert most < 1000
 
 
 def test_a_waiting_request_keeps_those_behind_it_from_being_read() -> None:
-    before = alive(HttpExchange)
+    before = alive(ConnectionExchange)
     with edge_server() as server, Raw(server.port) as raw:
         raw.send(head("GET /wait"))
         raw.socket.settimeout(0.5)
         assert raw.send_until_refused(itertools.repeat(head("GET /headers") * 1000)) < 50_000_000
-        assert alive(HttpExchange) - before < 1000
+        assert alive(ConnectionExchange) - before < 1000
 
 
 def test_every_request_before_a_half_close_is_answered(server: EdgeServer) -> None:

@@ -13,7 +13,8 @@ from sharequeue.client import (
 from sharequeue.client.acknowledging import Settled
 from sharequeue.client.deliveries import Delivery
 from sharequeue.client.outcomes import ACCEPT
-from sharequeue.protocol import messages
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import FetchedBatch, Record
 from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
     NOTHING_MS,
@@ -146,14 +147,14 @@ async def test_deferred_acknowledgements_may_follow_many_polls(stack: Stack, nam
 
 
 def test_acknowledgements_are_sent_once_per_run_of_offsets() -> None:
-    batch = messages.FetchedBatch(
+    batch = FetchedBatch(
         topic="t",
         partition=0,
         first_offset=10,
         last_offset=19,
         delivery_count=2,
         lock_expires_at_ms=0,
-        records=[messages.Record(offset=offset, timestamp_ms=0) for offset in range(10, 20) if offset not in (14, 15)],
+        records=[Record(offset=offset, timestamp_ms=0) for offset in range(10, 20) if offset not in (14, 15)],
     )
     delivery = Delivery(batch)
     delivery.choose_all(ACCEPT)
@@ -235,18 +236,18 @@ async def test_commits_in_the_background_report_to_their_callback(stack: Stack, 
 
 
 def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:
-    batch = messages.FetchedBatch(
+    batch = FetchedBatch(
         topic="t", partition=0, first_offset=0, last_offset=1, delivery_count=1, lock_expires_at_ms=0, records=[]
     )
     delivery = Delivery(batch)
     pending = delivery.take_chosen()
-    unknown = messages.AcknowledgementResult(
+    unknown = AcknowledgementResult(
         status="unknown", code="REQUEST_TIMED_OUT", kafka_code=7, detail="who knows", retriable=True
     )
     settled = Settled()
     assert settled.add(pending, [unknown], patience_s=60) == pending
     assert not delivery.settled
-    assert settled.add(pending, [messages.AcknowledgementResult(status="applied")], patience_s=60) == []
+    assert settled.add(pending, [AcknowledgementResult(status="applied")], patience_s=60) == []
     assert (settled.committed, settled.failures, delivery.settled) == ({("t", 0): 2}, [], True)
     late = Delivery(batch)
     assert settled.add(late.take_chosen(), [unknown], patience_s=0) == []

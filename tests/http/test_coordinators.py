@@ -14,14 +14,9 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import CoordinatorNotAvailable, TopicAlreadyExists
-from sharequeue.protocol.internal import (
-    GroupState,
-    PartitionState,
-    ShardOwner,
-    TopicState,
-    WriteBatchRequest,
-)
-from sharequeue.protocol.messages import CreateTopicRequest
+from sharequeue.protocol.messages.cluster import ShardOwner
+from sharequeue.protocol.messages.share_state import GroupState, PartitionState, TopicState, WriteBatchRequest
+from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.protocol.types import StateBatch
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack

@@ -11,7 +11,7 @@ import pytest
 
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.internal import GroupTopicsRequest
+from sharequeue.protocol.messages.leaders import GroupTopicsRequest
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.membership import Member

@@ -7,7 +7,7 @@ import pytest
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.internal import PartitionState
+from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json, good, problem, wait_until
 from tests.http.membership import NO_ASSIGNMENT, Member, describe, settle

@@ -11,7 +11,7 @@ from sharequeue.cli import main
 from sharequeue.client import ValueTooDeep, sync
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
-from sharequeue.protocol.messages import ReadRecordsResponse
+from sharequeue.protocol.messages.records import ReadRecordsResponse
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.database import append_behind

@@ -12,7 +12,7 @@ from sharequeue_pipeline.jobs import redrive as redrive_module
 from sharequeue_pipeline.jobs.redrive import Pace, RedriveCounts, redrive
 
 from sharequeue.cli import main
-from sharequeue.protocol.group_messages import RedriveDeadLettersResponse
+from sharequeue.protocol.messages.groups import RedriveDeadLettersResponse
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
 

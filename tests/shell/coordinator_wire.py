@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from sharequeue.http.caller import encode
 from sharequeue.protocol import apis
-from sharequeue.protocol.internal import MetadataChangesResponse, ShardOwner, ShardsResponse
+from sharequeue.protocol.codec import encode
+from sharequeue.protocol.messages.cluster import MetadataChangesResponse, ShardOwner, ShardsResponse
 from sharequeue.protocol.shards import CLUSTER_SHARD
 
 DEADLINE_S: Final = 5

@@ -34,18 +34,16 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRecordState
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.cluster import (
     DescribeTopicsResponse,
     Gateway,
     GatewayGeneration,
     InitializeSharePartitionsResponse,
-    PartitionStateResult,
     RegisterGatewayResponse,
-    ShareStateResponse,
-    TopicStateResult,
 )
-from sharequeue.protocol.messages import Acknowledgement
-from sharequeue.protocol.messages import Topic as Described
+from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
+from sharequeue.protocol.messages.topics import Topic as Described
 from sharequeue.protocol.types import SharePartitionKey
 from tests.shell.coordinator_wire import CoordinatorWire
 

@@ -11,23 +11,24 @@ import pytest
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.offsets_api import GroupsApi
 
-from sharequeue.http.serving import Call
+from sharequeue.http.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
-from sharequeue.protocol import apis, messages
+from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.cluster import (
     DescribeTopicsResponse,
     InitializeSharePartitionsResponse,
     MetadataChangesResponse,
 )
+from sharequeue.protocol.messages.topics import Topic
 from tests.shell.coordinator_wire import CoordinatorWire
 
 LIMIT = "share.delivery.count.limit"
 
 
-def described(name: str, topic_id: str, partitions: int = 1) -> messages.Topic:
-    return messages.Topic(name=name, topic_id=topic_id, partitions=partitions, config={"max.message.bytes": "1000"})
+def described(name: str, topic_id: str, partitions: int = 1) -> Topic:
+    return Topic(name=name, topic_id=topic_id, partitions=partitions, config={"max.message.bytes": "1000"})
 
 
 def changes_of(version: int, **changed: Any) -> MetadataChangesResponse:
@@ -77,7 +78,7 @@ async def following(metadata: Metadata, events: Heard | None = None) -> AsyncIte
         await asyncio.wait([task])
 
 
-async def know(coordinator: CoordinatorWire, metadata: Metadata, topic: messages.Topic) -> None:
+async def know(coordinator: CoordinatorWire, metadata: Metadata, topic: Topic) -> None:
     """Have a topic looked up, so that it is known."""
     found = DescribeTopicsResponse(topics=[topic])
     await asyncio.gather(metadata.topic(topic.name), coordinator.answer(apis.DESCRIBE_TOPICS, found))

@@ -10,7 +10,7 @@ from sharequeue_gateway.leader.persister import Persister
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, RequestTimedOut
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.share_state import (
     GroupStateResult,
     PartitionState,
     PartitionStateResult,

@@ -11,7 +11,7 @@ import uvloop
 from sharequeue.client.deliveries import Delivery
 from sharequeue.client.renewing import Renewing
 from sharequeue.http.caller import Client
-from sharequeue.protocol.messages import FetchedBatch
+from sharequeue.protocol.messages.records import FetchedBatch
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -16,7 +16,7 @@ from sharequeue_share_coordinator.share_state.shard import Decide
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
-from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateBatch
 from tests.storage.record_logs import new_topic
 

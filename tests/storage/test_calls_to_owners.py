@@ -4,17 +4,11 @@ import asyncio
 
 import pytest
 
-from sharequeue.http.caller import encode
 from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.internal import (
-    GroupState,
-    PartitionState,
-    ShardOwner,
-    ShardsResponse,
-    TopicState,
-    WriteBatchRequest,
-)
+from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
+from sharequeue.protocol.messages.share_state import GroupState, PartitionState, TopicState, WriteBatchRequest
 
 NOBODY = "http://127.0.0.1:1"
 

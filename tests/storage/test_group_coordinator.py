@@ -20,7 +20,7 @@ from sharequeue.protocol.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, Gateway, StartOffset, TopicStartOffsets
+from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, Gateway, StartOffset, TopicStartOffsets
 from tests.storage.database import session
 from tests.storage.group_coordinators import SHARDS, group_of, instance, running, two, until
 from tests.storage.lossy_proxy import LossyProxy

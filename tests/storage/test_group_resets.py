@@ -10,7 +10,7 @@ from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 from sharequeue_coordinator.share_group.initialization import Initialization
 
 from sharequeue.protocol.errors import CoordinatorNotAvailable, UnknownMemberId
-from sharequeue.protocol.internal import AlterShareGroupOffsetsRequest, StartOffset, TopicStartOffsets
+from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, StartOffset, TopicStartOffsets
 from tests.storage.group_coordinators import running, until
 
 Change = Callable[[GroupCoordinator, str], Awaitable[None]]

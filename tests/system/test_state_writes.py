@@ -14,7 +14,7 @@ from sharequeue_gateway.share_partition.machine import SharePartition, StateWrit
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.core.write_events import Unheard

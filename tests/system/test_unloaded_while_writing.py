@@ -16,7 +16,7 @@ from sharequeue_gateway.locks.lock_writer import lock_hash
 
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.internal import SharePartitionName, YieldRequest
+from sharequeue.protocol.messages.leaders import SharePartitionName, YieldRequest
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, acknowledge_range, problem, wait_until

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from pyspark.sql import SparkSession
 
-from sharequeue.protocol.messages import DescribeTopicResponse
+from sharequeue.protocol.messages.topics import DescribeTopicResponse
 from sharequeue_pipeline.archiving.manifest import Archive, Gap, Manifest, PartitionArchive, Segment
 from sharequeue_pipeline.archiving.segments import SegmentTask, archive_segment, verify_segment
 from sharequeue_pipeline.jobs.command_line import (

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sharequeue.cli.output import show_table
 from sharequeue.protocol import apis
-from sharequeue.protocol.audit_messages import (
+from sharequeue.protocol.messages.audit import (
     AuditedState,
     AuditLogQuery,
     AuditLogResponse,
@@ -23,7 +23,7 @@ from sharequeue.protocol.audit_messages import (
     ExportStateQuery,
     LogBatch,
 )
-from sharequeue.protocol.messages import DescribeTopicResponse, ListTopicsResponse
+from sharequeue.protocol.messages.topics import DescribeTopicResponse, ListTopicsQuery, ListTopicsResponse
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.jobs.command_line import (
@@ -126,7 +126,7 @@ def _confirmed(gateway: GatewayClient, audited: AuditedState) -> list[Finding] |
 
 def stretches(gateway: GatewayClient) -> Iterator[Stretch]:
     """The logs of all partitions as they are now, in stretches."""
-    query = apis.ListTopicsQuery()
+    query = ListTopicsQuery()
     while True:
         page: ListTopicsResponse = gateway.ask(apis.LIST_TOPICS, query)
         for topic in page.topics:
@@ -140,7 +140,7 @@ def stretches(gateway: GatewayClient) -> Iterator[Stretch]:
                     yield Stretch(topic.name, described.topic_id, entry.partition, begin, end)
         if page.next_page_token is None:
             return
-        query = apis.ListTopicsQuery(page_token=page.next_page_token)
+        query = ListTopicsQuery(page_token=page.next_page_token)
 
 
 def check_stretch(services: GatewayOptions, reading: GatewayOptions, stretch: Stretch, *, records: bool) -> Outcome:

@@ -21,8 +21,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from sharequeue.protocol.compaction_messages import BatchReplacement, RemovedRange
-from sharequeue.protocol.messages import DescribeTopicResponse
+from sharequeue.protocol.messages.compaction import BatchReplacement, RemovedRange
+from sharequeue.protocol.messages.topics import DescribeTopicResponse
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.command_line import (
     echo_json,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sharequeue.protocol.audit_messages import LogBatch
+from sharequeue.protocol.messages.audit import LogBatch
 
 
 def batch_faults(batches: Sequence[LogBatch], begin: int, end: int, log_start_offset: int) -> Iterator[str]:

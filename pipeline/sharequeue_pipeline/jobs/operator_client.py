@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.compaction_messages import (
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages.compaction import (
     BatchReplacement,
     ListRecordBatchesQuery,
     ListRecordBatchesResponse,
@@ -12,15 +13,9 @@ from sharequeue.protocol.compaction_messages import (
     ReplacedBatch,
     ReplaceRecordBatchesRequest,
 )
-from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.group_messages import ListShareGroupsQuery
-from sharequeue.protocol.messages import (
-    CreateTopicRequest,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    InFlightPartition,
-    InFlightQuery,
-)
+from sharequeue.protocol.messages.groups import ListShareGroupsQuery
+from sharequeue.protocol.messages.in_flight import InFlightPartition, InFlightQuery
+from sharequeue.protocol.messages.topics import CreateTopicRequest, DeleteRecordsPartition, DeleteRecordsRequest
 from sharequeue_pipeline.errors import refused
 from sharequeue_pipeline.gateway_client import GatewayClient
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from sharequeue.cli.output import show_table
 from sharequeue.cli.redrive_options import redrive_options, redrive_request
 from sharequeue.protocol import apis
-from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
+from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.jobs.command_line import (

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from sharequeue.cli.output import moment_ms
 from sharequeue.protocol import apis
-from sharequeue.protocol.report_messages import ListActivityQuery, ListActivityResponse
+from sharequeue.protocol.messages.reports import ListActivityQuery, ListActivityResponse
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.jobs.command_line import (
     echo_json,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sharequeue.protocol.audit_messages import AuditedState, StateRow
+from sharequeue.protocol.messages.audit import AuditedState, StateRow
 from sharequeue.protocol.types import DeliveryState, StateBatch
 
 TERMINAL: Final = (DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED)

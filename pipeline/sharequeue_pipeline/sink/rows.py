@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from sharequeue.protocol.messages import ProduceRecord
+from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SinkOptions
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from sharequeue.protocol.messages import TopicPartitions
+from sharequeue.protocol.messages.records import TopicPartitions
 from sharequeue_pipeline.ranges import Range
 
 

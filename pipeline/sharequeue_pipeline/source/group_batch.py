@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from sharequeue.protocol.messages import FetchRequest
+from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient

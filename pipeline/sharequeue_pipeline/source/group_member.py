@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from sharequeue.protocol.messages import FetchRequest
+from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.gateway_client import GatewayClient

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from redis.asyncio import Redis
 
 from sharequeue.clock import Clock
+from sharequeue.http.app import App
 from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
-from sharequeue.http.serving import App
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue.ownership.shard_store import HELD
-from sharequeue.protocol.audit_messages import ExportStateQuery
+from sharequeue.protocol.messages.audit import ExportStateQuery
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, KeyState, Row, replay
 

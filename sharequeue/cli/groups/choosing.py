@@ -8,7 +8,7 @@ import click
 from sharequeue.cli.completion import complete_group
 from sharequeue.cli.output import ask, decode
 from sharequeue.protocol import apis
-from sharequeue.protocol.group_messages import ListShareGroupsQuery, ListShareGroupsResponse, ShareGroupListing
+from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ListShareGroupsResponse, ShareGroupListing
 
 group_argument: Final = click.argument("group", shell_complete=complete_group)
 groups_argument: Final = click.argument("group", nargs=-1, shell_complete=complete_group)

@@ -9,7 +9,7 @@ from sharequeue.cli.groups.choosing import all_groups_option, force_option, grou
 from sharequeue.cli.output import ask, echo_json, explain, json_option, run, say, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.group_messages import InUseQuery
+from sharequeue.protocol.messages.groups import InUseQuery
 
 
 @click.command()

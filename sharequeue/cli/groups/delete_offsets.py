@@ -20,7 +20,7 @@ from sharequeue.cli.output import (
 )
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.group_messages import InUseQuery
+from sharequeue.protocol.messages.groups import InUseQuery
 
 
 @click.command("delete-offsets")

@@ -9,13 +9,13 @@ from sharequeue.cli.groups.choosing import all_groups_option, groups_argument, n
 from sharequeue.cli.output import ask, decode, echo_json, explain, json_option, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.group_messages import (
+from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
     DescribeShareGroupResponse,
+    ListShareGroupOffsetsResponse,
     MemberAssignment,
     ShareGroupMember,
 )
-from sharequeue.protocol.messages import ListShareGroupOffsetsResponse
 
 
 @click.command()

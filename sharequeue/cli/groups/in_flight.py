@@ -9,7 +9,7 @@ from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import InFlightQuery, ListInFlightResponse
+from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 
 
 @click.command("in-flight")

@@ -7,7 +7,7 @@ import msgspec
 
 from sharequeue.cli.groups.choosing import every_group
 from sharequeue.cli.output import echo_json, json_option, run, show_table, url_option
-from sharequeue.protocol.group_messages import ListShareGroupsResponse
+from sharequeue.protocol.messages.groups import ListShareGroupsResponse
 
 STATES: Final = ("Empty", "Stable", "Dead")
 ALL_STATES: Final = "all"

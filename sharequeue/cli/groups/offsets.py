@@ -5,7 +5,7 @@ import click
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import ListShareGroupOffsetsResponse
+from sharequeue.protocol.messages.groups import ListShareGroupOffsetsResponse
 
 
 @click.command()

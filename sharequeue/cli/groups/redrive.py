@@ -9,7 +9,7 @@ from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say,
 from sharequeue.cli.redrive_options import redrive_options, redrive_request
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
+from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 
 AT_ONCE: Final = 10_000
 """One call redrives no more."""

@@ -13,7 +13,11 @@ from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.groups.choosing import force_option, group_argument
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.group_messages import ResetShareGroupOffsetsRequest, ResetShareGroupOffsetsResponse, ResetTopic
+from sharequeue.protocol.messages.groups import (
+    ResetShareGroupOffsetsRequest,
+    ResetShareGroupOffsetsResponse,
+    ResetTopic,
+)
 
 
 @click.command("reset-offsets")

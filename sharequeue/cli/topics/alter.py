@@ -5,7 +5,8 @@ import click
 from sharequeue.cli.output import ask, json_option, key_values, run, url_option
 from sharequeue.cli.topics.topic import name_argument, show_topic
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import ConfigValue, UpdateTopicRequest
+from sharequeue.protocol.messages.fields import ConfigValue
+from sharequeue.protocol.messages.topics import UpdateTopicRequest
 
 
 @click.command()

@@ -7,7 +7,7 @@ import click
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, show_table, url_option
 from sharequeue.cli.topics.topic import confirm, name_argument
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import DeleteRecordsPartition, DeleteRecordsRequest
+from sharequeue.protocol.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, whole_number
 
 LOG_END: Final = -1

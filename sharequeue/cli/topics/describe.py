@@ -5,7 +5,7 @@ import click
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, show_table, url_option
 from sharequeue.cli.topics.topic import name_argument
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import DescribeTopicResponse
+from sharequeue.protocol.messages.topics import DescribeTopicResponse
 
 
 @click.command()

@@ -5,7 +5,7 @@ import msgspec
 
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import ListTopicsResponse, TopicListing
+from sharequeue.protocol.messages.topics import ListTopicsQuery, ListTopicsResponse, TopicListing
 
 
 @run
@@ -13,7 +13,7 @@ async def list_all(*, as_json: bool, url: str) -> None:
     listed: list[TopicListing] = []
     page_token = None
     while True:
-        answer = await ask(url, apis.LIST_TOPICS, apis.ListTopicsQuery(page_token=page_token))
+        answer = await ask(url, apis.LIST_TOPICS, ListTopicsQuery(page_token=page_token))
         page: ListTopicsResponse = decode(answer, apis.LIST_TOPICS)
         listed += page.topics
         page_token = page.next_page_token

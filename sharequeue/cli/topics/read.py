@@ -13,7 +13,8 @@ from sharequeue.cli.topics.topic import name_argument
 from sharequeue.client.deliveries import Delivery
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import DescribeTopicResponse, FetchedBatch, ReadRecordsQuery, ReadRecordsResponse
+from sharequeue.protocol.messages.records import FetchedBatch, ReadRecordsQuery, ReadRecordsResponse
+from sharequeue.protocol.messages.topics import DescribeTopicResponse
 from sharequeue.protocol.types import MAX_INT64
 
 READ_AT_ONCE: Final = 1000

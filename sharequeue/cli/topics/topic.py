@@ -8,7 +8,7 @@ import click
 from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.output import decode, echo_json
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import Topic
+from sharequeue.protocol.messages.topics import Topic
 
 name_argument: Final = click.argument("name", shell_complete=complete_topic)
 """The name of an existing topic."""

@@ -79,7 +79,6 @@ from sharequeue.protocol.apis.topics import (
     REPLACE_RECORD_BATCHES,
     UPDATE_TOPIC,
 )
-from sharequeue.protocol.messages.topics import ListTopicsQuery
 
 __all__ = [
     "ACKNOWLEDGE_AT_LEADER",
@@ -146,6 +145,5 @@ __all__ = [
     "WRITE_STATE_BATCH",
     "YIELD_SHARE_PARTITIONS",
     "Api",
-    "ListTopicsQuery",
     "path_of",
 ]

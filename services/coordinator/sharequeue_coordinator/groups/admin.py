@@ -14,13 +14,8 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 
 from sharequeue.protocol.errors import ApiError, NonEmptyGroup
-from sharequeue.protocol.internal import (
-    AlterShareGroupOffsetsRequest,
-    GroupTopicsRequest,
-    InitializedTopic,
-    TopicIdPartitions,
-    UnloadGroupRequest,
-)
+from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, InitializedTopic, TopicIdPartitions
+from sharequeue.protocol.messages.leaders import GroupTopicsRequest, UnloadGroupRequest
 from sharequeue_coordinator.groups.gateway_calls import GatewayCalls
 from sharequeue_coordinator.groups.initializer import Initializer, no_partition
 from sharequeue_coordinator.groups.owned_group import OwnedGroup

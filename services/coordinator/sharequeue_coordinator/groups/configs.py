@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from sharequeue.protocol.configs import group_config_values
-from sharequeue.protocol.messages import ConfigValue
+from sharequeue.protocol.messages.fields import ConfigValue
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.registry import GroupRegistry

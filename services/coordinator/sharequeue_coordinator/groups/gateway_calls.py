@@ -9,7 +9,8 @@ from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
-from sharequeue.protocol.internal import Gateway, GroupTopicsRequest, GroupUsageResponse, UnloadGroupRequest
+from sharequeue.protocol.messages.cluster import Gateway
+from sharequeue.protocol.messages.leaders import GroupTopicsRequest, GroupUsageResponse, UnloadGroupRequest
 
 GATEWAY_DEADLINE_S: Final = 6.0
 """Longer than a gateway's lease. A gateway that has died is out of the generation before; then it is not asked."""

@@ -8,7 +8,7 @@ from typing import Any
 from sharequeue import background
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, UnknownTopicOrPartition
-from sharequeue.protocol.internal import InitializedTopic
+from sharequeue.protocol.messages.cluster import InitializedTopic
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.owned_group import OwnedGroup
 from sharequeue_coordinator.groups.registry import GroupRegistry

@@ -12,13 +12,8 @@ from sharequeue.protocol.errors import (
     NotCoordinator,
     error_of,
 )
-from sharequeue.protocol.internal import (
-    GroupPartitionSummary,
-    InitializedPartition,
-    InitializedTopic,
-    PartitionState,
-    PartitionStateResult,
-)
+from sharequeue.protocol.messages.cluster import GroupPartitionSummary, InitializedPartition, InitializedTopic
+from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 
 DEADLINE_S: Final = 8.0
 NOT_SERVED: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)

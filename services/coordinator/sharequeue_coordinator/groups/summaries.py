@@ -1,7 +1,7 @@
 """Start offset, leader epoch and count of a group's share-partitions, as the share coordinator has them."""
 
 from sharequeue.protocol.errors import GroupIdNotFound
-from sharequeue.protocol.internal import GroupSummaryQuery, GroupSummaryResponse, GroupTopicSummary
+from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse, GroupTopicSummary
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.groups.share_states import ShareStates
 from sharequeue_coordinator.metadata.metadata import Metadata

@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 
-from sharequeue.http.serving import App, create_app, serve
+from sharequeue.http.app import App, create_app, serve
 from sharequeue.ownership.endpoints import serve_ownership
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import Readiness
+from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.readiness import CHECK_S, Check, faults
 from sharequeue.service.service import serve_operations

@@ -3,11 +3,11 @@
 from typing import Final
 from urllib.parse import unquote
 
-from sharequeue.http.serving import Call, Handler
-from sharequeue.protocol import apis, group_messages
+from sharequeue.http.endpoint import Call, Handler
+from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import GroupIdNotFound, InvalidRequest, UnknownMemberId
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.cluster import (
     CLIENT_HOST,
     CLIENT_ID,
     AlterShareGroupOffsetsRequest,
@@ -15,7 +15,20 @@ from sharequeue.protocol.internal import (
     LeaveShareGroupResponse,
     TopicIdPartitions,
 )
-from sharequeue.protocol.messages import Empty
+from sharequeue.protocol.messages.groups import (
+    AssignedPartitions,
+    DescribeShareGroupQuery,
+    DescribeShareGroupResponse,
+    InUseQuery,
+    ListShareGroupsQuery,
+    ListShareGroupsResponse,
+    MemberAssignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    ShareGroupListing,
+    ShareGroupMember,
+)
+from sharequeue.protocol.messages.operations import Empty
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.http.parameters import group_of
@@ -54,8 +67,8 @@ class GroupsApi:
 
     # Members
 
-    async def heartbeat(self, call: Call) -> group_messages.ShareGroupHeartbeatResponse:
-        request: group_messages.ShareGroupHeartbeatRequest = call.request
+    async def heartbeat(self, call: Call) -> ShareGroupHeartbeatResponse:
+        request: ShareGroupHeartbeatRequest = call.request
         names = request.subscribed_topic_names
         heartbeat = Heartbeat(
             request.member_id,
@@ -66,20 +79,20 @@ class GroupsApi:
             call.header(CLIENT_HOST) or "",
         )
         answer = await self._members.heartbeat(group_of(call), heartbeat)
-        return group_messages.ShareGroupHeartbeatResponse(
+        return ShareGroupHeartbeatResponse(
             member_id=answer.member_id,
             member_epoch=answer.member_epoch,
             heartbeat_interval_ms=answer.heartbeat_interval_ms,
             assignment=None if answer.assignment is None else self._assignment(answer.assignment),
         )
 
-    def _assignment(self, assignment: Assignment) -> group_messages.MemberAssignment:
+    def _assignment(self, assignment: Assignment) -> MemberAssignment:
         assigned = [
-            group_messages.AssignedPartitions(topic=topic.name, topic_id=topic_id, partitions=sorted(partitions))
+            AssignedPartitions(topic=topic.name, topic_id=topic_id, partitions=sorted(partitions))
             for topic_id, partitions in assignment.items()
             if (topic := self._metadata.by_id.get(topic_id)) is not None
         ]
-        return group_messages.MemberAssignment(topic_partitions=sorted(assigned, key=lambda entry: entry.topic))
+        return MemberAssignment(topic_partitions=sorted(assigned, key=lambda entry: entry.topic))
 
     async def leave(self, call: Call) -> LeaveShareGroupResponse:
         group_id = group_of(call)
@@ -94,8 +107,8 @@ class GroupsApi:
 
     # Listing
 
-    async def list_groups(self, call: Call) -> group_messages.ListShareGroupsResponse:
-        query: group_messages.ListShareGroupsQuery = call.request
+    async def list_groups(self, call: Call) -> ListShareGroupsResponse:
+        query: ListShareGroupsQuery = call.request
         states = _states(query.state)
         listed = await self._query(
             store.page,
@@ -104,9 +117,9 @@ class GroupsApi:
             [state is ShareGroupState.STABLE for state in states if state is not ShareGroupState.DEAD],
         )
         page = listed[: query.page_size]
-        return group_messages.ListShareGroupsResponse(
+        return ListShareGroupsResponse(
             groups=[
-                group_messages.ShareGroupListing(
+                ShareGroupListing(
                     group_id=group_id,
                     type="share",
                     state=ShareGroupState.STABLE if has_members else ShareGroupState.EMPTY,
@@ -116,8 +129,8 @@ class GroupsApi:
             next_page_token=page[-1][0] if len(listed) > len(page) else None,
         )
 
-    async def describe(self, call: Call) -> group_messages.DescribeShareGroupResponse:
-        query: group_messages.DescribeShareGroupQuery = call.request
+    async def describe(self, call: Call) -> DescribeShareGroupResponse:
+        query: DescribeShareGroupQuery = call.request
         group_id = group_of(call)
         machine = (await self._groups.find(group_id)).machine
         if not machine.exists:
@@ -131,7 +144,7 @@ class GroupsApi:
             room -= len(page[-1].subscribed_topic_names) + sum(map(len, page[-1].assignment.values()))
             if room <= 0:
                 break
-        return group_messages.DescribeShareGroupResponse(
+        return DescribeShareGroupResponse(
             group_id=group_id,
             state=machine.state,
             group_epoch=machine.epochs.group_epoch,
@@ -139,7 +152,7 @@ class GroupsApi:
             assignor_name=ASSIGNOR_NAME,
             member_count=len(machine.members),
             members=[
-                group_messages.ShareGroupMember(
+                ShareGroupMember(
                     member_id=member.member_id,
                     member_epoch=member.member_epoch,
                     client_id=member.client_id,
@@ -156,12 +169,12 @@ class GroupsApi:
     # Administration
 
     async def delete(self, call: Call) -> Empty:
-        query: group_messages.InUseQuery = call.request
+        query: InUseQuery = call.request
         await self._admin.delete(group_of(call), force=query.force)
         return Empty()
 
     async def delete_offsets(self, call: Call) -> Empty:
-        query: group_messages.InUseQuery = call.request
+        query: InUseQuery = call.request
         topic = self._metadata.topic(call.path["topic"])
         await self._admin.delete_offsets(group_of(call), topic, force=query.force)
         return Empty()

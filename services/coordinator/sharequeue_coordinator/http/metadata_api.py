@@ -1,10 +1,10 @@
 """The calls that gateways and share coordinators make on their own behalf: metadata, generations, initialisation."""
 
-from sharequeue.http.serving import Call, Handler
+from sharequeue.http.endpoint import Call, Handler
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import InvalidGroupId
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.cluster import (
     DescribeTopicsRequest,
     DescribeTopicsResponse,
     Gateway,

@@ -1,6 +1,6 @@
 """Checks of parameters that several calls have."""
 
-from sharequeue.http.serving import Call
+from sharequeue.http.endpoint import Call
 from sharequeue.protocol.errors import InvalidGroupId
 from sharequeue.protocol.types import group_id_fault
 

@@ -1,9 +1,17 @@
 """The calls about topics, as gateways pass them on."""
 
-from sharequeue.http.serving import Call, Handler
-from sharequeue.protocol import apis, messages
+from sharequeue.http.endpoint import Call, Handler
+from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.messages import Empty
+from sharequeue.protocol.messages.operations import Empty
+from sharequeue.protocol.messages.topics import (
+    CreateTopicRequest,
+    ListTopicsQuery,
+    ListTopicsResponse,
+    Topic,
+    TopicListing,
+    UpdateTopicRequest,
+)
 from sharequeue_coordinator.coordinator import GroupCoordinator
 
 
@@ -22,21 +30,18 @@ class TopicsApi:
             (apis.DELETE_TOPIC, self.delete),
         ]
 
-    async def create(self, call: Call) -> messages.Topic:
-        request: messages.CreateTopicRequest = call.request
+    async def create(self, call: Call) -> Topic:
+        request: CreateTopicRequest = call.request
         return await self._topics.create(request.name, request.partitions, request.config)
 
-    async def list_topics(self, call: Call) -> messages.ListTopicsResponse:
-        query: apis.ListTopicsQuery = call.request
+    async def list_topics(self, call: Call) -> ListTopicsResponse:
+        query: ListTopicsQuery = call.request
         page, next_page_token = self._metadata.page(query.page_size, query.page_token)
-        listed = [
-            messages.TopicListing(name=topic.name, topic_id=topic.topic_id, partitions=topic.partitions)
-            for topic in page
-        ]
-        return messages.ListTopicsResponse(topics=listed, next_page_token=next_page_token)
+        listed = [TopicListing(name=topic.name, topic_id=topic.topic_id, partitions=topic.partitions) for topic in page]
+        return ListTopicsResponse(topics=listed, next_page_token=next_page_token)
 
-    async def update(self, call: Call) -> messages.Topic:
-        request: messages.UpdateTopicRequest = call.request
+    async def update(self, call: Call) -> Topic:
+        request: UpdateTopicRequest = call.request
         return await self._topics.update(call.path["topic"], request.partitions, request.config, request.reset)
 
     async def delete(self, call: Call) -> Empty:

@@ -12,7 +12,12 @@ from typing import Any, Final
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
-from sharequeue.protocol.internal import Gateway, GatewayGeneration, RegisterGatewayResponse, RenewGatewayResponse
+from sharequeue.protocol.messages.cluster import (
+    Gateway,
+    GatewayGeneration,
+    RegisterGatewayResponse,
+    RenewGatewayResponse,
+)
 from sharequeue_coordinator.database import Fence
 from sharequeue_coordinator.metadata import store
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import InvalidTopic, StorageError, UnknownTopicOrPartition
-from sharequeue.protocol.internal import Gateway
-from sharequeue.protocol.messages import Topic
+from sharequeue.protocol.messages.cluster import Gateway
+from sharequeue.protocol.messages.topics import Topic
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
 from sharequeue_coordinator.database import Database, Fence

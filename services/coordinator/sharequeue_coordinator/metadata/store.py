@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sharequeue.protocol.internal import Gateway, GatewayGeneration
+from sharequeue.protocol.messages.cluster import Gateway, GatewayGeneration
 from sharequeue_coordinator.database import Connection, Fence
 
 CHANGES_CHANNEL: Final = "sharequeue_groups_changes"

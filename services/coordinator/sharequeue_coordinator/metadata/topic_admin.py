@@ -11,8 +11,9 @@ from sharequeue.log import fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, StorageError, TopicAlreadyExists
-from sharequeue.protocol.internal import DeleteTopicRecordsRequest
-from sharequeue.protocol.messages import ConfigValue, Topic
+from sharequeue.protocol.messages.fields import ConfigValue
+from sharequeue.protocol.messages.leaders import DeleteTopicRecordsRequest
+from sharequeue.protocol.messages.topics import Topic
 from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.metadata import store, topic_rules
 from sharequeue_coordinator.metadata.metadata import Metadata, described

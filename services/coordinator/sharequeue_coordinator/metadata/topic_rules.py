@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from sharequeue.protocol.configs import TOPIC_CONFIGS, config_text, effective, validate
 from sharequeue.protocol.errors import InvalidPartitions, InvalidTopic
-from sharequeue.protocol.messages import ConfigValue
+from sharequeue.protocol.messages.fields import ConfigValue
 from sharequeue.protocol.types import topic_name_fault
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sharequeue.protocol.configs import GROUP_CONFIGS, config_text, effective, validate
 from sharequeue.protocol.errors import InvalidConfig
-from sharequeue.protocol.messages import ConfigValue
+from sharequeue.protocol.messages.fields import ConfigValue
 
 
 def changed_config(

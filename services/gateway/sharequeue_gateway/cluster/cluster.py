@@ -17,7 +17,7 @@ from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.cluster import (
     GatewayGeneration,
     LeaderEpochResponse,
     NextLeaderEpochRequest,

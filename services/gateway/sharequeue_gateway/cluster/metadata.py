@@ -15,10 +15,11 @@ import msgspec
 
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
-from sharequeue.protocol import apis, messages
+from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig, share_group_config
 from sharequeue.protocol.errors import ApiError, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages import topics as topic_messages
+from sharequeue.protocol.messages.cluster import (
     DescribeTopicsRequest,
     DescribeTopicsResponse,
     InitializeSharePartitionsRequest,
@@ -27,6 +28,7 @@ from sharequeue.protocol.internal import (
     MetadataChangesResponse,
     TopicIdPartitions,
 )
+from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery, ListTopicsResponse
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_INT64, topic_name_fault
 from sharequeue_gateway import metrics
@@ -37,7 +39,7 @@ FEED_WAIT_MS = 20_000
 DEFAULT_LOCK_DURATION_MS = 30_000
 AWAY_DEADLINE_S = 1.0
 
-_decode_topic: Final = msgspec.json.Decoder(messages.Topic).decode
+_decode_topic: Final = msgspec.json.Decoder(topic_messages.Topic).decode
 
 
 class Topic:
@@ -45,7 +47,7 @@ class Topic:
 
     __slots__ = ("config", "max_ahead_ms", "max_message_bytes", "name", "partitions", "topic_id")
 
-    def __init__(self, topic: messages.Topic) -> None:
+    def __init__(self, topic: topic_messages.Topic) -> None:
         self.name = topic.name
         self.topic_id = topic.topic_id
         self.partitions = topic.partitions
@@ -172,7 +174,7 @@ class Metadata:
 
     async def create(self, name: str, config: Mapping[str, str]) -> Topic:
         """Create a topic of one partition, or take the one that was created at the same time."""
-        request = messages.CreateTopicRequest(name=name, config=dict(config))
+        request = CreateTopicRequest(name=name, config=dict(config))
         with contextlib.suppress(TopicAlreadyExists):
             await self.change_topic(apis.CREATE_TOPIC, request, deadline_s=self._deadline_s())
         return await self.topic(name)
@@ -194,13 +196,13 @@ class Metadata:
 
     async def learn_all(self) -> None:
         """Learn every topic."""
-        query = apis.ListTopicsQuery()
+        query = ListTopicsQuery()
         while True:
-            page: messages.ListTopicsResponse = await self._coordinator.call(apis.LIST_TOPICS, query, key=CLUSTER)
+            page: ListTopicsResponse = await self._coordinator.call(apis.LIST_TOPICS, query, key=CLUSTER)
             await self.topics_by_id([topic.topic_id for topic in page.topics])
             if page.next_page_token is None:
                 return
-            query = apis.ListTopicsQuery(page_token=page.next_page_token)
+            query = ListTopicsQuery(page_token=page.next_page_token)
 
     async def _ask(self, request: DescribeTopicsRequest) -> set[str]:
         """Returns: the ids of the topics that exist; they are known now."""
@@ -216,7 +218,7 @@ class Metadata:
             request = DescribeTopicsRequest(names=outdated)
         return found
 
-    def _learn(self, described: messages.Topic) -> None:
+    def _learn(self, described: topic_messages.Topic) -> None:
         topic = Topic(described)
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
 

@@ -16,7 +16,8 @@ from sharequeue.protocol.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType, TopicIdPartition
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
-from sharequeue.protocol.messages import AcknowledgementResult
+from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 
 T = TypeVar("T")

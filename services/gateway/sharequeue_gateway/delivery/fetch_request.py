@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
-from sharequeue.protocol.messages import Acknowledgement
+from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch

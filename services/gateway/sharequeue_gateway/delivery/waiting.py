@@ -19,7 +19,7 @@ from collections.abc import Coroutine, Sequence
 from enum import IntEnum
 from typing import Final, Protocol, TypeVar
 
-from sharequeue.protocol.messages import AcknowledgementResult
+from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 
 Result = TypeVar("Result")

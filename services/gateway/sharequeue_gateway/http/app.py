@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 
+from sharequeue.http.app import App, create_app, serve
 from sharequeue.http.openapi import serve_openapi
 from sharequeue.http.origins import Callers
-from sharequeue.http.serving import App, create_app, serve
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages import Readiness
+from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.service.service import serve_operations
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.group_admin_api import GroupAdminApi

@@ -16,7 +16,7 @@ import msgspec
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.messages import Record
+from sharequeue.protocol.messages.records import Record
 
 CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
 _WEIGHT: Final = re.compile(r"[01](\.[0-9]{0,3})?")

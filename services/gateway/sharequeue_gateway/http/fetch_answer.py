@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.messages import AcknowledgementResult, PartitionError, PartitionLeader
+from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
+from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.record_log.record_batch import RecordBatch, holding
 from sharequeue_gateway.share_partition.machine import AcquiredRange

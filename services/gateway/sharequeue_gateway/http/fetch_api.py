@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.http.serving import Answer, Call
+from sharequeue.http.answer import Answer
+from sharequeue.http.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId
-from sharequeue.protocol.messages import Acknowledgement, FetchRequest
+from sharequeue.protocol.messages.records import Acknowledgement, FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic

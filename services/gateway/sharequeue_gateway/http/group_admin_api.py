@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.http.serving import Call
+from sharequeue.http.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
@@ -16,15 +16,7 @@ from sharequeue.protocol.errors import (
     InvalidRequest,
     error_of,
 )
-from sharequeue.protocol.group_messages import (
-    InUseQuery,
-    ResetPartition,
-    ResetShareGroupOffsetsRequest,
-    ResetShareGroupOffsetsResponse,
-    ResetTopic,
-    ResetTopicOffsets,
-)
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.cluster import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
     GroupSummaryQuery,
@@ -32,7 +24,17 @@ from sharequeue.protocol.internal import (
     StartOffset,
     TopicStartOffsets,
 )
-from sharequeue.protocol.messages import Empty, PartitionError, TopicPartitions
+from sharequeue.protocol.messages.groups import (
+    InUseQuery,
+    ResetPartition,
+    ResetShareGroupOffsetsRequest,
+    ResetShareGroupOffsetsResponse,
+    ResetTopic,
+    ResetTopicOffsets,
+)
+from sharequeue.protocol.messages.operations import Empty
+from sharequeue.protocol.messages.problems import PartitionError
+from sharequeue.protocol.messages.records import TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.http.named_partitions import named_partitions

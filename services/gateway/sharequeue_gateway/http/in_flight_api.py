@@ -10,20 +10,20 @@ from typing import Annotated, Final
 
 import msgspec
 
-from sharequeue.http.serving import Call
+from sharequeue.http.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
-from sharequeue.protocol.internal import GroupSummaryQuery, GroupSummaryResponse
-from sharequeue.protocol.messages import (
+from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
+from sharequeue.protocol.messages.fields import PlainText
+from sharequeue.protocol.messages.in_flight import (
     DeadLetterStatus,
     InFlightBatch,
     InFlightPartition,
     InFlightQuery,
     ListInFlightResponse,
-    PartitionError,
-    PlainText,
 )
+from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.types import MAX_INT32, DeliveryState, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic
 from sharequeue_gateway.delivery.fetch_request import PartitionFault

@@ -7,21 +7,18 @@ from urllib.parse import quote
 
 import msgspec
 
-from sharequeue.http.caller import encode
-from sharequeue.http.serving import Answer, Call
+from sharequeue.http.answer import Answer
+from sharequeue.http.endpoint import Call
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, error_of
-from sharequeue.protocol.group_messages import ShareGroupHeartbeatResponse
-from sharequeue.protocol.internal import (
-    CLIENT_HOST,
-    CLIENT_ID,
-    GroupTopicsRequest,
-    LeaveShareGroupResponse,
-    ReleaseMemberResponse,
-)
-from sharequeue.protocol.messages import Empty, PartitionLeader
+from sharequeue.protocol.messages.cluster import CLIENT_HOST, CLIENT_ID, LeaveShareGroupResponse
+from sharequeue.protocol.messages.groups import ShareGroupHeartbeatResponse
+from sharequeue.protocol.messages.leaders import GroupTopicsRequest, ReleaseMemberResponse
+from sharequeue.protocol.messages.operations import Empty
+from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster

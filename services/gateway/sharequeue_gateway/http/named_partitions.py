@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
-from sharequeue.protocol.messages import TopicPartitions
+from sharequeue.protocol.messages.records import TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS, MAX_PARTITIONS_NAMED, topic_name_fault
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.delivery.fetch_request import PartitionFault

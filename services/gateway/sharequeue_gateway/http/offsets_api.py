@@ -5,12 +5,13 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.http.serving import Answer, Call
+from sharequeue.http.answer import Answer
+from sharequeue.http.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.internal import GroupSummaryQuery, GroupSummaryResponse
-from sharequeue.protocol.messages import GroupPartitionOffset, GroupTopicOffsets, ListShareGroupOffsetsResponse
+from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
+from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, ListShareGroupOffsetsResponse
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.record_log.log import RecordLog

@@ -1,6 +1,6 @@
 """What the paths of several calls name: a group, or a partition of a topic."""
 
-from sharequeue.http.serving import Call
+from sharequeue.http.endpoint import Call
 from sharequeue.protocol.errors import InvalidGroupId, InvalidRequest
 from sharequeue.protocol.types import MAX_INT32, group_id_fault, whole_number
 from sharequeue_gateway.cluster.metadata import Metadata, Topic

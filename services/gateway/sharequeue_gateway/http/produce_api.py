@@ -4,9 +4,10 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.http.serving import Answer, Call
+from sharequeue.http.answer import Answer
+from sharequeue.http.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.messages import ProduceRequest
+from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32, whole_number
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record

@@ -3,7 +3,7 @@
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import CoordinatorNotAvailable
-from sharequeue.protocol.messages import Readiness
+from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.service.readiness import ROUNDABOUT_CHECK_S, Check, faults
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata

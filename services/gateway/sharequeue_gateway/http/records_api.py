@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sharequeue.http.caller import encode
-from sharequeue.http.serving import JSON, Answer, Call
-from sharequeue.protocol import messages
+from sharequeue.http.answer import JSON, Answer
+from sharequeue.http.endpoint import Call
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.messages import AcknowledgementResult, AcknowledgeRequest
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
 from sharequeue_gateway.http.paths import group_of
@@ -80,7 +81,7 @@ class RecordsApi:
         """Raises: ApiError: nothing was applied."""
         if results and failed_count == len(results):
             raise _all_failed(results, failed_count)
-        response = messages.AcknowledgeResponse(
+        response = AcknowledgeResponse(
             results=results,
             failed_count=failed_count,
             acquisition_lock_timeout_ms=self._metadata.lock_duration_ms(group_id),

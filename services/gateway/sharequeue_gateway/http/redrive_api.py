@@ -11,11 +11,11 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from sharequeue.http.serving import Call
+from sharequeue.http.endpoint import Call
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
-from sharequeue.protocol.group_messages import RedriveDeadLettersRequest, RedriveDeadLettersResponse
-from sharequeue.protocol.messages import NonNegative, PartitionIndex
+from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
+from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.http.page_tokens import page_token, place_of

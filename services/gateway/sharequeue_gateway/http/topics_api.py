@@ -3,12 +3,21 @@
 import asyncio
 from collections.abc import Sequence
 
-from sharequeue.http.serving import Answer, Call
+from sharequeue.http.answer import Answer
+from sharequeue.http.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
-from sharequeue.protocol import apis, messages
+from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.internal import DeleteTopicRecordsRequest
-from sharequeue.protocol.messages import Empty
+from sharequeue.protocol.messages.leaders import DeleteTopicRecordsRequest
+from sharequeue.protocol.messages.operations import Empty
+from sharequeue.protocol.messages.records import ReadRecordsQuery
+from sharequeue.protocol.messages.topics import (
+    DeletedRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DescribeTopicResponse,
+    PartitionOffsets,
+)
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.arrow_answer import CONTENT_TYPE, arrow_stream, arrow_wanted
@@ -31,15 +40,15 @@ class TopicsApi:
     async def list_topics(self, call: Call) -> Answer:
         return Answer(await self._coordinator.exchange(apis.LIST_TOPICS, call.request, key=CLUSTER))
 
-    async def describe_topic(self, call: Call) -> messages.DescribeTopicResponse:
+    async def describe_topic(self, call: Call) -> DescribeTopicResponse:
         topic = await self._metadata.topic(call.path["topic"])
         offsets = await self._record_log.offsets(topic.topic_id, range(topic.partitions))
-        return messages.DescribeTopicResponse(
+        return DescribeTopicResponse(
             name=topic.name,
             topic_id=topic.topic_id,
             config=dict(topic.config),
             partitions=[
-                messages.PartitionOffsets(
+                PartitionOffsets(
                     partition=partition,
                     log_start_offset=found.log_start_offset,
                     last_stable_offset=found.last_stable_offset,
@@ -58,8 +67,8 @@ class TopicsApi:
         self._metadata.forget(topic.topic_id)
         return Empty()
 
-    async def delete_records(self, call: Call) -> messages.DeleteRecordsResponse:
-        request: messages.DeleteRecordsRequest = call.request
+    async def delete_records(self, call: Call) -> DeleteRecordsResponse:
+        request: DeleteRecordsRequest = call.request
         topic = await self._metadata.topic(call.path["topic"])
         wanted = {partition.partition: partition.before_offset for partition in request.partitions}
         if len(wanted) != len(request.partitions):
@@ -70,9 +79,9 @@ class TopicsApi:
             end = offsets[partition].log_end_offset
             if before_offset > end:
                 raise OffsetOutOfRange(f"before_offset {before_offset} is behind the log end {end}", 0)
-        return messages.DeleteRecordsResponse(
+        return DeleteRecordsResponse(
             partitions=[
-                messages.DeletedRecordsPartition(
+                DeletedRecordsPartition(
                     partition=partition,
                     log_start_offset=await self._record_log.delete_records(topic.topic_id, partition, before_offset),
                 )
@@ -81,7 +90,7 @@ class TopicsApi:
         )
 
     async def read_records(self, call: Call) -> Answer:
-        query: messages.ReadRecordsQuery = call.request
+        query: ReadRecordsQuery = call.request
         topic, partition = await partition_of(call, self._metadata)
         as_arrow = arrow_wanted(call.header("accept"))
         read = await self._record_log.read(topic.topic_id, partition, query.offset, query.max_bytes, query.max_records)

@@ -20,10 +20,7 @@ from sharequeue.protocol.errors import (
     NotLeaderOrFollower,
     error_of,
 )
-from sharequeue.protocol.internal import (
-    PartitionState,
-    PartitionStateResult,
-)
+from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata, Topic

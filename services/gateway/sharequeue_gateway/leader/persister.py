@@ -35,7 +35,7 @@ from sharequeue.protocol.errors import (
     UnknownTopicOrPartition,
     error_of,
 )
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.share_state import (
     GroupState,
     PartitionState,
     PartitionStateResult,

@@ -11,7 +11,7 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.internal import PartitionState
+from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.record_log.log import Offsets, RecordLog

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, ParamSpec, TypeVar
 
 from sharequeue.clock import Clock
-from sharequeue.http.serving import Answer
+from sharequeue.http.answer import Answer
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
-from sharequeue.protocol.messages import ProduceRecord
+from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS, whole_number
 from sharequeue_gateway.cluster.metadata import Metadata, Topic
 from sharequeue_gateway.producing.partitioner import key_hash

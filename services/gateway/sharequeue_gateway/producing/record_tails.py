@@ -12,7 +12,7 @@ import msgspec
 
 from sharequeue.protocol import mistakes
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.messages import ProduceRecord
+from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES
 
 AROUND_VALUE: Final = len(b',"timestamp_ms":0,"key":null,"value":}')

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sharequeue.protocol.audit_messages import AuditLogResponse, LogBatch
+from sharequeue.protocol.messages.audit import AuditLogResponse, LogBatch
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.store import Bounds
 

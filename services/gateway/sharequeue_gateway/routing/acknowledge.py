@@ -11,14 +11,10 @@ from typing import Final
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.http.caller import encode
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
-from sharequeue.protocol.messages import (
-    Acknowledgement,
-    AcknowledgementResult,
-    AcknowledgeRequest,
-    AcknowledgeResponse,
-)
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, ask_for_topics, failed

@@ -12,10 +12,11 @@ from enum import Enum
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.http.caller import encode
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, RequestTimedOut
-from sharequeue.protocol.internal import LeaderFetchRequest
-from sharequeue.protocol.messages import Acknowledgement, AcknowledgementResult, AcknowledgeRequest
+from sharequeue.protocol.messages.leaders import LeaderFetchRequest
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Partitions, Topic

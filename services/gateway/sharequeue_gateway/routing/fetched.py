@@ -7,8 +7,9 @@ import msgspec
 
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.internal import AcquiredEntry, LeaderFetchResponse
-from sharequeue.protocol.messages import AcknowledgementResult, PartitionLeader
+from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderFetchResponse
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.record_log.record_batch import holding

@@ -10,10 +10,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.http.serving import JSON, Answer
+from sharequeue.http.answer import JSON, Answer
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
+from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
     ENDED,
     AwaitRecordsRequest,
@@ -24,13 +25,7 @@ from sharequeue.protocol.internal import (
     YieldRequest,
     YieldResponse,
 )
-from sharequeue.protocol.messages import (
-    AcknowledgeRequest,
-    FetchRequest,
-    InFlightQuery,
-    ListInFlightResponse,
-    TopicPartitions,
-)
+from sharequeue.protocol.messages.records import AcknowledgeRequest, FetchRequest, TopicPartitions
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node

@@ -11,7 +11,7 @@ import asyncpg
 from sharequeue.log import REQUEST, Rarely, fields
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, NotCoordinator, StorageError
-from sharequeue.protocol.internal import PartitionStateResult
+from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS, Meaning
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth

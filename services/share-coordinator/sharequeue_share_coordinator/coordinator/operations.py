@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sharequeue.protocol.internal import PartitionStateResult
+from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_share_coordinator.share_state.rows import KeyState, Row
 from sharequeue_share_coordinator.share_state.shard import Decide

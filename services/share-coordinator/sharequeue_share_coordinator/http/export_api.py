@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from sharequeue.http.serving import Call, Handler
+from sharequeue.http.endpoint import Call, Handler
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.audit_messages import ExportStateQuery, ExportStateResponse, StateRow, StoredState
 from sharequeue.protocol.errors import CoordinatorNotAvailable
+from sharequeue.protocol.messages.audit import ExportStateQuery, ExportStateResponse, StateRow, StoredState
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue_share_coordinator import store

@@ -5,11 +5,11 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from sharequeue.clock import Clock
-from sharequeue.http.serving import Call, Handler
+from sharequeue.http.endpoint import Call, Handler
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import CoordinatorNotAvailable
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.share_state import (
     GroupState,
     GroupStateResult,
     PartitionState,

@@ -15,7 +15,7 @@ from sharequeue.protocol.errors import (
     FencedStateEpoch,
     InvalidRequest,
 )
-from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,

@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Sequence
 
-from sharequeue.http.serving import Call
+from sharequeue.http.endpoint import Call
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.cluster import TopicIdPartitions
+from sharequeue.protocol.messages.leaders import (
     GroupTopicsRequest,
     GroupUsageResponse,
     ReleaseMemberResponse,
-    TopicIdPartitions,
     UnloadGroupRequest,
 )
-from sharequeue.protocol.messages import Empty
+from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Metadata, Topic

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.http.caller import encode
-from sharequeue.http.serving import JSON, Answer, Call
+from sharequeue.http.answer import JSON, Answer
+from sharequeue.http.endpoint import Call
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
-from sharequeue.protocol.internal import (
+from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
     ENDED,
     AwaitRecordsRequest,
@@ -17,10 +18,10 @@ from sharequeue.protocol.internal import (
     YieldRequest,
     YieldResponse,
 )
-from sharequeue.protocol.messages import (
+from sharequeue.protocol.messages.operations import Empty
+from sharequeue.protocol.messages.records import (
     AcknowledgeRequest,
     AcknowledgeResponse,
-    Empty,
     PartitionLeader,
     TopicPartitions,
 )

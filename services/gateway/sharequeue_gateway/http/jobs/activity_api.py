@@ -5,10 +5,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from sharequeue.http.serving import Call
+from sharequeue.http.endpoint import Call
 from sharequeue.protocol.histogram import bounds_of
-from sharequeue.protocol.messages import PlainText
-from sharequeue.protocol.report_messages import (
+from sharequeue.protocol.messages.fields import PlainText
+from sharequeue.protocol.messages.reports import (
     ActivityEntry,
     DeadLetterCount,
     DeliveryCount,

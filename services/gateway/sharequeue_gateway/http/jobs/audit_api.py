@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
-from sharequeue.http.serving import Call
+from sharequeue.http.endpoint import Call
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.audit_messages import (
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.messages.audit import (
     AuditedState,
     AuditLogQuery,
     AuditLogResponse,
@@ -17,8 +18,7 @@ from sharequeue.protocol.audit_messages import (
     StateAnswer,
     StoredState,
 )
-from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.internal import PartitionState, PartitionStateResult
+from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.record_log import audit_store

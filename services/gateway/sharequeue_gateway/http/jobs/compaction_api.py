@@ -2,8 +2,9 @@
 
 from itertools import pairwise
 
-from sharequeue.http.serving import Call
-from sharequeue.protocol.compaction_messages import (
+from sharequeue.http.endpoint import Call
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
     ListRecordBatchesResponse,
     RecordBatchListing,
@@ -11,7 +12,6 @@ from sharequeue.protocol.compaction_messages import (
     ReplaceRecordBatchesRequest,
     ReplaceRecordBatchesResponse,
 )
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.paths import partition_of
 from sharequeue_gateway.record_log.compacting import Compaction, Replacement
