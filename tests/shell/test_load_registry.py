@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.cluster.redis_client import redis_client
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.fetcher import Fetcher
@@ -43,7 +43,7 @@ from sharequeue.protocol.messages.cluster import (
 )
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
-from sharequeue.protocol.messages.topics import Topic as Described
+from sharequeue.protocol.messages.topics import KnownTopic as Described
 from sharequeue.protocol.types import SharePartitionKey
 from tests.shell.coordinator_wire import CoordinatorWire
 
@@ -52,7 +52,7 @@ def described(partitions: int) -> Described:
     return Described(name="orders", topic_id="id-1", partitions=partitions, config={"max.message.bytes": "1000"})
 
 
-ORDERS = Topic(described(2))
+ORDERS = KnownTopic(described(2))
 KEY = SharePartitionKey("g", "id-1", 0)
 ELSEWHERE = Node("gateway-1", "http://127.0.0.1:1")
 INITIALIZED = InitializeSharePartitionsResponse(config={}, topics=[])

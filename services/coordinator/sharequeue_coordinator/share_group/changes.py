@@ -20,7 +20,7 @@ class ShareGroupState(StrEnum):
     DEAD = "Dead"
 
 
-class KnownTopic(Protocol):
+class ExistingTopic(Protocol):
     """The part of a topic that a group needs. `partitions`: their number."""
 
     @property
@@ -30,7 +30,7 @@ class KnownTopic(Protocol):
     def partitions(self) -> int: ...
 
 
-TopicsByName = Mapping[str, KnownTopic]
+TopicsByName = Mapping[str, ExistingTopic]
 """Every topic of the cluster, without those that are being deleted."""
 
 

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from sharequeue_coordinator.share_group import initialization
 from sharequeue_coordinator.share_group.assignor import Assignment
-from sharequeue_coordinator.share_group.changes import KnownTopic, TopicsByName
+from sharequeue_coordinator.share_group.changes import ExistingTopic, TopicsByName
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 
-View = tuple[tuple[str, KnownTopic | None, frozenset[int]], ...]
+View = tuple[tuple[str, ExistingTopic | None, frozenset[int]], ...]
 """For each name, in their order: the topic if it exists, and its partitions that the group has initialised.
 
 Comparing two views of the same objects costs a step per topic, not per partition."""

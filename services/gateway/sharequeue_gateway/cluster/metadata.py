@@ -42,7 +42,7 @@ AWAY_DEADLINE_S = 1.0
 _decode_topic: Final = msgspec.json.Decoder(topic_messages.Topic).decode
 
 
-class Topic:
+class KnownTopic:
     """A topic as the gateway uses it."""
 
     __slots__ = ("config", "max_ahead_ms", "max_message_bytes", "name", "partitions", "topic_id")
@@ -73,7 +73,7 @@ class Changed:
         self._ids.update((topic.topic_id for topic in changes.topics), changes.deleted_topic_ids, changes.group_ids)
 
 
-Partitions = Sequence[tuple[Topic, int]]
+Partitions = Sequence[tuple[KnownTopic, int]]
 """Partitions of a request: topic and index."""
 
 
@@ -93,10 +93,10 @@ class Metadata:
         self._auto_create_topics = auto_create_topics
         self.how_to_make_topics = f"; make it with POST /v1/topics{' or produce to it' if auto_create_topics else ''}"
         """A hint for callers that produce or fetch: other calls are not helped by a topic without records."""
-        self._by_name: dict[str, Topic] = {}
-        self._by_id: dict[str, Topic] = {}
+        self._by_name: dict[str, KnownTopic] = {}
+        self._by_id: dict[str, KnownTopic] = {}
         self._configs: dict[str, ShareGroupConfig] = {}
-        self.by_name: Final[Mapping[str, Topic]] = self._by_name
+        self.by_name: Final[Mapping[str, KnownTopic]] = self._by_name
         self.configs: Final[Mapping[str, ShareGroupConfig]] = self._configs
         """Known topics by name and known settings by group, to be read without a call."""
         self._version = -1
@@ -108,10 +108,10 @@ class Metadata:
 
     # Topics
 
-    def known_topic(self, name: str) -> Topic | None:
+    def known_topic(self, name: str) -> KnownTopic | None:
         return self._by_name.get(name)
 
-    def known_topic_id(self, topic_id: str) -> Topic | None:
+    def known_topic_id(self, topic_id: str) -> KnownTopic | None:
         return self._by_id.get(topic_id)
 
     def name_of(self, topic_id: str) -> str | None:
@@ -123,14 +123,14 @@ class Metadata:
         topic = self._by_name.get(name)
         return topic is not None and partition < topic.partitions
 
-    def topics(self) -> Iterable[Topic]:
+    def topics(self) -> Iterable[KnownTopic]:
         return self._by_id.values()
 
-    async def topic(self, name: str) -> Topic:
+    async def topic(self, name: str) -> KnownTopic:
         """The topic of that name. Raises: UnknownTopicOrPartition; InvalidTopic: no topic can have that name."""
         return self._by_name.get(name) or await self.topic_with(name, 0)
 
-    async def topic_with(self, name: str, partition: int) -> Topic:
+    async def topic_with(self, name: str, partition: int) -> KnownTopic:
         """As `topic`. Raises: UnknownTopicOrPartition: the topic has no such partition; the coordinator was asked."""
         await self.ask_for({name: partition})
         return self.known_topic_with(name, partition)
@@ -146,7 +146,7 @@ class Metadata:
         if names:
             await self._ask(DescribeTopicsRequest(names=names))
 
-    def known_topic_with(self, name: str, partition: int) -> Topic:
+    def known_topic_with(self, name: str, partition: int) -> KnownTopic:
         """As `topic_with`, without asking."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= partition < topic.partitions:
@@ -163,7 +163,7 @@ class Metadata:
             return InvalidTopic(fault)
         return UnknownTopicOrPartition(f"there is no topic {name!r}{hint}")
 
-    async def topic_to_produce(self, name: str) -> Topic:
+    async def topic_to_produce(self, name: str) -> KnownTopic:
         """As `topic`, but creates a missing topic if `auto_create_topics` is set."""
         try:
             return await self.topic(name)
@@ -172,7 +172,7 @@ class Metadata:
                 raise self.missing(name, 0, self.how_to_make_topics) from None
         return await self.create(name, {})
 
-    async def create(self, name: str, config: Mapping[str, str]) -> Topic:
+    async def create(self, name: str, config: Mapping[str, str]) -> KnownTopic:
         """Create a topic of one partition, or take the one that was created at the same time."""
         request = CreateTopicRequest(name=name, config=dict(config))
         with contextlib.suppress(TopicAlreadyExists):
@@ -219,7 +219,7 @@ class Metadata:
         return found
 
     def _learn(self, described: topic_messages.Topic) -> None:
-        topic = Topic(described)
+        topic = KnownTopic(described)
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
 
     def forget(self, topic_id: str) -> None:

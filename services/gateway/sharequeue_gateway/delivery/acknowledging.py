@@ -21,7 +21,7 @@ from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType, TopicIdPartition
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
@@ -39,7 +39,7 @@ Writes = Sequence[asyncio.Future[ApiError | None]]
 class Checked(NamedTuple):
     """An acknowledgement whose form is right. `place`: the partition it names."""
 
-    topic: Topic
+    topic: KnownTopic
     place: TopicIdPartition
     batch: AcknowledgementBatch
 

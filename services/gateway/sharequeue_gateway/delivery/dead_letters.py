@@ -19,7 +19,7 @@ from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue, PendingLetters
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -147,7 +147,7 @@ class DeadLetterWriter:
                 pause_ms = min(FIRST_PAUSE_MS * 2 ** min(pending.attempts, 20), self._retry_max_ms)
                 pending.next_attempt_at_ms = now_ms + pause_ms
 
-    async def _destination(self, led: LedSharePartition) -> Topic | Refused:
+    async def _destination(self, led: LedSharePartition) -> KnownTopic | Refused:
         """The group's dead-letter topic, created if it is missing; or why it cannot take dead letters."""
         name = led.config.dead_letter_topic_name
         if not name:
@@ -165,7 +165,7 @@ class DeadLetterWriter:
         return topic
 
     async def _write_ranges(
-        self, led: LedSharePartition, ranges: Sequence[PendingLetters], destination: Topic | Refused
+        self, led: LedSharePartition, ranges: Sequence[PendingLetters], destination: KnownTopic | Refused
     ) -> None:
         parked: str | None = None
         async for rows in self._rows(led, [pending.letter for pending in ranges], destination):
@@ -195,7 +195,7 @@ class DeadLetterWriter:
         self._leader.persist(led, write).add_done_callback(persisted)
 
     async def _store(
-        self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: Topic | Refused
+        self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: KnownTopic | Refused
     ) -> str | None:
         """Append dead letters, and park those that their topic cannot take. Returns: why some were parked, if any."""
         group_id = led.key.group_id
@@ -231,7 +231,7 @@ class DeadLetterWriter:
                 log.info("keys of dead letters stay behind", extra=fields(group_id=source.group_id, cause=error.detail))
 
     async def _rows(
-        self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: Topic | Refused
+        self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: KnownTopic | Refused
     ) -> AsyncIterator[list[DeadLetterRow]]:
         """The dead letters of ranges, as many at a time as one append should hold."""
         limit = None if isinstance(destination, Refused) else destination.max_message_bytes

@@ -16,7 +16,7 @@ from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId
 from sharequeue.protocol.messages.records import Acknowledgement, FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import ask_for_topics, failed_of
 from sharequeue_gateway.delivery.fetch_call import Acknowledging, acknowledge_and_fetch
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
@@ -95,7 +95,7 @@ class FetchApi:
         """The partitions of the topics that a request names; None if it names single partitions or an unknown topic."""
         if request.topics is None or request.topic_partitions or request.forgotten_topics:
             return None
-        partitions: list[tuple[Topic, int]] = []
+        partitions: list[tuple[KnownTopic, int]] = []
         for name in dict.fromkeys(request.topics):
             topic = self._metadata.by_name.get(name)
             if topic is None or len(partitions) + topic.partitions > MAX_PARTITIONS_NAMED:

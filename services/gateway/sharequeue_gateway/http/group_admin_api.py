@@ -36,7 +36,7 @@ from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.messages.records import TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
@@ -91,7 +91,7 @@ class GroupAdminApi:
         faults: dict[Place, ApiError] = {}
         wanted = await self._wanted(request, standing, faults)
         planned: dict[str, dict[int, int]] = {}
-        topics: dict[str, Topic] = {}
+        topics: dict[str, KnownTopic] = {}
         for topic, partitions in wanted:
             topics[topic.topic_id] = topic
             offsets = await self._record_log.offsets(topic.topic_id, list(partitions))
@@ -149,7 +149,7 @@ class GroupAdminApi:
 
     async def _wanted(
         self, request: ResetShareGroupOffsetsRequest, standing: Mapping[Place, int], faults: dict[Place, ApiError]
-    ) -> list[tuple[Topic, dict[int, int | None]]]:
+    ) -> list[tuple[KnownTopic, dict[int, int | None]]]:
         """The partitions to reset, each with the offset its entry gives; those that do not exist become faults."""
         if request.topics is None:
             await self._metadata.topics_by_id(sorted({topic_id for topic_id, _ in standing}))
@@ -172,7 +172,7 @@ class GroupAdminApi:
             (),
         )
         away = {fault.topic: fault.error for fault in named.faults}
-        wanted: dict[str, tuple[Topic, dict[int, int | None]]] = {}
+        wanted: dict[str, tuple[KnownTopic, dict[int, int | None]]] = {}
         for entry in request.topics:
             topic = self._metadata.known_topic(entry.topic)
             if topic is None:
@@ -192,7 +192,7 @@ class GroupAdminApi:
     async def _target(
         self,
         request: ResetShareGroupOffsetsRequest,
-        topic: Topic,
+        topic: KnownTopic,
         partition: int,
         offsets: Offsets,
         given: int | None,
@@ -212,7 +212,7 @@ class GroupAdminApi:
         return end if wanted is None or wanted < 0 else min(max(wanted, start), end)
 
     async def _alter(
-        self, group_id: str, planned: Mapping[str, Mapping[int, int]], topics: Mapping[str, Topic], *, force: bool
+        self, group_id: str, planned: Mapping[str, Mapping[int, int]], topics: Mapping[str, KnownTopic], *, force: bool
     ) -> dict[Place, ApiError]:
         """Have the group coordinator set the offsets. Returns: the partitions that failed, by topic name."""
         request = AlterShareGroupOffsetsRequest(
@@ -265,7 +265,7 @@ def _epoch_ms(text: str) -> int:
     return -(-since_epoch // timedelta(milliseconds=1))
 
 
-def _partitions(entry: ResetTopic, topic: Topic, offset: int | None) -> Iterator[tuple[int, int | None]]:
+def _partitions(entry: ResetTopic, topic: KnownTopic, offset: int | None) -> Iterator[tuple[int, int | None]]:
     named: Sequence[int] = range(topic.partitions) if entry.partitions is None else entry.partitions
     for partition in named:
         yield partition, offset if entry.offset is None else entry.offset

@@ -25,7 +25,7 @@ from sharequeue.protocol.messages.in_flight import (
 )
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.types import MAX_INT32, DeliveryState, TopicIdPartition
-from sharequeue_gateway.cluster.metadata import Metadata, Partitions, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.http.fetch_answer import partition_error
 from sharequeue_gateway.http.page_tokens import page_token, place_of
@@ -80,7 +80,7 @@ class InFlightApi:
         mine, _ = self._routing.split(group_id, wanted)
         return await self._list(group_id, mine, query.page_size)
 
-    async def _wanted(self, group_id: str, query: InFlightQuery) -> tuple[list[tuple[Topic, int]], bool]:
+    async def _wanted(self, group_id: str, query: InFlightQuery) -> tuple[list[tuple[KnownTopic, int]], bool]:
         """The group's initialised share-partitions that may be on the page, in order; and whether there are more."""
         if query.topic is not None:
             await self._metadata.topic_with(query.topic, query.partition or 0)
@@ -135,7 +135,7 @@ class InFlightApi:
         return listed
 
     def _partition(
-        self, topic: Topic, partition: int, led: LedSharePartition, parked: Mapping[TopicIdPartition, Parked]
+        self, topic: KnownTopic, partition: int, led: LedSharePartition, parked: Mapping[TopicIdPartition, Parked]
     ) -> InFlightPartition:
         machine = led.machine
         parked_here = parked.get((topic.topic_id, partition))

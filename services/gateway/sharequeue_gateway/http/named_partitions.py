@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS, MAX_PARTITIONS_NAMED, topic_name_fault
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 
 WHOLE: Final = -1
@@ -19,7 +19,7 @@ WHOLE: Final = -1
 class Named(NamedTuple):
     """`faults`: the first partitions that do not exist; `more_faults`: how many more there are."""
 
-    partitions: Sequence[tuple[Topic, int]]
+    partitions: Sequence[tuple[KnownTopic, int]]
     faults: Sequence[PartitionFault]
     more_faults: int
 
@@ -74,7 +74,7 @@ async def named_partitions(
         away = error
     known = {name: topic for name in wanted if (topic := metadata.known_topic(name)) is not None}
     _check(listed + sum(known[name].partitions for name in known if WHOLE in wanted[name]))
-    partitions: dict[tuple[str, int], tuple[Topic, int]] = {}
+    partitions: dict[tuple[str, int], tuple[KnownTopic, int]] = {}
     faults = _Faults(metadata, away, hint)
     for name, indexes in wanted.items():
         topic = known.get(name)

@@ -3,7 +3,7 @@
 from sharequeue.http.endpoint import Call
 from sharequeue.protocol.errors import InvalidGroupId, InvalidRequest
 from sharequeue.protocol.types import MAX_INT32, group_id_fault, whole_number
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 
 
 def group_of(call: Call) -> str:
@@ -15,7 +15,7 @@ def group_of(call: Call) -> str:
     return group_id
 
 
-async def partition_of(call: Call, metadata: Metadata) -> tuple[Topic, int]:
+async def partition_of(call: Call, metadata: Metadata) -> tuple[KnownTopic, int]:
     """The topic and partition in the path. Raises: InvalidRequest: not a number; UnknownTopicOrPartition."""
     text = call.path["partition"]
     partition = whole_number(text, MAX_INT32)

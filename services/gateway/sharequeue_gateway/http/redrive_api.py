@@ -17,7 +17,7 @@ from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveDeadLettersResponse
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.page_tokens import page_token, place_of
 from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.record_log.log import (
@@ -163,7 +163,7 @@ class Redriving:
             offset = 0
 
     async def _in_partition(
-        self, group_id: str, topic: Topic, partition: int, offset: int
+        self, group_id: str, topic: KnownTopic, partition: int, offset: int
     ) -> AsyncIterator[list[FoundLetter]]:
         place = SharePartitionKey(group_id, topic.topic_id, partition)
         while True:
@@ -219,7 +219,7 @@ class Redriving:
             if (topic_id, partition) in parked:
                 await self._dead_letters.unpark(parked[topic_id, partition])
 
-    async def _record(self, topic: Topic, found: FoundLetter, near: Batches) -> Letter | None:
+    async def _record(self, topic: KnownTopic, found: FoundLetter, near: Batches) -> Letter | None:
         """The record to append; None if neither the log nor the dead letter has it."""
         letter = found.letter
         copy = Letter(
@@ -230,7 +230,7 @@ class Redriving:
             return source
         return None if letter.empty else copy
 
-    async def _source(self, topic: Topic, partition: int, offset: int, near: Batches) -> Letter | None:
+    async def _source(self, topic: KnownTopic, partition: int, offset: int, near: Batches) -> Letter | None:
         """The source record, if the log still has it. `near`: batches read before, which often hold the next one too."""
         if not 0 <= partition < topic.partitions or offset < 0:
             return None

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.cluster.metadata import Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 
 Leds = dict[LedSharePartition, None]
@@ -38,14 +38,14 @@ class LedIndex:
         return self.by_key.get(key)
 
     def find(
-        self, group_id: str, partitions: Sequence[tuple[Topic, int]]
-    ) -> tuple[list[LedSharePartition], Sequence[tuple[Topic, int]]]:
+        self, group_id: str, partitions: Sequence[tuple[KnownTopic, int]]
+    ) -> tuple[list[LedSharePartition], Sequence[tuple[KnownTopic, int]]]:
         """Returns: the share-partitions of a group that are loaded, and the partitions of the others; both in order."""
         of_group = self._by_group.get(group_id)
         if of_group is None:
             return [], partitions
         found: list[LedSharePartition] = []
-        missing: list[tuple[Topic, int]] = []
+        missing: list[tuple[KnownTopic, int]] = []
         for place in partitions:
             led = of_group.get(place[0].topic_id, NOTHING).get(place[1])
             if led is None:

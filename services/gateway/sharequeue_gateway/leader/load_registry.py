@@ -24,7 +24,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
-from sharequeue_gateway.cluster.metadata import Partitions, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
@@ -168,7 +168,7 @@ class Loads:
         for (key, topic), outcome in zip(wanted, outcomes, strict=True):
             self._end(key, self._led_from(key, topic, outcome))
 
-    def _led_from(self, key: SharePartitionKey, topic: Topic, outcome: Outcome) -> Loaded:
+    def _led_from(self, key: SharePartitionKey, topic: KnownTopic, outcome: Outcome) -> Loaded:
         """Lead what was loaded. Returns: what those who asked for it get."""
         if not self._cluster.leads(key):  # the gateways changed during the load
             return self._not_leader()
@@ -187,7 +187,7 @@ class Loads:
             self._dead_letters.enqueue(led, dead_letters)
         return led
 
-    def _log_failure(self, key: SharePartitionKey, topic: Topic, error: ApiError) -> None:
+    def _log_failure(self, key: SharePartitionKey, topic: KnownTopic, error: ApiError) -> None:
         missed = self._failed.allows(time.monotonic())
         if missed is not None:
             log.warning(

@@ -23,7 +23,7 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.persister import persist_error
@@ -37,7 +37,7 @@ LOADS_AT_ONCE: Final = 64
 NOT_INITIALIZED: Final = InvalidRequest.error.kafka_code
 """The share coordinator's answer about a share-partition that was never initialised."""
 
-Wanted = tuple[SharePartitionKey, Topic]
+Wanted = tuple[SharePartitionKey, KnownTopic]
 Outcome = tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError
 Take = Callable[[Sequence[SharePartitionKey]], Awaitable[dict[SharePartitionKey, list[LeftLocks]]]]
 """Asks other gateways to yield share-partitions. Returns: the locks that each knew."""
@@ -167,7 +167,7 @@ class Loader:
     def _make(
         self,
         key: SharePartitionKey,
-        topic: Topic,
+        topic: KnownTopic,
         config: ShareGroupConfig,
         state: PartitionStateResult,
         start_offset: int | ApiError | None,

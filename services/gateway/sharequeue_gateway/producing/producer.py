@@ -17,7 +17,7 @@ from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS, whole_number
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, record_tails, unfit
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, IdempotencyKey, PartitionAppend
@@ -121,7 +121,7 @@ class Producer:
             )
 
     async def _spread(
-        self, topic: Topic, records: Sequence[ProduceRecord], tails: list[bytes], timestamp_ms: int, large: bool
+        self, topic: KnownTopic, records: Sequence[ProduceRecord], tails: list[bytes], timestamp_ms: int, large: bool
     ) -> tuple[list[PartitionAppend], Places]:
         """Records with partitions, keys or timestamps of their own: one append per partition.
 
@@ -144,7 +144,7 @@ class Producer:
         self._check_timestamps(topic, records)
         return appends, places
 
-    def _check_timestamps(self, topic: Topic, records: Sequence[ProduceRecord]) -> None:
+    def _check_timestamps(self, topic: KnownTopic, records: Sequence[ProduceRecord]) -> None:
         """A record far ahead would keep retention from everything behind it until its time has come."""
         given = [record.timestamp_ms for record in records if record.timestamp_ms is not None]
         if not given:
@@ -163,7 +163,7 @@ async def _aside(large: bool, function: Callable[P, T], *args: P.args, **kwargs:
     return await asyncio.to_thread(function, *args, **kwargs) if large else function(*args, **kwargs)
 
 
-def _too_large(topic: Topic, tails: Sequence[bytes]) -> TooLarge:
+def _too_large(topic: KnownTopic, tails: Sequence[bytes]) -> TooLarge:
     limit = topic.max_message_bytes
     index = next(index for index, tail in enumerate(tails) if len(tail) > limit)
     return TooLarge(

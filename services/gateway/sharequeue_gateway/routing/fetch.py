@@ -19,7 +19,7 @@ from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
 from sharequeue_gateway.cluster.generation import Node
-from sharequeue_gateway.cluster.metadata import Partitions, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
 from sharequeue_gateway.delivery.acknowledging import APPLIED, failed_of
 from sharequeue_gateway.delivery.fetch_request import Asked, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
@@ -321,7 +321,7 @@ class RoutedFetch:
         return found
 
     async def _wait(
-        self, waiting: WaitingFetch, asked: Asked, mine: Partitions, others: dict[Node, list[tuple[Topic, int]]]
+        self, waiting: WaitingFetch, asked: Asked, mine: Partitions, others: dict[Node, list[tuple[KnownTopic, int]]]
     ) -> list[Node]:
         """Wait at all leaders until one may have records. Returns: the other gateways that called."""
         called: list[Node] = []

@@ -11,7 +11,7 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
-from sharequeue_gateway.cluster.metadata import Partitions, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
 from sharequeue_gateway.routing.gateway_client import GatewayClient
 
 MOVED: Final = frozenset(
@@ -28,10 +28,12 @@ class Routing:
         self.cluster = cluster
         self.gateways = GatewayClient(cluster)
 
-    def split(self, group_id: str, partitions: Partitions) -> tuple[Partitions, dict[Node, list[tuple[Topic, int]]]]:
+    def split(
+        self, group_id: str, partitions: Partitions
+    ) -> tuple[Partitions, dict[Node, list[tuple[KnownTopic, int]]]]:
         """Returns: the partitions this gateway leads, and those of each other gateway."""
-        mine: list[tuple[Topic, int]] = []
-        others: dict[Node, list[tuple[Topic, int]]] = {}
+        mine: list[tuple[KnownTopic, int]] = []
+        others: dict[Node, list[tuple[KnownTopic, int]]] = {}
         for topic, partition in partitions:
             leader = self.cluster.leader_of(SharePartitionKey(group_id, topic.topic_id, partition))
             if leader == self.cluster.me:
@@ -40,7 +42,7 @@ class Routing:
                 others.setdefault(leader, []).append((topic, partition))
         return mine, others
 
-    def leader_of(self, group_id: str, topic: Topic, partition: int) -> Node:
+    def leader_of(self, group_id: str, topic: KnownTopic, partition: int) -> Node:
         return self.cluster.leader_of(SharePartitionKey(group_id, topic.topic_id, partition))
 
     def home_elsewhere(self, group_id: str, member_id: str) -> Node | None:

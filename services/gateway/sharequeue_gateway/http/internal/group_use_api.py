@@ -15,7 +15,7 @@ from sharequeue.protocol.messages.leaders import (
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -85,7 +85,7 @@ class GroupUse:
         away = [key for key in keys if self._leader.loaded(key) is None]
         timed = await self._lock_timers.timed(away)
         await self._metadata.topics_by_id(list({key.topic_id for key in timed}))
-        wanted: list[tuple[Topic, int]] = []
+        wanted: list[tuple[KnownTopic, int]] = []
         for key in timed:
             topic = self._metadata.known_topic_id(key.topic_id)
             if topic is not None:

@@ -27,7 +27,7 @@ from sharequeue.protocol.messages.records import (
 )
 from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.metadata import Metadata, Topic
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
 from sharequeue_gateway.delivery.fetch_call import acknowledge_and_fetch
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits, PartitionFault
@@ -172,9 +172,9 @@ class LeaderApi:
 
     async def _led(
         self, group_id: str, named: Sequence[TopicPartitions]
-    ) -> tuple[list[tuple[Topic, int]], list[PartitionFault]]:
+    ) -> tuple[list[tuple[KnownTopic, int]], list[PartitionFault]]:
         """The partitions of a request that this gateway leads; the others become faults."""
-        partitions: list[tuple[Topic, int]] = []
+        partitions: list[tuple[KnownTopic, int]] = []
         faults: list[PartitionFault] = []
         for entry in named:
             try:
