@@ -23,7 +23,8 @@ from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol import mistakes
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.codec import encode
-from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest
+from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidGroupId, InvalidRequest
+from sharequeue.protocol.types import group_id_fault
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,14 @@ class Call:
             if header == wanted:
                 return str(value, "latin-1")
         return None
+
+    def group_id(self) -> str:
+        """The group id in the path. Raises: InvalidGroupId."""
+        group_id = self.path["group"]
+        fault = group_id_fault(group_id)
+        if fault:
+            raise InvalidGroupId(fault)
+        return group_id
 
 
 Handler = Callable[[Call], Awaitable[Any]]

@@ -43,7 +43,7 @@ from sharequeue.protocol.messages.cluster import (
 )
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
-from sharequeue.protocol.messages.topics import KnownTopic as Described
+from sharequeue.protocol.messages.topics import Topic as Described
 from sharequeue.protocol.types import SharePartitionKey
 from tests.shell.coordinator_wire import CoordinatorWire
 

@@ -31,7 +31,6 @@ from sharequeue.protocol.messages.groups import (
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups import store
-from sharequeue_coordinator.http.parameters import group_of
 from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import Member, ShareGroupState
 from sharequeue_coordinator.share_group.heartbeat import Heartbeat
@@ -78,7 +77,7 @@ class GroupsApi:
             unquote(call.header(CLIENT_ID) or ""),
             call.header(CLIENT_HOST) or "",
         )
-        answer = await self._members.heartbeat(group_of(call), heartbeat)
+        answer = await self._members.heartbeat(call.group_id(), heartbeat)
         return ShareGroupHeartbeatResponse(
             member_id=answer.member_id,
             member_epoch=answer.member_epoch,
@@ -95,7 +94,7 @@ class GroupsApi:
         return MemberAssignment(topic_partitions=sorted(assigned, key=lambda entry: entry.topic))
 
     async def leave(self, call: Call) -> LeaveShareGroupResponse:
-        group_id = group_of(call)
+        group_id = call.group_id()
         error_code = 0
         try:
             await self._members.leave(group_id, call.path["member_id"])
@@ -131,7 +130,7 @@ class GroupsApi:
 
     async def describe(self, call: Call) -> DescribeShareGroupResponse:
         query: DescribeShareGroupQuery = call.request
-        group_id = group_of(call)
+        group_id = call.group_id()
         machine = (await self._groups.find(group_id)).machine
         if not machine.exists:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
@@ -170,26 +169,26 @@ class GroupsApi:
 
     async def delete(self, call: Call) -> Empty:
         query: InUseQuery = call.request
-        await self._admin.delete(group_of(call), force=query.force)
+        await self._admin.delete(call.group_id(), force=query.force)
         return Empty()
 
     async def delete_offsets(self, call: Call) -> Empty:
         query: InUseQuery = call.request
         topic = self._metadata.topic(call.path["topic"])
-        await self._admin.delete_offsets(group_of(call), topic, force=query.force)
+        await self._admin.delete_offsets(call.group_id(), topic, force=query.force)
         return Empty()
 
     async def alter_offsets(self, call: Call) -> AlterShareGroupOffsetsResponse:
         request: AlterShareGroupOffsetsRequest = call.request
-        return AlterShareGroupOffsetsResponse(topics=await self._admin.alter_offsets(group_of(call), request))
+        return AlterShareGroupOffsetsResponse(topics=await self._admin.alter_offsets(call.group_id(), request))
 
     # Settings
 
     async def get_config(self, call: Call) -> dict[str, str]:
-        return await self._configs.in_force(group_of(call))
+        return await self._configs.in_force(call.group_id())
 
     async def update_config(self, call: Call) -> dict[str, str]:
-        return await self._configs.update(group_of(call), call.request)
+        return await self._configs.update(call.group_id(), call.request)
 
 
 def _states(text: str | None) -> list[ShareGroupState]:

@@ -22,7 +22,6 @@ from sharequeue.protocol.messages.cluster import (
 )
 from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.http.parameters import group_of
 
 
 class MetadataApi:
@@ -103,4 +102,4 @@ class MetadataApi:
         return InitializeSharePartitionsResponse(config=config, topics=initialized)
 
     async def group_summary(self, call: Call) -> GroupSummaryResponse:
-        return await self._summaries.summary(group_of(call), call.request)
+        return await self._summaries.summary(call.group_id(), call.request)

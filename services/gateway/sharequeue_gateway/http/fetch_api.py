@@ -24,7 +24,6 @@ from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.http.fetch_answer import fetch_answer
 from sharequeue_gateway.http.named_partitions import named_partitions
-from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.http.records_api import headers_with
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
@@ -105,7 +104,7 @@ class FetchApi:
 
     async def _fetch_in_session(self, call: Call, request: FetchRequest, member_id: str) -> Answer:
         """A fetch in a share session goes to the gateway that keeps the session."""
-        group_id = group_of(call)
+        group_id = call.group_id()
         home = self._routing.home_elsewhere(group_id, member_id)
         if home is None:
             return await self.fetch_here(call)
@@ -119,7 +118,7 @@ class FetchApi:
     async def fetch_here(self, call: Call) -> Answer:
         """A fetch in any form. Its share session is kept by this gateway."""
         request: FetchRequest = call.request
-        group_id = group_of(call)
+        group_id = call.group_id()
         member_id = request.member_id or str(uuid.uuid4())
         if self._fetcher.fetches.count >= self._max_waiting_fetches:
             raise self._too_many_wait()

@@ -38,7 +38,6 @@ from sharequeue.protocol.messages.records import TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.named_partitions import named_partitions
-from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
 
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
@@ -62,7 +61,7 @@ class GroupAdminApi:
 
     async def delete(self, call: Call) -> Empty:
         query: InUseQuery = call.request
-        group_id = group_of(call)
+        group_id = call.group_id()
         await self._coordinator.exchange(
             apis.DELETE_SHARE_GROUP, query, key=group_id, path={"group": group_id}, deadline_s=ADMIN_DEADLINE_S
         )
@@ -70,7 +69,7 @@ class GroupAdminApi:
 
     async def delete_offsets(self, call: Call) -> Empty:
         query: InUseQuery = call.request
-        group_id = group_of(call)
+        group_id = call.group_id()
         topic = await self._metadata.topic(call.path["topic"])
         await self._coordinator.exchange(
             apis.DELETE_SHARE_GROUP_OFFSETS,
@@ -85,7 +84,7 @@ class GroupAdminApi:
 
     async def reset_offsets(self, call: Call) -> ResetShareGroupOffsetsResponse:
         request: ResetShareGroupOffsetsRequest = call.request
-        group_id = group_of(call)
+        group_id = call.group_id()
         since_ms = _check(request)
         standing = await self._standing(group_id, may_be_new=request.topics is not None)
         faults: dict[Place, ApiError] = {}

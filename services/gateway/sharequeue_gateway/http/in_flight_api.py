@@ -29,7 +29,6 @@ from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.http.fetch_answer import partition_error
 from sharequeue_gateway.http.page_tokens import page_token, place_of
-from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -66,7 +65,7 @@ class InFlightApi:
     async def in_flight(self, call: Call) -> ListInFlightResponse:
         """What is in flight, of every leader."""
         query: InFlightQuery = call.request
-        group_id = group_of(call)
+        group_id = call.group_id()
         wanted, more = await self._wanted(group_id, query)
         mine, others = self._routing.split(group_id, wanted)
         answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))

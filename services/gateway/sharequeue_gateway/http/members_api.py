@@ -23,7 +23,6 @@ from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
-from sharequeue_gateway.http.paths import group_of
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class MembershipApi:
             CLIENT_ID: quote(client_id.encode("latin-1").decode("utf-8", "replace"), safe=""),
             CLIENT_HOST: client[0] if client else "",
         }
-        group_id = group_of(call)
+        group_id = call.group_id()
         body = await self._coordinator.exchange(
             apis.SHARE_GROUP_HEARTBEAT, call.raw, key=group_id, path={"group": group_id}, headers=headers
         )
@@ -69,7 +68,7 @@ class MembershipApi:
 
     async def leave(self, call: Call) -> Empty:
         """A member leaves; one that only fetched, without joining, has its session closed and its records released."""
-        group_id, member_id = group_of(call), call.path["member_id"]
+        group_id, member_id = call.group_id(), call.path["member_id"]
         if not 1 <= len(member_id) <= MAX_MEMBER_ID_LENGTH:
             raise InvalidRequest(f"a member id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
         path = {"group": group_id, "member_id": member_id}
@@ -97,7 +96,7 @@ class MembershipApi:
         return Answer(await self._coordinator.exchange(apis.LIST_SHARE_GROUPS, call.request, key=CLUSTER))
 
     async def describe(self, call: Call) -> Answer:
-        group_id = group_of(call)
+        group_id = call.group_id()
         return Answer(
             await self._coordinator.exchange(
                 apis.DESCRIBE_SHARE_GROUP, call.request, key=group_id, path={"group": group_id}

@@ -13,7 +13,6 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
 from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, ListShareGroupOffsetsResponse
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.record_log.log import RecordLog
 
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
@@ -28,13 +27,13 @@ class GroupsApi:
         self._record_log = record_log
 
     async def get_config(self, call: Call) -> Answer:
-        group_id = group_of(call)
+        group_id = call.group_id()
         return Answer(
             await self._coordinator.exchange(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
         )
 
     async def update_config(self, call: Call) -> Answer:
-        group_id = group_of(call)
+        group_id = call.group_id()
         body = await self._coordinator.exchange(
             apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, key=group_id, path={"group": group_id}
         )
@@ -45,7 +44,7 @@ class GroupsApi:
 
     async def offsets(self, call: Call) -> ListShareGroupOffsetsResponse:
         """Start offsets from the share coordinator, ends from the log; lag = end - start - delivery-complete count."""
-        group_id = group_of(call)
+        group_id = call.group_id()
         summary = _summary.decode(
             await self._coordinator.exchange(
                 apis.GROUP_SUMMARY, GroupSummaryQuery(), key=group_id, path={"group": group_id}

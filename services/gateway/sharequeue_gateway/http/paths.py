@@ -1,18 +1,9 @@
-"""What the paths of several calls name: a group, or a partition of a topic."""
+"""What the paths of several calls name: a partition of a topic."""
 
 from sharequeue.http.endpoint import Call
-from sharequeue.protocol.errors import InvalidGroupId, InvalidRequest
-from sharequeue.protocol.types import MAX_INT32, group_id_fault, whole_number
+from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.types import MAX_INT32, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-
-
-def group_of(call: Call) -> str:
-    """The group id in the path. Raises: InvalidGroupId."""
-    group_id = call.path["group"]
-    fault = group_id_fault(group_id)
-    if fault:
-        raise InvalidGroupId(fault)
-    return group_id
 
 
 async def partition_of(call: Call, metadata: Metadata) -> tuple[KnownTopic, int]:

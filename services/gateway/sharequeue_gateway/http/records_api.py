@@ -12,7 +12,6 @@ from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
-from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import Sessions
@@ -39,7 +38,7 @@ class RecordsApi:
     async def acknowledge_records(self, call: Call) -> Answer:
         """A client's acknowledgements. Those in a share session go to the gateway that keeps the session."""
         request: AcknowledgeRequest = call.request
-        group_id = group_of(call)
+        group_id = call.group_id()
         if request.share_session_epoch is not None:
             home = self._routing.home_elsewhere(group_id, request.member_id)
             if home is not None:
@@ -61,7 +60,7 @@ class RecordsApi:
         request: AcknowledgeRequest = call.request
         if request.share_session_epoch is None:
             return await self.acknowledge_records(call)
-        group_id = group_of(call)
+        group_id = call.group_id()
         session = self._sessions.acknowledge(group_id, request.member_id, request.share_session_epoch)
         results = await self._routed_acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic

@@ -19,7 +19,6 @@ from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, Redri
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.page_tokens import page_token, place_of
-from sharequeue_gateway.http.paths import group_of
 from sharequeue_gateway.record_log.log import (
     DeadLetterKey,
     DeadLetterLog,
@@ -104,7 +103,7 @@ class Redriving:
 
     async def redrive(self, call: Call) -> RedriveDeadLettersResponse:
         request: RedriveDeadLettersRequest = call.request
-        group_id = group_of(call)
+        group_id = call.group_id()
         if request.topic is not None:
             await self._metadata.topic(request.topic)
         meant = _filter(group_id, request)
