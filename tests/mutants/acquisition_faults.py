@@ -7,7 +7,7 @@ MUTANTS = [
         "share_partition/acquisition",
         (
             "6.2 no more is acquired than was asked for",
-            "    left = min(max_records, left)\n",
+            "        left = min(max_records, left)\n",
             "",
         ),
         (
@@ -27,7 +27,7 @@ MUTANTS = [
         ),
         (
             "6.4 data that begins below the start offset is acquired from there",
-            "        base = max(base, next_offset if next_offset <= last else window.start_offset)\n",
+            "            base = max(base, next_offset if next_offset <= last else window.start_offset)\n",
             "",
         ),
         (
@@ -78,7 +78,7 @@ MUTANTS = [
         (
             "6.6 the rest of a log batch is available at count 0",
             "                self._insert(end + 1, last, AVAILABLE, first, last)\n",
-            "",
+            "                pass\n",
         ),
         (
             "6.6 an empty window takes the first acquired offset as its start",
