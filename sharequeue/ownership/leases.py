@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import asyncpg
 from prometheus_client import Gauge
@@ -40,20 +40,21 @@ class OwnershipLost(Exception):
     """Another process took this instance's name; this one must end."""
 
 
-def _nothing(_: frozenset[int]) -> None:
-    return
+class ShardEvents(Protocol):
+    """Learns of each change of the owned shards."""
 
+    def shards_taken(self, shards: frozenset[int]) -> None:
+        """This instance serves these shards from now on."""
 
-async def _at_once(_: frozenset[int]) -> None:
-    return
+    def shards_lost(self, shards: frozenset[int]) -> None:
+        """Discard the state of these shards in memory: another instance owns them, or may take them."""
+
+    async def drain(self, shards: frozenset[int]) -> None:
+        """Finish the work under way in these shards, which are given back next."""
 
 
 class Ownership:
-    """The shards of one instance. Every write names `epoch(shard)`; PostgreSQL refuses it after another instance took over.
-
-    `on_lost`: discard the state of these shards in memory. `on_taken`: these shards are served from now on.
-    `drain`: finish the work under way in these shards before they are given back.
-    """
+    """The shards of one instance. Every write names `epoch(shard)`; PostgreSQL refuses it after another instance took over."""
 
     def __init__(
         self,
@@ -64,9 +65,6 @@ class Ownership:
         url: str,
         shards: Sequence[int],
         lease_ms: int,
-        on_lost: Callable[[frozenset[int]], None] = _nothing,
-        on_taken: Callable[[frozenset[int]], None] = _nothing,
-        drain: Callable[[frozenset[int]], Awaitable[None]] = _at_once,
     ) -> None:
         self._connect = connect
         self._store = store
@@ -83,9 +81,8 @@ class Ownership:
         self._changing = asyncio.Lock()
         self._stopped = False
         self.instance = Instance(node_id, secrets.token_hex(8), url)
-        self.on_lost = on_lost
-        self.on_taken = on_taken
-        self.drain = drain
+        self._events: ShardEvents | None = None
+        """Given to `start`."""
         OWNED_SHARDS.set_function(lambda: len(self._epochs))
 
     @property
@@ -127,8 +124,12 @@ class Ownership:
         """Call `heard` for each notification on a PostgreSQL channel and after each new connection. Call it before `start`."""
         self._channels[channel] = heard
 
-    async def start(self) -> None:
-        """Make the rows of the shards if they are missing, take the name and the free shards. Raises: ValueError."""
+    async def start(self, events: ShardEvents) -> None:
+        """Make the rows of the shards if they are missing, take the name and the free shards. Raises: ValueError.
+
+        `events`: hears of every change from now on, this first one included.
+        """
+        self._events = events
         connection = await self._connected()
         known = await self._store.prepare(connection, self._shards)
         if known != set(self._shards):
@@ -203,7 +204,7 @@ class Ownership:
             self._epochs[shard] = max(epoch, epochs[shard])
         if lost:
             log.warning("lost shards to another owner", extra=fields(shards=sorted(lost)))
-            self.on_lost(lost)
+            self._started.shards_lost(lost)
 
     async def _look(self) -> float:
         """Renew, take and give back once. Returns: seconds until a lease may end."""
@@ -233,7 +234,7 @@ class Ownership:
             taken = await self._store.take(connection, self.instance, free, self._lease_s)
             if taken:
                 log.info("took over", extra=fields(shards=sorted(taken), owner=node_id))
-                self.on_taken(frozenset(taken))
+                self._started.shards_taken(frozenset(taken))
             self._epochs |= taken
         if surplus or taken:
             await self._store.wake(connection)
@@ -251,13 +252,18 @@ class Ownership:
             self._epochs.pop(shard, None)
         try:
             async with asyncio.timeout(self._lease_s / 3):
-                await self.drain(given)
+                await self._started.drain(given)
         except TimeoutError:
             log.warning("gave shards back while work was under way", extra=fields(shards=sorted(given)))
-        self.on_lost(given)
+        self._started.shards_lost(given)
         await self._store.release(connection, self.instance, given)
         self._owners = {shard: known for shard, known in self._owners.items() if shard not in given}
         log.info("gave back", extra=fields(shards=sorted(given), owner=self.instance.node_id))
+
+    @property
+    def _started(self) -> ShardEvents:
+        assert self._events is not None, "start comes first"
+        return self._events
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

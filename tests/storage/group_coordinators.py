@@ -55,11 +55,10 @@ async def instance(database_url: str, node_id: str) -> AsyncIterator[tuple[Group
         group_max_size=200,
         initialize_retry_interval_ms=30_000,
     )
-    ownership.on_lost = coordinator.forget
     owning: asyncio.Task[None] | None = None
     try:
         await coordinator.metadata.load()
-        await ownership.start()
+        await ownership.start(coordinator)
         owning = asyncio.create_task(ownership.run())
         yield coordinator, ownership
     finally:

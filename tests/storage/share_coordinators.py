@@ -9,6 +9,8 @@ import asyncpg
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
 from sharequeue_share_coordinator.coordinator.operations import Operation
+from sharequeue_share_coordinator.partition_counts import PartitionCounts
+from sharequeue_share_coordinator.prepare import ShardChanges
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decide
@@ -64,8 +66,6 @@ class Running:
             cold_interval_ms=cold_ms,
             prune_interval_ms=prune_ms,
         )
-        self.ownership.drain = self.coordinator.drain
-        self.ownership.on_lost = self.coordinator.states.forget
         self.owning: asyncio.Task[None] | None = None
         self.loop: asyncio.Task[None] | None = None
 
@@ -128,7 +128,8 @@ async def running(
 ) -> AsyncIterator[Running]:
     """Of one node id the last one started owns everything at once."""
     started = Running(database_url, limit, max_cached, cold_ms, prune_ms, node_id, lease_ms)
-    await started.ownership.start()
+    nowhere: Any = None  # no test asks for the partitions of a topic
+    await started.ownership.start(ShardChanges(started.coordinator, PartitionCounts(nowhere)))
     loops = [asyncio.create_task(started.coordinator.run()), asyncio.create_task(started.housekeeping.run())]
     started.loop = loops[0]
     started.owning = asyncio.create_task(started.ownership.run())

@@ -32,6 +32,7 @@ class Owner:
         async def connect() -> Any:
             return await asyncpg.connect(url, command_timeout=5)
 
+        self.taken: list[int] = []
         self.lost: list[int] = []
         self.drained: list[int] = []
         self.ownership = Ownership(
@@ -41,12 +42,16 @@ class Owner:
             url=f"http://{node_id}",
             shards=shards,
             lease_ms=lease_ms,
-            on_lost=self.lost.extend,
-            drain=self._drain,
         )
         self.loop: asyncio.Task[None] | None = None
 
-    async def _drain(self, shards: frozenset[int]) -> None:
+    def shards_taken(self, shards: frozenset[int]) -> None:
+        self.taken.extend(shards)
+
+    def shards_lost(self, shards: frozenset[int]) -> None:
+        self.lost.extend(shards)
+
+    async def drain(self, shards: frozenset[int]) -> None:
         assert not shards & self.owned(), "no longer served"
         assert not shards & set(self.lost), "memory is still there"
         self.drained.extend(shards)
@@ -78,7 +83,7 @@ class Owner:
 @asynccontextmanager
 async def owner(url: str, node_id: str, lease_ms: int = LONG_MS, **options: Any) -> AsyncIterator[Owner]:
     started = Owner(url, node_id, lease_ms, **options)
-    await started.ownership.start()
+    await started.ownership.start(started)
     started.resume()
     try:
         yield started
@@ -195,8 +200,9 @@ async def test_a_process_of_the_same_name_takes_over_at_once_and_ends_the_other(
 
 async def test_a_setting_that_disagrees_with_the_database_is_refused(database_url: str) -> None:
     async with owner(database_url, "a"):
+        wider = Owner(database_url, "b", LONG_MS, (-1, *range(9)))
         with pytest.raises(ValueError, match="over 8 shards in this database, not over 9"):
-            await Owner(database_url, "b", LONG_MS, (-1, *range(9))).ownership.start()
+            await wider.ownership.start(wider)
 
 
 async def test_raised_epochs_keep_the_shards_and_fence_earlier_writes(database_url: str) -> None:

@@ -6,24 +6,13 @@ import sys
 
 gc.disable()  # imported modules never become garbage; `run` enables it again
 
-from typing import Any
-
-import asyncpg
+from functools import partial
 
 from sharequeue import log
-from sharequeue.clock import Clock
-from sharequeue.ownership.leases import Ownership
-from sharequeue.ownership.shard_store import ShardStore
-from sharequeue.ownership.share_state_client import ShareStateClient
-from sharequeue.protocol.shards import CLUSTER_SHARD
-from sharequeue.service.addresses import check_address, node_name, own_url
-from sharequeue.service.postgres_health import PostgresHealth
-from sharequeue.service.service import Service, run
+from sharequeue.service.addresses import check_address
+from sharequeue.service.service import run
 from sharequeue.service.settings import SettingsError, load
-from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.database import TRY_WRITE, Database
-from sharequeue_coordinator.http.app import create_group_coordinator_app
-from sharequeue_coordinator.metadata.store import CHANGES_CHANNEL
+from sharequeue_coordinator.prepare import prepare
 from sharequeue_coordinator.settings import PREFIX, Settings
 
 
@@ -36,76 +25,7 @@ def main() -> int:
         print(f"sharequeue group coordinator: {fault}", file=sys.stderr)
         return 2
     log.configure(settings.log_level)
-
-    server_settings = {
-        "application_name": "sharequeue-coordinator",
-        "idle_in_transaction_session_timeout": "2s",
-        "statement_timeout": "9s",
-        "jit": "off",
-    }
-
-    async def connect() -> Any:
-        return await asyncpg.connect(settings.database_url, timeout=5, server_settings=server_settings)
-
-    async def prepare() -> Service:
-        ownership = Ownership(
-            connect,
-            ShardStore("groups"),
-            node_id=node_name(settings.node_id, settings.port),
-            url=own_url(settings.url, settings.host, settings.port),
-            shards=(CLUSTER_SHARD, *range(settings.shards)),
-            lease_ms=settings.lease_ms,
-        )
-        pool = await asyncpg.create_pool(
-            settings.database_url,
-            min_size=1,
-            max_size=8,
-            timeout=5,
-            command_timeout=10,
-            server_settings=server_settings,
-        )
-        database = Database(pool, ownership, PostgresHealth(connect, TRY_WRITE))
-        share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
-        coordinator = GroupCoordinator(
-            database,
-            share_coordinators,
-            cluster_token=settings.cluster_token,
-            kafka_defaults=settings.kafka_defaults,
-            max_partitions=settings.max_partitions_per_topic,
-            deletion_retry_ms=settings.deletion_retry_ms,
-            clock=Clock(),
-            group_max_size=settings.group_max_size,
-            initialize_retry_interval_ms=settings.initialize_retry_interval_ms,
-            gateway_lease_ms=settings.gateway_lease_ms,
-        )
-        ownership.drain = database.drain
-        ownership.on_lost = coordinator.forget
-        ownership.on_taken = lambda _: coordinator.metadata.look()
-        ownership.listen(CHANGES_CHANNEL, coordinator.metadata.look)
-        await coordinator.metadata.load()
-        await ownership.start()
-        app = create_group_coordinator_app(
-            coordinator, ownership, share_coordinators, cluster_token=settings.cluster_token
-        )
-
-        async def stop() -> None:
-            await coordinator.metadata.feed.finish()
-            await ownership.stop()
-
-        async def close() -> None:
-            await ownership.close()
-            await database.health.close()
-            await share_coordinators.close()
-
-        loops = (
-            ownership.run,
-            coordinator.follow,
-            coordinator.metadata.gateways.watch_leases,
-            coordinator.sessions.watch,
-        )
-        return Service(app, loops, stop=stop, close=close)
-
-    return run(prepare, settings.host, settings.port, settings)
+    return run(partial(prepare, settings), settings.host, settings.port, settings)
 
 
 if __name__ == "__main__":

@@ -82,10 +82,18 @@ class GroupCoordinator:
     def _forget_topic(self, topic_id: str) -> None:
         self.groups.forget_topic(topic_id)
 
-    def forget(self, shards: frozenset[int]) -> None:
-        """Another instance owns these shards now."""
+    def shards_taken(self, _: frozenset[int]) -> None:
+        """See ShardEvents."""
+        self.metadata.look()
+
+    def shards_lost(self, shards: frozenset[int]) -> None:
+        """See ShardEvents."""
         self.groups.forget(shards)
         self.metadata.feed.wake()
+
+    async def drain(self, shards: frozenset[int]) -> None:
+        """See ShardEvents."""
+        await self._database.drain(shards)
 
     async def follow(self) -> None:
         """Follow the changes that any instance makes, and finish deletions of topics. Never returns."""

@@ -108,7 +108,12 @@ async def reset_offsets(
         say(f"Share group '{group}' has no offset information.")
     else:
         show_table(("GROUP", "TOPIC", "#PARTITION", "#NEW-OFFSET"), [(group, *row) for row in rows])
-    for error in () if as_json else done.errors:  # the answer has them
+    _end_if_failed(done, as_json)
+
+
+def _end_if_failed(done: ResetShareGroupOffsetsResponse, as_json: bool) -> None:
+    """Name the partitions that failed, and exit with 1 if there are any. A JSON answer names them itself."""
+    for error in () if as_json else done.errors:
         say(f"sharequeue: {error.topic}-{error.partition}: {error.code}: {error.detail}")
     if done.failed_count > len(done.errors):
         say(f"sharequeue: {done.failed_count - len(done.errors)} more partitions failed")

@@ -1,0 +1,96 @@
+"""Puts a share coordinator together: its shards, the commit loop, housekeeping, and the calls."""
+
+from typing import Any
+
+import asyncpg
+
+from sharequeue.clock import Clock
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.leases import Ownership
+from sharequeue.ownership.shard_store import ShardStore
+from sharequeue.service.addresses import node_name, own_url
+from sharequeue.service.service import Service
+from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
+from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
+from sharequeue_share_coordinator.http.app import create_share_coordinator_app
+from sharequeue_share_coordinator.http.export_api import ExportApi
+from sharequeue_share_coordinator.http.state_api import ShareStateApi
+from sharequeue_share_coordinator.partition_counts import PartitionCounts
+from sharequeue_share_coordinator.settings import Settings
+
+
+class ShardChanges:
+    """What a change of the owned shards means here. See ShardEvents."""
+
+    def __init__(self, coordinator: ShareCoordinator, partition_counts: PartitionCounts) -> None:
+        self._coordinator = coordinator
+        self._partition_counts = partition_counts
+
+    def shards_taken(self, _: frozenset[int]) -> None:
+        self._partition_counts.forget()
+
+    def shards_lost(self, shards: frozenset[int]) -> None:
+        self._coordinator.states.forget(shards)
+
+    async def drain(self, shards: frozenset[int]) -> None:
+        await self._coordinator.drain(shards)
+
+
+async def prepare(settings: Settings) -> Service:
+    """Take the free shards, and make the application and its loops. Raises: the fault of a store that cannot be reached."""
+
+    async def connect() -> Any:
+        return await asyncpg.connect(
+            settings.database_url,
+            timeout=5,
+            command_timeout=10,
+            server_settings={
+                "application_name": "sharequeue-share-coordinator",
+                "idle_in_transaction_session_timeout": "2s",
+                "statement_timeout": "9s",
+                "jit": "off",
+            },
+        )
+
+    clock = Clock()
+    ownership = Ownership(
+        connect,
+        ShardStore("share_state"),
+        node_id=node_name(settings.node_id, settings.port),
+        url=own_url(settings.url, settings.host, settings.port),
+        shards=range(settings.shards),
+        lease_ms=settings.lease_ms,
+    )
+    updates_per_snapshot = settings.snapshot_update_records_per_snapshot
+    coordinator = ShareCoordinator(
+        connect,
+        ownership,
+        updates_per_snapshot=updates_per_snapshot,
+        max_cached=settings.max_cached_share_partitions,
+    )
+    housekeeping = Housekeeping(
+        coordinator,
+        connect,
+        ownership,
+        clock,
+        cold_interval_ms=settings.cold_partition_snapshot_interval_ms,
+        prune_interval_ms=settings.prune_interval_ms,
+    )
+    group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
+    partition_counts = PartitionCounts(group_coordinators)
+    await ownership.start(ShardChanges(coordinator, partition_counts))
+    app = create_share_coordinator_app(
+        ShareStateApi(coordinator, housekeeping, partition_counts, clock, updates_per_snapshot=updates_per_snapshot),
+        ExportApi(connect, coordinator.health),
+        coordinator.health,
+        ownership,
+        group_coordinators,
+        cluster_token=settings.cluster_token,
+    )
+
+    async def close() -> None:
+        await ownership.close()
+        await coordinator.health.close()
+        await group_coordinators.close()
+
+    return Service(app, (ownership.run, coordinator.run, housekeeping.run), stop=ownership.stop, close=close)
