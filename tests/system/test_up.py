@@ -21,8 +21,8 @@ import asyncpg
 import httpx
 import pytest
 
+from sharequeue.stack import system_user
 from sharequeue.stack.postgres import Postgres
-from sharequeue.stack.stack import system_user
 from tests.system.up_command import COMMAND, FREE_PORTS, Up, command_for, until
 
 ROOT = os.geteuid() == 0

@@ -15,7 +15,13 @@ import sys
 from pathlib import Path
 from types import CodeType, FrameType
 
-PACKAGES = ("sharequeue", "sharequeue_gateway")
+import sharequeue_gateway
+
+import sharequeue
+
+PACKAGES = {
+    package.__name__: str(Path(str(package.__file__)).parent) + "/" for package in (sharequeue, sharequeue_gateway)
+}
 METHODS = (b"GET ", b"POST ")
 RUN = ("sharequeue_gateway/__main__.py", "sharequeue/service/service.py")
 WRAPPERS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")
@@ -23,10 +29,11 @@ WRAPPERS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")
 
 def place_of(code: CodeType) -> str:
     """The file of a function of ours, from its package on; empty for any other function."""
-    for package in PACKAGES:
-        _, found, file = code.co_filename.rpartition(f"/{package}/")
-        if found:
-            return "" if code.co_name in WRAPPERS else f"{package}/{file}"
+    if code.co_name in WRAPPERS:
+        return ""
+    for package, folder in PACKAGES.items():
+        if code.co_filename.startswith(folder):
+            return f"{package}/{code.co_filename.removeprefix(folder)}"
     return ""
 
 
