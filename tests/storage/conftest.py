@@ -2,15 +2,26 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from sharequeue.stack import redis as redis_server
 from tests.storage.record_logs import PostgresRecordLogs, RecordLogs
 
 pytest.register_assert_rewrite("tests.storage.record_log_suite", "tests.storage.record_log_trimming_suite")
 
 DEADLINE_S = 30
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[redis_server.Redis]:
+    """A server that no other test uses: it may be stopped, and its statistics are this test's."""
+    server = redis_server.Redis(tmp_path)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,7 @@ from sharequeue_gateway.locks.lock_writer import DUE_SETS, due_set, lock_hash
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.stack import redis as redis_server
 from tests.storage.record_logs import new_topic
 from tests.storage.written_locks import HELD, Entries, lock_write, locks_of, new_key, restored, timers, until
 
@@ -172,7 +173,8 @@ class StoppedClock(Clock):
         return self.ms
 
 
-async def test_redis_is_polled_only_when_locks_may_be_due(redis_url: str) -> None:
+async def test_redis_is_polled_only_when_locks_may_be_due(own_redis: redis_server.Redis) -> None:
+    redis_url = own_redis.url
     own, of_another = new_key("g1"), new_key("g2")
     clock = StoppedClock()
     async with (

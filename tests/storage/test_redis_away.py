@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack import redis as redis_server
 from tests.storage.written_locks import HELD, lock_write, locks_of, new_key, restored, timers, until
-
-
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[redis_server.Redis]:
-    server = redis_server.Redis(tmp_path)
-    server.start()
-    yield server
-    server.stop()
 
 
 async def test_locks_survive_an_outage_of_redis_and_are_written_back(
