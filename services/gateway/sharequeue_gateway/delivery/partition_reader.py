@@ -13,7 +13,7 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import OffsetRange
 from sharequeue.slices import Slices
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits
-from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
@@ -89,13 +89,13 @@ class PartitionReader:
             try:
                 read = self._record_log.read_cached(key.topic_id, key.partition, fetch_offset, max_bytes, offsets)
                 if read is None:
-                    read, now_ms = await self._read_unless_over(waiting, led, fetch_offset, max_bytes, offsets)
+                    read, now_ms = await self._read_while_led(led, fetch_offset, max_bytes, offsets)
             except OffsetOutOfRange as out_of_range:
                 machine.move_log_start(out_of_range.log_start_offset, now_ms)
                 if machine.next_fetch_offset() <= fetch_offset:
                     return None
                 continue
-            if not read.batches:
+            if not read.batches or (waiting.life is not Life.OPEN and waiting.over):
                 return None
             self._locks.check_may_acquire()
             batches, most, size = read.batches, max_records, sum([batch.size for batch in read.batches])
@@ -168,12 +168,12 @@ class PartitionReader:
             bytes_left -= size
         return read_on
 
-    async def _read_unless_over(
-        self, waiting: WaitingFetch, led: LedSharePartition, offset: int, max_bytes: int, max_records: int
+    async def _read_while_led(
+        self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int
     ) -> tuple[ReadResult, int]:
-        """Read the database. Returns: nothing if the fetch may acquire no more; and the time after the read."""
+        """Read the database. Returns: nothing if no fetch may acquire after the read; and the time after it."""
         read = await self._read_database(led, offset, max_bytes, max_records)
-        if led.fenced or waiting.over or not can_acquire(led.machine):
+        if led.fenced or not can_acquire(led.machine):
             read = read._replace(batches=())
         return read, self._clock.now_ms()
 

@@ -1,0 +1,69 @@
+"""A fetch that ends early acquires nothing more."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits
+from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.delivery.waiting import Event, WaitingFetch
+from sharequeue_gateway.leader.activity import Activity
+from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+from sharequeue.clock import Clock
+from sharequeue.protocol.types import AcquireMode
+from tests.shell.coordinator_wire import CoordinatorWire
+from tests.shell.test_load_registry import ORDERS, Parts, run
+from tests.shell.test_lock_writes import led_with_a_lock
+from tests.shell.test_work_for_a_fetch import Client
+
+PLACE = ("id-1", 0)
+NO_DATABASE: Any = None
+
+
+def fetcher_of(gateway: Parts, log: BatchCache) -> Fetcher:
+    """A fetcher over a log that is all in memory. Member m holds its only record."""
+    log.set_ends(PLACE, 0, 1)
+    in_memory = cast(RecordLog, log)
+    gateway.leader.activity = Activity(
+        NO_DATABASE, Clock(), gateway.metadata.name_of, flush_ms=60_000, retention_ms=60_000
+    )
+    repeated = RepeatedFetches(gateway.leader, gateway.metadata, gateway.lock_store, in_memory, Clock())
+    return Fetcher(gateway.leader, in_memory, repeated, Clock())
+
+
+def append(log: BatchCache) -> None:
+    log.add(PLACE, RecordBatch.encode(1, [b',"timestamp_ms":1,"key":null,"value":1}'], 1), 2)
+
+
+def asked() -> Asked:
+    now_ms = Clock().now_ms()
+    limits = FetchLimits(10, 1 << 20, 1, 500, AcquireMode.RECORD_LIMIT, now_ms + 60_000)
+    return Asked("g", "n", limits, now_ms)
+
+
+OVER = (Event.GATEWAY_STOPS, Event.REPEATED, Event.CLIENT_HANGS_UP)
+
+
+@pytest.mark.parametrize("event", OVER, ids=lambda event: event.name.lower())
+def test_a_waiting_fetch_that_ends_acquires_nothing(event: Event) -> None:
+    """Records that come at the same moment are for another fetch: none of their deliveries is spent on this one."""
+
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        led, log, waiting = await led_with_a_lock(coordinator, gateway), BatchCache(1 << 20), WaitingFetch(Client())
+        fetcher = fetcher_of(gateway, log)
+        fetching = asyncio.create_task(fetcher.fetch(waiting, asked(), [(ORDERS, 0)]))
+        while not fetcher.fetches.waiting:  # noqa: ASYNC110 - the fetch is a task that has not begun
+            await asyncio.sleep(0)
+        waiting.on(event)
+        append(log)
+        led.wake()
+        async with asyncio.timeout(10):
+            assert await fetching == ([], [])
+        assert led.machine.held_by("n", 0, 9) == []
+        waiting.close()
+
+    run(work)
