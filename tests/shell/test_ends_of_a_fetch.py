@@ -1,6 +1,7 @@
-"""A fetch that ends early acquires nothing more."""
+"""What a fetch leaves behind that ends early: it acquires nothing more, and no lock that its answer does not name."""
 
 import asyncio
+import time
 from typing import Any, cast
 
 import pytest
@@ -16,8 +17,8 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import AcquireMode
 from tests.shell.coordinator_wire import CoordinatorWire
-from tests.shell.test_load_registry import ORDERS, Parts, run
-from tests.shell.test_lock_writes import led_with_a_lock
+from tests.shell.test_load_registry import KEY, ORDERS, Parts, run
+from tests.shell.test_lock_writes import led_with_a_lock, locks_left
 from tests.shell.test_work_for_a_fetch import Client
 
 PLACE = ("id-1", 0)
@@ -39,10 +40,10 @@ def append(log: BatchCache) -> None:
     log.add(PLACE, RecordBatch.encode(1, [b',"timestamp_ms":1,"key":null,"value":1}'], 1), 2)
 
 
-def asked() -> Asked:
+def asked(fetch_id: str | None = None) -> Asked:
     now_ms = Clock().now_ms()
     limits = FetchLimits(10, 1 << 20, 1, 500, AcquireMode.RECORD_LIMIT, now_ms + 60_000)
-    return Asked("g", "n", limits, now_ms)
+    return Asked("g", "n", limits, now_ms, fetch_id=fetch_id)
 
 
 OVER = (Event.GATEWAY_STOPS, Event.REPEATED, Event.CLIENT_HANGS_UP)
@@ -64,6 +65,28 @@ def test_a_waiting_fetch_that_ends_acquires_nothing(event: Event) -> None:
         async with asyncio.timeout(10):
             assert await fetching == ([], [])
         assert led.machine.held_by("n", 0, 9) == []
+        waiting.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize("fetch_id", [None, "f-1"], ids=["no fetch_id", "fetch_id"])
+def test_a_share_partition_is_not_handed_over_with_a_lock_that_no_answer_names(fetch_id: str | None) -> None:
+    """It is let go as soon as the fetch has acquired. Redis is away, so the next leader gets the locks from memory."""
+
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        led, log, waiting = await led_with_a_lock(coordinator, gateway), BatchCache(1 << 20), WaitingFetch(Client())
+        fetcher = fetcher_of(gateway, log)
+        append(log)
+        gateway.lock_store.degraded = True
+        gateway.cluster._keep_lease(time.monotonic(), 60_000)
+        fetching = asyncio.create_task(fetcher.fetch(waiting, asked(fetch_id), [(ORDERS, 0)]))
+        while not led.machine.held_by("n", 0, 9):  # noqa: ASYNC110 - the event loop runs step by step
+            await asyncio.sleep(0)
+        await gateway.hand_over.yield_to_next([KEY])
+        acquired, _ = await fetching
+        answered = [one.first_offset for item in acquired for one in item.ranges]
+        assert [lock.first_offset for lock in locks_left(gateway) if lock.member_id == "n"] == answered
         waiting.close()
 
     run(work)

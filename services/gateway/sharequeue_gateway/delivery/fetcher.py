@@ -113,10 +113,10 @@ class Fetcher:
     ) -> list[AcquiredRecords]:
         """Have the locks in Redis. Returns: what the client may learn of; the rest is given back."""
         member_id, record = asked.member_id, self._leader.locks.record
-        if asked.fetch_id is None and len(acquired) == 1:
-            outcomes = [await record(acquired[0].led, member_id, acquired[0].ranges)]
+        fetches = [None if asked.fetch_id is None else self._repeated.remember(asked, item) for item in acquired]
+        if len(acquired) == 1:  # at once, as a task would begin later: its locks are not noted as unanswered
+            outcomes = [await record(acquired[0].led, member_id, acquired[0].ranges, fetches[0])]
         else:
-            fetches = [None if asked.fetch_id is None else self._repeated.remember(asked, item) for item in acquired]
             writes = [
                 record(item.led, member_id, item.ranges, fetch) for item, fetch in zip(acquired, fetches, strict=True)
             ]
