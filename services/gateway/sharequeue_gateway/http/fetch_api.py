@@ -86,6 +86,8 @@ class FetchApi:
             found = Fetched(acquired, faults, lock_duration_ms=config.record_lock_duration_ms)
             if faults:
                 found = await self._after_join(waiting, asked, partitions, found)
+                if found.has_records and waiting.gone():
+                    await self._routed.give_back(asked, found)
         finally:
             waiting.close()
         return self._answer(asked, request, found, partitions)

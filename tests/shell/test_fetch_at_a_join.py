@@ -1,0 +1,70 @@
+"""A fetch under way when another gateway joins goes on at the new leader, also for a client that hangs up."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from sharequeue_gateway.cluster.generation import Generation, Node
+from sharequeue_gateway.delivery import waiting
+from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.http.fetch_api import FetchApi
+from sharequeue_gateway.routing.fetch import RoutedFetch
+from sharequeue_gateway.routing.routing import Routing
+
+from sharequeue.clock import Clock
+from sharequeue.http.endpoint import Call
+from sharequeue.protocol import apis
+from sharequeue.protocol.codec import encode
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderFetchResponse, YieldResponse
+from sharequeue.protocol.messages.records import AcknowledgeResponse, FetchRequest
+from tests.shell.coordinator_wire import CoordinatorWire
+from tests.shell.test_load_registry import READ, Parts, described, run
+from tests.shell.test_work_for_a_fetch import Client
+
+NOWHERE: Any = None
+SETTLED = AcknowledgeResponse(results=[], failed_count=0, acquisition_lock_timeout_ms=30_000)
+
+
+def fetch_api(gateway: Parts) -> FetchApi:
+    """Fetches of a gateway that knows the topic and the group."""
+    gateway.metadata._learn(described(1))
+    gateway.metadata._configs["g"] = ShareGroupConfig()
+    routing, fetcher = Routing(gateway.cluster), Fetcher(gateway.leader, NOWHERE, NOWHERE, Clock())
+    return FetchApi(
+        clock=Clock(),
+        metadata=gateway.metadata,
+        fetcher=fetcher,
+        routing=routing,
+        routed=RoutedFetch(routing, fetcher, NOWHERE, Clock()),
+        acknowledger=NOWHERE,
+        sessions=NOWHERE,
+        max_waiting_fetches=10,
+    )
+
+
+def test_records_of_a_new_leader_are_released_if_the_client_has_hung_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "LISTEN_AFTER_S", 60)  # the leader answers before the client is watched
+
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        client: Any = Client()
+        request = FetchRequest(topics=["orders"], member_id="n", max_wait_ms=0)
+        fetching = asyncio.create_task(fetch_api(gateway).fetch_records(Call(client, {"group": "g"}, b"", request, "")))
+        state = await coordinator.expect(apis.READ_STATE)
+        gateway.cluster.follow(Generation(1, (Node("gateway-1", coordinator.url),)))
+        state.set_result(READ)
+        await coordinator.answer(apis.YIELD_SHARE_PARTITIONS, YieldResponse(held=[]))  # Redis is away
+        fetched = await coordinator.expect(apis.FETCH_FROM_LEADER)
+        client.left = True
+        entry: Any = encode(AcquiredEntry(topic="orders", partition=0, first_offset=0, last_offset=4, delivery_count=1))
+        fetched.set_result(
+            LeaderFetchResponse(
+                batches=[Raw(entry)], errors=[], acknowledgement_results=[], acquisition_lock_timeout_ms=30_000
+            )
+        )
+        await coordinator.answer(apis.ACKNOWLEDGE_AT_LEADER, SETTLED)
+        await fetching
+        await gateway.cluster.close()
+
+    run(work)
