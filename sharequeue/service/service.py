@@ -6,6 +6,7 @@ than one that is gone. No other module touches signals.
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import resource
@@ -193,8 +194,13 @@ async def _until_one_ends(loops: Mapping["asyncio.Task[None]", Loop]) -> None:
     ended, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
     for task in ended:
         if not task.cancelled() and task.exception() is None:
-            name = getattr(loops[task], "__qualname__", loops[task])
-            raise RuntimeError(f"{name} ended; it must run as long as the service")
+            raise RuntimeError(f"{_name_of(loops[task])} ended; it must run as long as the service")
+
+
+def _name_of(loop: Loop) -> str:
+    """The name of a loop's function, without the arguments that are bound to it."""
+    function = loop.func if isinstance(loop, functools.partial) else loop
+    return str(getattr(function, "__qualname__", function))
 
 
 class _Server(uvicorn.Server):

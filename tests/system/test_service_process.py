@@ -2,6 +2,8 @@
 
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,30 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
+
+ENDING = """
+from functools import partial
+from sharequeue.http.app import create_app
+from sharequeue.http.limits import HttpLimits
+from sharequeue.service.service import Service, run
+
+class Sweeper:
+    async def sweep(self, *told):
+        pass
+
+async def prepare():
+    return Service(create_app("ending", ""), (LOOP,))
+
+raise SystemExit(run(prepare, "127.0.0.1", 0, HttpLimits()))
+"""
+
+
+@pytest.mark.parametrize("loop", ["Sweeper().sweep", "partial(Sweeper().sweep, Sweeper())"])
+def test_a_loop_that_ends_is_named_and_ends_the_service(loop: str) -> None:
+    program = [sys.executable, "-c", ENDING.replace("LOOP", loop)]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "RuntimeError: Sweeper.sweep ended; it must run as long as the service" in ended.stderr
 
 
 def test_a_paused_service_can_be_stopped(tmp_path: Path) -> None:
