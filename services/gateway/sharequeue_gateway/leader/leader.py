@@ -46,8 +46,7 @@ class Leader:
     """The events of all share-partitions that this gateway leads.
 
     Requests: `get`, `locks.record`, `persist`, `release_member`, `group_reset`. From other rooms: `write_ended` (the
-    persister), `log_changed` and `log_forgotten` (the record log), `topic_deleted` and `group_changed` (metadata),
-    `expire` (due locks).
+    persister), `topic_deleted` and `group_changed` (metadata), `expire` (due locks).
     """
 
     def __init__(
