@@ -41,8 +41,9 @@ class AppendNews:
         self._wake = asyncio.Event()
 
     def gather(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        """Records were appended here: the next message says so."""
-        self._gathered[topic_id, partition] = log_end_offset
+        """Records were appended here: the next message says so. Appends may be reported in any order."""
+        place = (topic_id, partition)
+        self._gathered[place] = max(log_end_offset, self._gathered.get(place, 0))
         self._wake.set()
 
     async def publish(self) -> None:
