@@ -1,4 +1,4 @@
-"""Settings from environment variables. The only module that reads the environment.
+"""Settings from environment variables. No other module of a service reads the environment.
 
 A variable with the service's prefix that names no setting fails the start: a misspelt setting must not pass silently.
 """
