@@ -1,7 +1,14 @@
 """Which gateway leads a share-partition: rendezvous hashing over the gateways of a generation. Pure.
 
 A generation is a set of live gateways under a number. The number is above every leader epoch given before it, so a
-gateway that becomes leader with the generation can use it as its leader epoch. See the room's page for a picture.
+gateway that becomes leader with the generation can use it as its leader epoch.
+
+Rendezvous hashing: the node with the highest hash(node, share-partition) leads.
+
+    hash     A    B    C       {A, B}     {A, B, C}     {A, C}
+    orders:0 71   12   40       A          A             A       a node that joins takes only what it hashes highest;
+    orders:1 25   66   80       B          C             C       a node that leaves gives away only what it led
+    orders:2 33   90   54       B          B             C
 """
 
 from hashlib import blake2b

@@ -1,12 +1,15 @@
-"""Delivery by the leader: fetches acquire records, acknowledgements settle them, dead letters leave.
+"""Delivery by the leader: fetches acquire records, acknowledgements settle them, rejected ones become dead letters.
 
-`fetcher.py` runs a fetch; `delayed_fetch.py` one that finds nothing at once; `partition_reader.py` takes from one
-share-partition. `waiting.py` has the life of a fetch as a table, `repeated_fetches.py` repeats by `fetch_id`,
-`fetch_call.py` a fetch with acknowledgements. `acknowledging.py` applies acknowledgements, `dead_letters.py` writes dead
-letters. The HTTP calls and the routing over gateways call this room; it calls the leader and the record log.
+Decides: how long a fetch waits and when it ends, and whether an acknowledgement has a valid form. `http` and `routing`
+call this room; it calls the leader and the record log.
+
+    fetcher, delayed_fetch    a fetch; one that finds nothing at once      fetch_request        its limits and results
+    partition_reader          acquires from one share-partition            waiting              its states, as a table
+    repeated_fetches          a fetch that is repeated by `fetch_id`       fetch_call           with acknowledgements
+    acknowledging             applies acknowledgements                     dead_letters         writes dead letters
 
     fetch ──▶ OPEN ──▶ acquires ──▶ locks in Redis ──▶ answered
                │ nothing                                ▲
                ╰▶ sleeps ◀──▶ woken (leader/wake_up.py) │
-                    ╰── the time is over, or an event of waiting.py ends it
+                    ╰── the deadline passes, or an event of waiting.py ends it
 """

@@ -1,15 +1,15 @@
 """The calls of a gateway: one file per subject with a class of handlers, all served by `app.py`.
 
-Decides: the form of requests and answers. That is: which partitions a request names, which faults are data inside an
-answer, how pages are cut. A handler checks its request, calls the rooms below and makes the answer. Only `gateway`
+Decides: the form of requests and answers: the partitions that a request names, the faults that are data inside an
+answer, the end of a page. A handler checks its request, calls the rooms below and makes the answer. Only `gateway`
 imports this room.
 
     clients  ──▶ produce_api, fetch_api, records_api                 ──▶ producing, delivery, routing
              ──▶ topics_api, offsets_api, members_api,               ──▶ the group coordinator, the record log
                  group_admin_api, redrive_api, in_flight_api
     services ──▶ internal/                                           ──▶ leader, delivery
-    jobs     ──▶ jobs/                                               ──▶ what the stores hold
+    jobs     ──▶ jobs/                                               ──▶ the stored data
 
 `named_partitions`, `paths` and `page_tokens` read parts of requests; `fetch_answer` and `arrow_answer` write answers;
-`readiness` is what `/readyz` asks.
+`readiness` answers `/readyz`.
 """

@@ -1,14 +1,18 @@
-"""The share-partitions that this gateway leads: loads them, runs their events, persists what the events decide.
+"""The share-partitions that this gateway leads: loads them, applies events to them, persists the changes.
 
-`leader.py` is the room's front: delivery and http call it, and loops tell it what happened (`write_ended`,
-`topic_deleted`, `group_changed`). `log_news.py` hears of the record log. `hand_over.py` moves leadership between gateways,
-`load_registry.py` and `loader.py` load, `persister.py` writes state, `due_locks.py` ends locks and delays.
-`lock_entries.py` has locks in Redis before a client learns of them; `wake_up.py` chooses which waiting fetch is woken.
+Decides: when a share-partition is loaded and unloaded, and what the outcome of a write means. `leader.py` is the front:
+`http`, `routing` and `delivery` call it; loops report events to it (`write_ended`, `topic_deleted`, `group_changed`).
+
+    leader, led_index, led_share_partition    the events; all that is led; one of them
+    load_registry, loader, start_offsets      loading                     hand_over, kept_locks    leadership that moves
+    persister                                 state writes                due_locks, idle          locks end; unloading
+    lock_entries                              locks in Redis              wake_up, log_news        waking fetches
+    dead_letter_queue                         ranges that are ARCHIVING   activity, led_metrics    reports and metrics
 
            load                        unload: another leads, a write's outcome is unknown,
     away ─────────▶ led ─────────────▶ idle, deleted, reset
       ▲              │ events           │
       └──────────────┴──────────────────┘ locks that may still be held are kept for the next load, here or elsewhere
 
-A share-partition that is unloaded is `fenced`: an event that waited finds that and loads it again.
+An unloaded share-partition is `fenced`: a fetch that waited for it loads it again, here or at the new leader.
 """

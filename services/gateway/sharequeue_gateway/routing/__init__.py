@@ -1,10 +1,10 @@
-"""Requests over several gateways: which one leads what, and how their answers become one.
+"""Requests over several gateways: finds the leaders of a request, and joins their answers into one.
 
-`routing.py` splits a request by leader, `gateway_client.py` calls the others, `fetch.py` and `acknowledge.py` put the
-answers together, `sessions.py` keeps share sessions. The HTTP calls use this room; a gateway that is alone in its cluster
-leads everything and does not.
+`routing.py` splits a request by leader, `gateway_client.py` calls the other gateways, `fetch.py` and `acknowledge.py` join
+the answers (`fetched.py`), and `sessions.py` keeps share sessions. The HTTP calls use this room. While a gateway is alone
+in its cluster, it leads everything, and a fetch without a session goes past this room.
 
     fetch ──▶ split ──▶ this gateway leads some ──▶ ask each leader in turn ──▶ Fetched
                 │                                        │ nothing: wait at all of them
-                ╰─▶ one other gateway leads everything ──▶ it waits ──▶ RelayedAnswer, sent on as it is
+                ╰─▶ one other gateway leads everything ──▶ it waits ──▶ RelayedAnswer, unchanged
 """

@@ -1,10 +1,10 @@
 """One share-partition, decided without IO: who holds which record, until when, and how often it was delivered.
 
-`machine.py` has the events, `outcomes.py` what they return, `acquisition.py` what a fetch takes, `restoring.py` what a new
-leader begins with. `transitions.py` commits changes or rolls them back, `window.py` has the offsets and counts, `runs.py`
-the states and the table of their changes. `session.py` keeps share sessions; `turns.py` and `fetch_limits.py` share a
-fetch over partitions; `batch_times.py` knows when records were appended. The leader and the fetches call this room and
-pass the time. It imports no clock, no logging, no asyncio and no store.
+`machine.py` has the events, `outcomes.py` their arguments and results, `acquisition.py` the rules of acquiring,
+`restoring.py` those of loading. `transitions.py` commits changes or rolls them back, `window.py` has the offsets and
+counts, `runs.py` the states and the table of their changes. `session.py` keeps share sessions; `turns.py` and
+`fetch_limits.py` divide a fetch between partitions; `batch_times.py` keeps the times at which records were appended.
+`leader`, `delivery` and `routing` call this room and pass the time. It imports no clock, logging, asyncio or store.
 
     log            0         10        20        30        40        50        60
     runs                     [ACKED  ] [ACQUIRED]          [AVAILABLE][ACQUIRED]
