@@ -4,7 +4,7 @@
 import gc
 import sys
 
-gc.disable()  # nothing that is imported is ever garbage; `run` enables it
+gc.disable()  # modules are never garbage, so a collection during the imports finds nothing; `run` enables it
 
 from sharequeue import log
 from sharequeue.service.addresses import check_address

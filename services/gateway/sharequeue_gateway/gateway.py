@@ -1,7 +1,7 @@
-"""Puts a gateway together: the record log, Redis, the coordinators' clients, the leader and the calls.
+"""Puts a gateway together: the record log, Redis, the clients of the coordinators, the leader and the calls.
 
-Each object is given those below it. What happens below is passed upwards by the loops: each takes the object that it
-tells, which is made later.
+The constructor of each object takes the objects below it. Loops report events upwards: `prepare` makes the receiver
+later and passes it to the loop.
 
     metadata.follow ──▶ leader (topic_deleted, group_changed)
     persister.run ────▶ leader (write_ended)
@@ -80,7 +80,7 @@ log = logging.getLogger(__name__)
 
 
 class Base(NamedTuple):
-    """What everything else is built on: the stores, the coordinators, and what this gateway knows of the others."""
+    """The stores, the clients of the coordinators, and the knowledge of other gateways. All other objects use these."""
 
     database: LogDatabase
     redis: Redis
@@ -102,7 +102,7 @@ class Base(NamedTuple):
 
 
 class Leading(NamedTuple):
-    """The record log, and what leads share-partitions."""
+    """The record log, and the objects that lead share-partitions."""
 
     record_log: PostgresRecordLog
     append_news: AppendNews
@@ -116,12 +116,12 @@ class Leading(NamedTuple):
     activity_log: ActivityLog
 
     def series(self, clock: Clock) -> Iterator[str]:
-        """The metrics of many series."""
+        """The metrics with many series, as lines of text."""
         return led_metrics.series(self.leader.all, clock.now_ms)
 
 
 class Delivering(NamedTuple):
-    """What fetches and acknowledges."""
+    """The objects that run fetches and acknowledgements."""
 
     fetcher: Fetcher
     repeated: RepeatedFetches
@@ -131,7 +131,7 @@ class Delivering(NamedTuple):
 
 
 async def prepare(settings: Settings) -> Service:
-    """Connect to the stores and register with the group coordinator. Raises: the fault of the one that cannot be."""
+    """Connect to the stores and register with the group coordinator. Raises: the fault of the first step that fails."""
     base = await _connect(settings)
     clock, cluster, lock_timers = base.clock, base.cluster, base.lock_timers
     leading = _leading(base, settings)
@@ -170,7 +170,7 @@ async def prepare(settings: Settings) -> Service:
     )
 
     async def stop() -> None:
-        """Hand over what this gateway leads, answer the fetches that wait, and give the locks to the next leaders."""
+        """Leave the generation, answer the waiting fetches, and give the locks to the next leaders."""
         await cluster.leave()
         await fetcher.fetches.finish()
         await hand_over.finish(base.routing.gateways.have_loaded)

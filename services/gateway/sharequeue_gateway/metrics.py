@@ -18,7 +18,7 @@ PARTITION_LOAD_SECONDS = Histogram(
 )
 FETCH_RATIO = Histogram(
     "sharequeue_request_topic_partitions_fetch_ratio",
-    "Percent of a fetch's partitions that were acquired from (RequestTopicPartitionsFetchRatio).",
+    "Percent of the partitions of a fetch that gave it records (RequestTopicPartitionsFetchRatio).",
     buckets=(0, 10, 25, 50, 75, 90, 100),
 )
 ACQUIRE_SECONDS = Histogram(
@@ -42,7 +42,7 @@ FETCH_LOCK_SECONDS = Histogram(
 )
 FETCH_LOCK_RATIO = Histogram(
     "sharequeue_fetch_lock_ratio",
-    "Percent of the time since the fetch before that a fetch kept a share-partition for itself (FetchLockRatio).",
+    "Percent of the time since the previous fetch in which a fetch kept a share-partition for itself (FetchLockRatio).",
     buckets=(0, 1, 5, 10, 25, 50, 75, 90, 100),
 )
 SHARE_FETCHES = Counts[str](
@@ -60,7 +60,7 @@ SHARE_ACKNOWLEDGES = Counts[str](
 )
 FAILED_SHARE_ACKNOWLEDGES = Counts[str](
     "sharequeue_failed_share_acknowledgement_requests",
-    "Acknowledgements of which something failed, by topic (FailedShareAcknowledgementRequestsPerSec).",
+    "Acknowledgements that failed, by topic (FailedShareAcknowledgementRequestsPerSec).",
     ["topic"],
 )
 DELAYED_FETCHES_EXPIRED = Counter(
@@ -103,7 +103,8 @@ OF_TOPIC = (SHARE_FETCHES, FAILED_SHARE_FETCHES, SHARE_ACKNOWLEDGES, FAILED_SHAR
 
 
 def forget_groups(is_led: Callable[[str], object]) -> None:
-    """Drop the series of groups without a share-partition that is led here: they are idle, with nothing in flight."""
+    """Drop the series of groups of which this gateway leads no share-partition. `is_led`: whether it leads any of a
+    group."""
     for counts in OF_GROUP:
         for group_id in [group_id for group_id in counts if not is_led(group_id)]:
             counts.forget(group_id)

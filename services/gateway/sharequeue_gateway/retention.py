@@ -1,4 +1,4 @@
-"""Retention: log starts move up as the topics' settings ask. Source: Kafka's retention.ms and retention.bytes."""
+"""Retention: moves log starts up to the limits of each topic. Source: Kafka's retention.ms and retention.bytes."""
 
 import asyncio
 import logging
@@ -20,11 +20,13 @@ async def run_retention(metadata: Metadata, record_log: PostgresRecordLog, clock
 
 
 async def apply_retention(metadata: Metadata, record_log: PostgresRecordLog, clock: Clock) -> None:
-    """Apply the retention of every topic, also of those that this gateway has not used yet."""
+    """Apply the retention of every topic, including topics that this gateway has not used yet."""
     try:
         await metadata.learn_all()
     except ApiError as error:
-        log.warning("retention is applied to known topics alone", extra=fields(cause=error.detail))
+        log.warning(
+            "cannot learn all topics: retention is applied only to the known ones", extra=fields(cause=error.detail)
+        )
     for topic in list(metadata.topics()):
         retention_ms = int(topic.config["retention.ms"])
         retention_bytes = int(topic.config["retention.bytes"])
@@ -35,4 +37,6 @@ async def apply_retention(metadata: Metadata, record_log: PostgresRecordLog, clo
                 topic.topic_id, topic.partitions, retention_ms, retention_bytes, clock.now_ms()
             )
         except ApiError as error:
-            log.warning("retention is applied later", extra=fields(topic=topic.name, cause=error.detail))
+            log.warning(
+                "cannot apply retention; trying again later", extra=fields(topic=topic.name, cause=error.detail)
+            )

@@ -23,26 +23,28 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: Port = 8080
     node_id: str = ""
-    """This gateway's name; if empty, made of the host's name and the port."""
+    """The name of this gateway. If it is empty, the name is made of the host's name and the port."""
     url: str = ""
-    """Where other services reach this gateway; if empty, made of `host` (or the host's name if it binds all) and the port."""
+    """The URL at which other services reach this gateway. If it is empty, it is made of `host` and the port, or of the
+    host's name and the port if `host` binds all addresses."""
     log_level: str = "info"
     allow_unauthenticated: bool = False
     """Serve a public address although callers are not authenticated."""
     allow_hosts: str = ""
-    """Further names that the header Host may have besides the one in `url`, separated by commas."""
+    """Names that the header Host may have besides the one in `url`, separated by commas."""
     allow_origins: str = ""
     """Origins whose pages may call from a browser, separated by commas; `*`: all."""
     kafka_defaults: bool = False
-    """Kafka's defaults and bounds for group settings instead of ours, and its in-flight limit, which counts the span."""
+    """Use Kafka's defaults and bounds for group settings, and its in-flight limit, which counts the span of the
+    window."""
     auto_create_topics: bool = True
     auto_create_dead_letter_topics: bool = True
 
     max_request_bytes: Positive = 10 * 1024 * 1024
     max_produce_bytes: Positive = 64 * 1024 * 1024
-    """Bytes of produce requests in hand; above it 429."""
+    """Bytes of produce requests that are read and not answered; a request above it is refused with 429."""
     max_value_depth: Annotated[int, Meta(ge=1, le=500)] = 64
-    """Levels of arrays and objects in a value; decoders of many languages stop at 64 or 128."""
+    """Levels of arrays and objects in a value. Decoders of many languages stop at 64 or 128."""
     max_waiting_fetches: Positive = 10_000
     max_share_sessions: Positive = 2000
     share_session_idle_ms: Positive = 60_000
@@ -53,10 +55,10 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     redis_timeout_ms: Positive = 50
     dead_letter_retry_max_ms: Positive = 30_000
     activity_flush_ms: int = 5000
-    """How often the counts for reports are written; a crash loses the counts since then."""
+    """The pause between two writes of the counts for reports. A crash loses the counts since the last write."""
     activity_retention_ms: Positive = 2_592_000_000
     retention_interval_ms: Positive = 60_000
-    """How often log starts are moved up as retention.ms and retention.bytes ask."""
+    """The pause between two runs of retention, which moves log starts up."""
 
     def check(self) -> None:
         """Raises: ValueError: settings that contradict each other."""

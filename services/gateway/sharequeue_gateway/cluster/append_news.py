@@ -1,6 +1,7 @@
-"""Reports appends to the other gateways through Redis, so that fetches which wait there wake up at once.
+"""Reports appends to the other gateways through Redis, so that the fetches that wait there wake up at once.
 
-A message is only a hint: each gateway also looks for the ends of the partitions it waits for every half second.
+A message is only a hint: every half second, each gateway also reads the ends of the partitions that its fetches wait
+for.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ _decode: Final = msgspec.json.Decoder(News).decode
 
 
 class AppendNews:
-    """Publishes this gateway's appends, and passes on those of the others. `node_id`: of this gateway."""
+    """Publishes the appends of this gateway (`node_id`), and receives those of the others."""
 
     def __init__(self, redis: Redis, node_id: str) -> None:
         self._redis = redis
@@ -41,13 +42,13 @@ class AppendNews:
         self._wake = asyncio.Event()
 
     def gather(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        """Records were appended here: the next message says so. Appends may be reported in any order."""
+        """This gateway appended records: the next message reports them. Calls may come in any order."""
         place = (topic_id, partition)
         self._gathered[place] = max(log_end_offset, self._gathered.get(place, 0))
         self._wake.set()
 
     async def publish(self) -> None:
-        """Send what has gathered. Never returns."""
+        """Send the gathered appends. Never returns."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -56,7 +57,10 @@ class AppendNews:
             try:
                 await self._redis.publish(CHANNEL, _encode(news))
             except LOST as fault:
-                log.info("other gateways notice appends only by looking", extra=fields(cause=repr(fault)))
+                log.info(
+                    "cannot announce appends: other gateways find them by reading log ends",
+                    extra=fields(cause=repr(fault)),
+                )
 
     async def listen(self, hear_of: Callable[[str, int, int], None]) -> None:
         """Call `hear_of` with topic id, partition and log end for each append of another gateway. Never returns."""
@@ -73,5 +77,5 @@ class AppendNews:
                             for topic_id, partition, log_end_offset in news.ends:
                                 hear_of(topic_id, partition, log_end_offset)
             except (*LOST, msgspec.DecodeError) as fault:
-                log.info("cannot hear of other gateways' appends", extra=fields(cause=repr(fault)))
+                log.info("cannot receive the appends of other gateways", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(RETRY_PAUSE_S)

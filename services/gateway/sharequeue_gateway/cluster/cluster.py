@@ -1,8 +1,8 @@
-"""The gateways as a cluster: this one's lease, the generation it knows, and clients of the others.
+"""The gateways as a cluster: the lease of this one, the generation it knows, and HTTP clients of the others.
 
-While the group coordinator is away, the last generation stands. A lease alone stops no gateway: the leader epochs at the
-share coordinator and in Redis fence a gateway that was replaced. The lease decides whether records may be acquired only
-while Redis does not answer.
+While the group coordinator is away, the last generation stands. A lease alone stops no gateway: the leader epochs at
+the share coordinator and in Redis fence a gateway that was replaced. Only while Redis does not answer does the lease
+decide whether records may be acquired.
 """
 
 import asyncio
@@ -34,20 +34,21 @@ log = logging.getLogger(__name__)
 
 RENEWALS_PER_LEASE: Final = 3
 GIVE_UP_S: Final = 2.0
-"""How long a gateway that has left the generation may take to answer calls under way."""
+"""Time for a gateway that has left the generation to answer the calls under way."""
 FORMER_LEADS_S: Final = 30.0
-"""For how long after a change a load first asks the former leader to stop leading the share-partition."""
+"""For this time after a change, a load first asks the former leader to yield the share-partition."""
 
 
 class GenerationEvents(Protocol):
-    """Hears of each new generation."""
+    """Receives each new generation."""
 
     async def generation_changed(self, *, missed: bool) -> None:
-        """Other gateways lead now. `missed`: a generation was skipped, in which others may have led what is led here."""
+        """Other gateways lead now. `missed`: this gateway skipped a generation, in which another one may have led its
+        share-partitions."""
 
 
 class Cluster:
-    """What this gateway knows of all gateways."""
+    """The gateways that this one knows, and its place among them."""
 
     def __init__(self, coordinator: CoordinatorClient, node_id: str, url: str, *, cluster_token: str) -> None:
         self._coordinator = coordinator
@@ -73,7 +74,7 @@ class Cluster:
     # Who leads
 
     def follow(self, generation: Generation) -> None:
-        """Go by a generation from now on."""
+        """Compute leaders from this generation from now on."""
         self.generation = generation
         self.alone = generation.nodes == (self.me,)
 
@@ -91,13 +92,16 @@ class Cluster:
         return [node for node in self.generation.nodes if node != self.me]
 
     def others_lately(self) -> list[Node]:
-        """The other gateways of this generation and, for a moment, of the one before; not those that did not answer."""
+        """The other gateways of this generation and, for FORMER_LEADS_S after a change, of the previous one.
+
+        Gateways that did not answer are left out.
+        """
         lately = self._former.nodes if self._former is not None and self.changed_lately() else ()
         known = {node.url: node for node in (*lately, *self.generation.nodes)}
         return [node for url, node in known.items() if url != self.me.url and node not in self._silent]
 
     def look_again(self) -> None:
-        """A leader did not answer, or leads no longer: renew now, which brings the newest generation."""
+        """A leader did not answer, or has moved: renew now. The answer has the newest generation."""
         self._renew_now.set()
 
     def gone(self, node: Node) -> None:
@@ -105,23 +109,27 @@ class Cluster:
         self._silent.add(node)
 
     def former_leader_of(self, key: SharePartitionKey) -> Node | None:
-        """Another gateway that led a share-partition until a moment ago, and may still have writes under way."""
+        """The other gateway that led a share-partition before the last change, and may still have writes under way.
+
+        None if there is none, if the change is FORMER_LEADS_S ago, or if that gateway did not answer.
+        """
         if self._former is None or time.monotonic() > self._former_until_s:
             return None
         former = self._former.leader_of(key)
-        # a node at our own address was this gateway, or an earlier process of it
+        # a node at our own address is this gateway or an earlier process of it
         return None if former.url == self.me.url or former in self._silent else former
 
     def changed_lately(self) -> bool:
-        """Whether the generation changed a moment ago, so that other gateways may not know it yet."""
+        """Whether the generation changed less than FORMER_LEADS_S ago: other gateways may not know it yet."""
         return time.monotonic() <= self._former_until_s
 
     def lease_holds(self) -> bool:
-        """Whether the last renewal is recent enough that no other gateway leads in this one's place."""
+        """Whether the lease holds by the clock of this gateway: until it ends, no other gateway takes its place."""
         return time.monotonic() < self._lease_ends_s
 
     def client(self, node: Node) -> Client:
-        """A client of another gateway. Its connections are not limited: urgent calls must not queue behind long polls."""
+        """A client of another gateway. Its connections are not limited: urgent calls must not queue behind long
+        polls."""
         client = self._clients.get(node.url)
         if client is None:
             client = self._clients[node.url] = Client(
@@ -138,12 +146,13 @@ class Cluster:
         response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
         self._keep_lease(asked_s, response.lease_ms)
         self.follow(self._generation_of(response.generation))
-        if self.others():  # they have led what this one leads now
+        if self.others():  # they led these share-partitions until now
             self._note_former(Generation(0, tuple(self.others())))
         return response.leader_epoch
 
     async def next_leader_epoch(self) -> int:
-        """A higher leader epoch. Raises: NotLeaderOrFollower: there is a newer generation; `run` asks for it at once."""
+        """Take a higher leader epoch. Raises: NotLeaderOrFollower: there is a newer generation; `run` asks for it at
+        once."""
         request = NextLeaderEpochRequest(node_id=self.me.node_id, generation=self.generation.number)
         try:
             response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH, request, key=CLUSTER)
@@ -158,7 +167,7 @@ class Cluster:
             self._renew_now.set()
 
     async def run(self, events: GenerationEvents) -> None:
-        """Renew the lease and learn of new generations, and tell `events`. Runs until it is cancelled."""
+        """Renew the lease, and report new generations to `events`. Runs until it is cancelled."""
         self._events = events
         renewed = True
         while True:
@@ -204,7 +213,7 @@ class Cluster:
             await client.close()
 
     async def _renew(self) -> None:
-        async with self._renewing:  # one at a time: an earlier renewal that arrived late would undo `leave`
+        async with self._renewing:  # one at a time: an earlier renewal that arrives late would undo `leave`
             asked_s = time.monotonic()
             request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
             response: RenewGatewayResponse = await self._coordinator.call(
@@ -228,7 +237,7 @@ class Cluster:
             "gateways changed",
             extra=fields(generation=learned.number, gateways=[node.node_id for node in self.generation.nodes]),
         )
-        if self._events is not None:  # beside the renewals: a hand-over may take longer than a lease
+        if self._events is not None:  # a task of its own: a hand-over may take longer than a lease
             missed = learned.previous != known.number
             background.start(self._hand_overs, self._hand_over(self._events, missed=missed))
         for node in known.nodes:
@@ -249,7 +258,7 @@ class Cluster:
             log.exception("handing over to other gateways failed")
 
     async def _give_up(self, node: Node) -> None:
-        """End the calls to a gateway that left the generation: it may only be paused, and others lead by now."""
+        """End the calls to a gateway that left the generation: it may be paused, and other gateways lead now."""
         await asyncio.sleep(GIVE_UP_S)
         if all(node.url != live.url for live in self.generation.nodes):
             client = self._clients.pop(node.url, None)

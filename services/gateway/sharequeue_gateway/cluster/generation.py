@@ -20,7 +20,7 @@ MAX_REMEMBERED: Final = 200_000
 
 
 class Node(NamedTuple):
-    """A gateway, and the URL at which the others reach it."""
+    """A gateway. `url`: where the other gateways reach it."""
 
     node_id: str
     url: str

@@ -17,7 +17,7 @@ FENCE_AGAIN_S = 0.5
 
 
 class LeaderEpochs:
-    """`current`: the epoch to load with. New generations raise it, and so does a write whose outcome was lost."""
+    """`current`: the epoch for the next load. A new generation raises it, and so does `fence` after a lost write."""
 
     def __init__(self, take_next: Callable[[], Awaitable[int]]) -> None:
         """`take_next`: asks the group coordinator for an epoch above all that it gave before."""
@@ -30,7 +30,8 @@ class LeaderEpochs:
         self.current = max(self.current, epoch)
 
     def fence(self) -> None:
-        """A write was lost and may still arrive: allow no load before there is an epoch above the write's."""
+        """The outcome of a write was lost, and the write may still arrive: allow no load before a higher epoch is
+        there."""
         if self._fencing is None:
             self._fencing = asyncio.get_running_loop().create_task(self._fence())
 
@@ -40,7 +41,9 @@ class LeaderEpochs:
         if fencing is not None:
             await asyncio.wait([fencing], timeout=FENCE_PATIENCE_S)
             if not fencing.done():
-                raise CoordinatorNotAvailable("the group coordinator gives no leader epoch now; try again in a moment")
+                raise CoordinatorNotAvailable(
+                    "the group coordinator did not give a leader epoch in time; try again in a moment"
+                )
 
     async def _fence(self) -> None:
         while True:
@@ -48,17 +51,18 @@ class LeaderEpochs:
                 self.raise_to(await self._take_next())
                 break
             except Exception as fault:  # any fault: without a new epoch nothing may be loaded
-                log.warning("no new leader epoch yet", extra=fields(cause=repr(fault)))
+                log.warning("cannot take a new leader epoch; trying again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(FENCE_AGAIN_S)
         self._fencing = None
 
     def ask_for_higher(self) -> None:
-        """A former leader used a higher epoch: ask for one above it before the next load."""
+        """Another leader used a higher epoch: ask for one above it before the next load."""
         if self._asking is None and self._fencing is None:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
 
     async def above(self, tried: int) -> bool:
-        """Wait for the epoch asked for, if one is. Returns: whether there is one above `tried`, so a new load may succeed."""
+        """Wait for an epoch that was asked for. Returns: whether the current epoch is above `tried`: then a load may
+        succeed."""
         if self._asking is not None:
             await asyncio.wait([self._asking])
         return self.current > tried
@@ -67,6 +71,6 @@ class LeaderEpochs:
         try:
             self.raise_to(await self._take_next())
         except ApiError as error:
-            log.info("no higher leader epoch", extra=fields(cause=error.detail))
+            log.info("cannot take a higher leader epoch", extra=fields(cause=error.detail))
         finally:
             self._asking = None

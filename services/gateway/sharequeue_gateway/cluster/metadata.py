@@ -1,7 +1,7 @@
-"""Topics and group settings as this gateway knows them: a cache that the group coordinator's change feed keeps true.
+"""Topics and group settings: a cache, kept up to date by the change feed of the group coordinator.
 
-The feed names each change once. An answer that is awaited while a change arrives may be older than the change, so the
-parts of it that changed are discarded and asked for again. While the group coordinator is away, the cache still serves.
+The feed names each change once. An answer that arrives after a change may be older than the change. So a topic or group
+that the feed named in the meantime is asked for again. While the group coordinator is away, the cache still serves.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class KnownTopic:
 
 
 class Changed:
-    """The topic ids and group ids that the feed has named since this was made."""
+    """The topic ids and group ids that the feed has named since this object was made."""
 
     __slots__ = ("_all", "_ids")
 
@@ -78,31 +78,31 @@ Partitions = Sequence[tuple[KnownTopic, int]]
 
 
 class MetadataEvents(Protocol):
-    """Hears of what the change feed brought."""
+    """Receives the changes of the feed."""
 
     def topic_deleted(self, topic_id: str) -> None: ...
     def group_changed(self, group_id: str, config: ShareGroupConfig) -> None: ...
 
 
 class Metadata:
-    """Topics by name and id, and group settings, asked for once and then followed by the change feed."""
+    """Topics by name and id, and group settings. Each is asked for once; the change feed brings its changes."""
 
     def __init__(self, coordinator: CoordinatorClient, *, kafka_defaults: bool, auto_create_topics: bool) -> None:
         self._coordinator = coordinator
         self._kafka_defaults = kafka_defaults
         self._auto_create_topics = auto_create_topics
         self.how_to_make_topics = f"; make it with POST /v1/topics{' or produce to it' if auto_create_topics else ''}"
-        """A hint for callers that produce or fetch: other calls are not helped by a topic without records."""
+        """A hint for callers that produce or fetch. A new topic has no records, so it does not help other calls."""
         self._by_name: dict[str, KnownTopic] = {}
         self._by_id: dict[str, KnownTopic] = {}
         self._configs: dict[str, ShareGroupConfig] = {}
         self.by_name: Final[Mapping[str, KnownTopic]] = self._by_name
         self.configs: Final[Mapping[str, ShareGroupConfig]] = self._configs
-        """Known topics by name and known settings by group, to be read without a call."""
+        """Known topics by name, and known settings by group. Read them; only this class changes them."""
         self._version = -1
         self._heard_at = 0.0
         self._awaiting: dict[Changed, None] = {}
-        """For each answer that is awaited now: what the feed has named since the question."""
+        """One for each answer under way: the changes that the feed has named since the request."""
         self._events: MetadataEvents | None = None
         """Given to `follow`."""
 
@@ -131,12 +131,16 @@ class Metadata:
         return self._by_name.get(name) or await self.topic_with(name, 0)
 
     async def topic_with(self, name: str, partition: int) -> KnownTopic:
-        """As `topic`. Raises: UnknownTopicOrPartition: the topic has no such partition; the coordinator was asked."""
+        """As `topic`. Raises: UnknownTopicOrPartition: the group coordinator does not know the topic with that
+        partition."""
         await self.ask_for({name: partition})
         return self.known_topic_with(name, partition)
 
     async def ask_for(self, partitions: Mapping[str, int]) -> None:
-        """Learn topics that exist and are not known with these partitions (by name), with one question for all of them."""
+        """Learn these topics, with one request for all. `partitions`: by name, a partition that the topic should have.
+
+        Topics that are known with that partition are not asked for.
+        """
         names = [
             name
             for name, partition in partitions.items()
@@ -147,14 +151,14 @@ class Metadata:
             await self._ask(DescribeTopicsRequest(names=names))
 
     def known_topic_with(self, name: str, partition: int) -> KnownTopic:
-        """As `topic_with`, without asking."""
+        """As `topic_with`, from the cache alone."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= partition < topic.partitions:
             raise self.missing(name, partition)
         return topic
 
     def missing(self, name: str, partition: int, hint: str = "") -> ApiError:
-        """The error for a request that names a partition which is not known here. `hint`: how to get the topic."""
+        """The error for a request that names an unknown partition. `hint`: how to get the topic."""
         topic = self._by_name.get(name)
         if topic is not None:
             return UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}; it has {topic.partitions}")
@@ -173,7 +177,7 @@ class Metadata:
         return await self.create(name, {})
 
     async def create(self, name: str, config: Mapping[str, str]) -> KnownTopic:
-        """Create a topic of one partition, or take the one that was created at the same time."""
+        """Create a topic of one partition. If another call creates it at the same time, take that one."""
         request = CreateTopicRequest(name=name, config=dict(config))
         with contextlib.suppress(TopicAlreadyExists):
             await self.change_topic(apis.CREATE_TOPIC, request, deadline_s=self._deadline_s())
@@ -189,7 +193,7 @@ class Metadata:
         return body
 
     async def topics_by_id(self, topic_ids: list[str]) -> None:
-        """Learn topics of which the caller has only the id."""
+        """Learn topics by their ids."""
         unknown = [topic_id for topic_id in topic_ids if topic_id not in self._by_id]
         if unknown:
             await self._ask(DescribeTopicsRequest(topic_ids=unknown))
@@ -205,7 +209,7 @@ class Metadata:
             query = ListTopicsQuery(page_token=page.next_page_token)
 
     async def _ask(self, request: DescribeTopicsRequest) -> set[str]:
-        """Returns: the ids of the topics that exist; they are known now."""
+        """Learn topics. Returns: the ids of those that exist."""
         found: set[str] = set()
         while request.names or request.topic_ids:
             with self._noting_changes() as changed:
@@ -237,7 +241,7 @@ class Metadata:
         return self._configs.get(group_id)
 
     def lock_duration_ms(self, group_id: str) -> int:
-        """How long new locks of a group last; the default while its settings are not known here."""
+        """How long new locks of a group last. While its settings are not known, the default."""
         config = self._configs.get(group_id)
         return DEFAULT_LOCK_DURATION_MS if config is None else config.record_lock_duration_ms
 
@@ -272,7 +276,7 @@ class Metadata:
                 return config
 
     async def group_changed(self, group_id: str) -> None:
-        """A group's settings changed: ask for them, and pass them on."""
+        """The settings of a group changed: ask for them, and report them."""
         config = await self.learn_config(group_id)
         if self._events is not None:
             self._events.group_changed(group_id, config)
@@ -280,7 +284,7 @@ class Metadata:
     # Changes
 
     def reachable(self) -> bool:
-        """Whether the group coordinator answered lately."""
+        """Whether the group coordinator has answered the change feed recently."""
         return time.monotonic() - self._heard_at < FEED_WAIT_MS / 1000 + 10
 
     async def _call(
@@ -290,12 +294,12 @@ class Metadata:
         return await self._coordinator.call(api, request, key=key, path=path, deadline_s=self._deadline_s())
 
     def _deadline_s(self) -> float | None:
-        """A short deadline while the group coordinator is known to be away: a client waits for the answer."""
+        """A short deadline while the group coordinator is away, because a client waits for the answer."""
         return AWAY_DEADLINE_S if self._version >= 0 and not self.reachable() else None
 
     @contextlib.contextmanager
     def _noting_changes(self) -> Iterator[Changed]:
-        """Collect what the feed names while an answer is awaited."""
+        """Collect the changes that the feed names while an answer is under way."""
         changed = Changed()
         self._awaiting[changed] = None
         try:
@@ -304,10 +308,10 @@ class Metadata:
             del self._awaiting[changed]
 
     async def follow(self, events: MetadataEvents, hear_of: Callable[[int], None]) -> None:
-        """Follow the change feed, and tell `events`. Runs until it is cancelled.
+        """Follow the change feed, and report changes to `events`. Runs until it is cancelled.
 
         Args:
-            hear_of: called with the number of the gateways' generation that the group coordinator names.
+            hear_of: called with the number of the gateways' generation, which each answer of the feed names.
         """
         self._events = events
         while True:
@@ -328,8 +332,8 @@ class Metadata:
                 await asyncio.sleep(0.5)
 
     async def _apply(self, changes: MetadataChangesResponse) -> None:
-        """Apply changes. If this fails half-way they are applied again: the version is set last."""
-        if self._version < 0:  # nothing has reported changes to what was asked for before
+        """Apply changes. The version is set last, so changes whose application fails half-way are applied again."""
+        if self._version < 0:  # the feed did not report the changes before this answer
             changes = MetadataChangesResponse(version=changes.version, reset=True)
         for changed in self._awaiting:
             changed.note(changes)

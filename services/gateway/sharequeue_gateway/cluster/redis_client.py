@@ -1,4 +1,4 @@
-"""The client of Redis, which all of a gateway shares."""
+"""The client of Redis. One gateway has one."""
 
 from typing import Final
 
@@ -11,14 +11,14 @@ from redis.exceptions import RedisError
 MAX_CONNECTIONS: Final = 8
 CONNECT_TIMEOUT_S: Final = 5  # each caller sets its own timeout
 LOST: Final = (RedisError, OSError, TimeoutError, RuntimeError)
-"""What a call of Redis raises. RuntimeError: uvloop raises it if the connection closed before its first use."""
+"""The exceptions of a call to Redis. RuntimeError: uvloop raises it if the connection closed before its first use."""
 
 
 def redis_client(url: str) -> Redis:
-    """A client that repeats a command once, at once, if its connection turns out to be closed.
+    """Make a client. If its connection is closed, it repeats a command once, without a pause.
 
-    After a restart of Redis, or behind a proxy that closes idle connections, a closed connection does not mean that
-    Redis is away. Everything that gateways write may be written twice.
+    A restart of Redis closes connections, and so does a proxy when they are idle: Redis need not be away. A repeat is
+    safe, because each write of a gateway may happen twice.
     """
     pool = BlockingConnectionPool.from_url(
         url, max_connections=MAX_CONNECTIONS, socket_connect_timeout=CONNECT_TIMEOUT_S, retry=Retry(NoBackoff(), 1)

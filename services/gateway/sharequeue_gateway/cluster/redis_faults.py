@@ -1,4 +1,4 @@
-"""What a failure of Redis means, and what to do. A Redis that refuses a command is up and needs an operator."""
+"""The meaning of each failure of Redis, and the remedy. If Redis refuses a command, it is up and needs an operator."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _RIGHTS: Final = "refuses a command: the user in REDIS_URL needs more rights"
 REFUSALS: Final[Mapping[str, str]] = {
     "OOM": "refuses writes, its memory is full: raise its maxmemory, or remove what else is in it",
     "READONLY": "refuses writes, it is a replica: REDIS_URL must name the primary",
-    "MISCONF": "refuses writes, it cannot save its data: look into its log and at its disk",
+    "MISCONF": "refuses writes, it cannot save its data: check its log and its disk",
     "NOREPLICAS": "refuses writes, it has too few replicas: look at its min-replicas-to-write",
     "NOAUTH": "refuses this gateway: REDIS_URL must bring a password",
     "WRONGPASS": "refuses this gateway: user or password in REDIS_URL is wrong",
@@ -23,7 +23,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "CLUSTERDOWN": "is a cluster that is down",
     "max number of clients": "takes no more connections: raise its maxclients",
 }
-"""By a word of the error; in the error of a script the word stands in the middle."""
+"""Meanings by a word of the error. In the error of a script, that word stands in the middle."""
 _WORDS: Final = {
     exceptions.OutOfMemoryError: "OOM",
     exceptions.ReadOnlyError: "READONLY",
@@ -32,11 +32,11 @@ _WORDS: Final = {
     exceptions.MasterDownError: "MASTERDOWN",
     exceptions.ClusterDownError: "CLUSTERDOWN",
 }
-"""The client removes the word from the text of these."""
+"""The client removes the word from the text of these exceptions."""
 
 
 def trouble_of(fault: BaseException) -> str:
-    """What is wrong with Redis, as a predicate, and what to do."""
+    """The meaning of a failure and the remedy, as a predicate: the subject is Redis."""
     for kind, word in _WORDS.items():
         if isinstance(fault, kind):
             return REFUSALS[word]

@@ -1,8 +1,9 @@
-"""Reads acquisition locks back for the next leader, and says which share-partitions have a lock that is due.
+"""Reads acquisition locks back for the next leader, and names the share-partitions with a due lock.
 
-One hash per share-partition holds the epoch of its leader and its locks. A sorted set per gateway names the
-share-partitions with a lock, by when it is due. A set lists all due sets that are not empty, so that any gateway finds
-the due set of one that has died. The leader's own deadline decides: an early, late or lost reminder is harmless.
+One hash per share-partition holds the epoch of its leader and its locks. A sorted set per gateway, its due set, names
+the share-partitions with a lock, by the time at which it is due. One more set lists all due sets that are not empty, so
+any gateway finds the due set of a gateway that has died. The deadline in the leader's memory decides: an early, late or
+lost reminder is harmless.
 """
 
 import asyncio
@@ -39,14 +40,14 @@ log = logging.getLogger(__name__)
 
 PROBE_PAUSE_S: Final = 0.5
 REFUSED_PAUSE_S: Final = 2.0
-"""How often a Redis that refuses writes is probed: an operator must act first."""
+"""The pause between two probes of a Redis that refuses writes. It is long, because an operator must act first."""
 PROBE_BYTES: Final = 64 << 10
-"""Redis must take so many bytes before it is used again, or it would refuse the first lock."""
+"""The size of a probe. Redis must have room for it before it is used again, or it would refuse the first lock."""
 DUE_PAUSE_S: Final = 0.1
 LOOK_PAUSE_MS: Final = 500
-"""How long it may take to notice what other gateways made due here. Own writes are named when they are due."""
+"""The longest pause between two looks at the due set: other gateways add names to it. Own locks are named in time."""
 DUE_BATCH: Final = 256
-LOAD_TIMEOUT_S: Final = 2.0  # a load waits longer than a fetch: locks that it misses may be lost
+LOAD_TIMEOUT_S: Final = 2.0  # longer than for a fetch: locks that a load misses may be lost
 _decode: Final = msgspec.json.Decoder(LockEntry).decode
 
 
@@ -59,7 +60,7 @@ def fetch_key(group_id: str, member_id: str, fetch_id: str) -> str:
 
 
 class LockEvents(Protocol):
-    """Hears of locks that are due, and knows all locks of this gateway."""
+    """Receives due locks, and knows all locks of this gateway."""
 
     def locks_due(self, key: SharePartitionKey) -> None: ...
 
@@ -68,7 +69,7 @@ class LockEvents(Protocol):
 
 
 class LockTimers(LockWriter):
-    """Writes locks, reads them back, says what is due. While `degraded` it probes until Redis is back."""
+    """Writes locks, reads them back, and names those that are due. While `degraded`, probes until Redis is back."""
 
     def __init__(self, redis: Redis, clock: Clock, node_id: str, timeout_ms: int) -> None:
         super().__init__(redis, node_id, timeout_ms)
@@ -78,7 +79,7 @@ class LockTimers(LockWriter):
         self._to_adopt: tuple[Collection[str], Callable[[SharePartitionKey], bool]] | None = None
 
     async def hand_over(self, keys: Mapping[SharePartitionKey, str]) -> None:
-        """Make share-partitions due at the gateways (node ids) that lead them now: those load them, with their locks."""
+        """Move share-partitions to the due sets of the gateways (node ids) that lead them now, which then load them."""
         if keys:
             now_ms = self._clock.now_ms()
             commands: list[list[Any]] = []
@@ -89,22 +90,23 @@ class LockTimers(LockWriter):
             await self._guard(self._execute(commands))
 
     def adopt(self, live: Collection[str], leads: Callable[[SharePartitionKey], bool]) -> None:
-        """Once Redis answers, take over the due share-partitions of departed gateways that this gateway leads now.
+        """Once Redis answers, take over from departed gateways the due share-partitions that this one leads now.
 
         Args:
-            live: the node ids of the gateways there are.
+            live: the node ids of the live gateways.
         """
         self._to_adopt = (live, leads)
 
     async def _adopt(self, live: Collection[str], leads: Callable[[SharePartitionKey], bool]) -> None:
-        """Take over from departed gateways. Redis failed on the way if `degraded` is set afterwards."""
+        """Take over from departed gateways. If Redis fails on the way, `degraded` is set afterwards."""
         kept = {due_set(node_id) for node_id in (self._node_id, *live)}
         named: set[bytes] = await self._guard(self._redis.smembers(DUE_SETS), self._load_timeout_s) or set()
         for left in {name.decode() for name in named} - kept:
             await self._guard(self._take_due(left, leads), self._load_timeout_s)
 
     async def _take_due(self, left: str, leads: Callable[[SharePartitionKey], bool]) -> None:
-        """Move what is led here from another due set to the own one. Other gateways may do the same: each name moves once."""
+        """Move the names that this gateway leads from another due set to its own. If gateways do so at once, a name
+        moves once."""
         due: list[Any] = await self._redis.zrange(left, 0, -1)
         led = [name for name in due if leads(_decode_key(name))]
         move = ["EVALSHA", sha1(scripts.MOVE_DUE), 3, self._due_set, left, DUE_SETS, self._clock.now_ms()]
@@ -113,13 +115,13 @@ class LockTimers(LockWriter):
         self._look_ms = 0
 
     async def put_off(self, key: SharePartitionKey, pause_ms: int) -> None:
-        """Name a share-partition that is due again after a pause."""
+        """Make a share-partition due again after a pause."""
         again_ms = self._clock.now_ms() + pause_ms
         await self._guard(self._redis.zadd(self._due_set, {encode(key): again_ms}, xx=True))
         self._look_ms = min(self._look_ms, again_ms)
 
     async def timed(self, keys: Sequence[SharePartitionKey]) -> list[SharePartitionKey]:
-        """Those of which Redis knows a lock or a delay."""
+        """The share-partitions of which Redis knows a lock or a delay."""
         if self.degraded or not keys:
             return []
         commands = [["ZSCORE", self._due_set, encode(key)] for key in keys]
@@ -149,7 +151,7 @@ class LockTimers(LockWriter):
 
         Args:
             epochs: (key, leader epoch, state epoch); locks of another state epoch are left out.
-        Returns: for each its locks; None if Redis knows a higher leader epoch.
+        Returns: the locks of each; None in the place of one for which Redis knows a higher leader epoch.
         """
         if not epochs:
             return []
@@ -170,14 +172,15 @@ class LockTimers(LockWriter):
         return None if epochs is None else int(epochs[0] or 0)
 
     async def fetched(self, name: str) -> list[bytes]:
-        """What a fetch of that name acquired, one entry per partition, while Redis keeps it."""
+        """The stored answer of a fetch of that name, one entry per partition, while Redis keeps it."""
         if self.degraded:
             return []
         values: list[bytes] | None = await self._guard(self._redis.hvals(f"sharequeue:fetch:{name}"))
         return values or []
 
     async def remind(self, events: LockEvents) -> None:
-        """Name share-partitions with a due lock; while degraded probe until Redis is back. Runs until it is cancelled."""
+        """Report share-partitions with a due lock; while degraded, probe until Redis is back. Runs until it is
+        cancelled."""
         while True:
             if self.degraded:
                 await asyncio.sleep(PROBE_PAUSE_S if self.trouble == SILENT else REFUSED_PAUSE_S)
@@ -197,12 +200,12 @@ class LockTimers(LockWriter):
         self._look_ms = now_ms + LOOK_PAUSE_MS
         due: list[Any] = await self._redis.zrange(self._due_set, 0, now_ms, byscore=True, offset=0, num=DUE_BATCH)
         if due:
-            self._look_ms = now_ms  # there may be more, and a name that is not handled by then comes again
+            self._look_ms = now_ms  # there may be more; a name that is not handled by then is reported again
         for member in due:
             events.locks_due(_decode_key(member))
 
     async def _recover(self, events: LockEvents) -> None:
-        """Write back every lock, also those that are acquired during it. Only then is Redis used again."""
+        """Write back every lock, including those that are acquired at this time. Only then is Redis used again."""
         try:
             async with asyncio.timeout(5):
                 await self._probe()
@@ -224,7 +227,7 @@ class LockTimers(LockWriter):
         log.info("Redis is back", extra=fields(share_partitions=len(locks)))
 
     async def _probe(self) -> None:
-        """Write a probe, then see whether Redis would take more. Raises: the errors of LOST."""
+        """Write a probe, then a second value, which a full Redis refuses. Raises: the errors of LOST."""
         probe = f"sharequeue:probe:{self._node_id}"
         await self._execute_once(
             [["HSET", probe, "x", b"x" * PROBE_BYTES], ["PEXPIRE", probe, 1000], ["HSET", probe, "x", b""]]

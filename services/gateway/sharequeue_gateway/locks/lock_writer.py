@@ -1,7 +1,7 @@
 """Writes acquisition locks to Redis: gathered, one pipeline at a time, on a connection of its own.
 
-The script refuses a leader epoch below the stored one: a gateway that was replaced hands out nothing. If Redis does not
-answer in time it is left out, and writes succeed without it: see the page of this folder.
+The script refuses a leader epoch below the stored one, so a replaced gateway hands out nothing. If Redis does not
+answer in time, writes succeed without it: see the page of this folder.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
 LOG_PAUSE_S: Final = 60.0
-"""How often the same trouble with Redis is logged if it comes and goes."""
+"""The shortest pause between two log lines about the same trouble with Redis."""
 TURNS: Final = 10
 
 DUE_SETS: Final = "sharequeue:due"
-"""A set of the names of all due sets that are not empty."""
+"""The set that names all due sets that are not empty."""
 
 Commands = Sequence[Sequence[Any]]
 
@@ -41,7 +41,8 @@ LockName = tuple[int, int]
 
 
 class LockEntry(msgspec.Struct, array_like=True, frozen=True):
-    """One acquired range as the hash keeps it, under its name. Where locks overlap the later delivery counts."""
+    """One acquired range, as the hash keeps it under its name. Where locks overlap, the higher delivery count is
+    valid."""
 
     member_id: str
     delivery_count: int
@@ -50,7 +51,10 @@ class LockEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LockWrite(NamedTuple):
-    """Changes of one share-partition's locks: entries by name, and names of locks that are over; None: all others are."""
+    """Changes of the locks of one share-partition.
+
+    `entries`: new locks by name. `over`: names of locks that have ended; None: all locks but those of `entries`.
+    """
 
     key: SharePartitionKey
     leader_epoch: int
@@ -58,7 +62,7 @@ class LockWrite(NamedTuple):
     entries: Mapping[LockName, LockEntry]
     over: Sequence[LockName] | None
     fetch: tuple[str, bytes, int] | None
-    """(key, value, time to live in ms) of a fetch's answer, for a repeat of it."""
+    """(key, value, time to live in ms) of the answer of a fetch, for a repeat of that fetch."""
 
 
 class _Waiting(NamedTuple):
@@ -78,9 +82,9 @@ def due_set(node_id: str) -> str:
 
 
 class OwnConnection:
-    """A connection that one busy writer keeps: redis-py's client costs more CPU around a command than the command.
+    """A connection for one busy writer. The client of redis-py uses more CPU around a command than the command itself.
 
-    If the connection was closed, the commands are sent again, as by `redis_client`. The caller sets the timeout.
+    If the connection is closed, the commands are sent once more, as by `redis_client`. The caller sets the timeout.
     """
 
     def __init__(self, redis: Redis) -> None:
@@ -98,7 +102,7 @@ class OwnConnection:
                 return await self._round_trip(packed, len(commands))
 
     async def _round_trip(self, packed: bytes, count: int) -> list[Any]:
-        """A cancelled or failed round trip closes the connection: its late answers must not answer the next one."""
+        """A cancelled or failed round trip closes the connection, or the next one would read its late answers."""
         await self._connection.send_packed_command(packed, check_health=False)
         answers: list[Any] = []
         failed: ResponseError | None = None
@@ -116,7 +120,8 @@ class OwnConnection:
 
 
 class LockWriter:
-    """Writes locks. `degraded`: Redis did not answer in time and is left out until `LockTimers` has written all back."""
+    """Writes locks. `degraded`: Redis did not answer in time, and is not used until `LockTimers` has written all
+    back."""
 
     def __init__(self, redis: Redis, node_id: str, timeout_ms: int) -> None:
         self._redis = redis
@@ -127,15 +132,15 @@ class LockWriter:
         self._wake = asyncio.Event()
         self._while_writing_back: list[LockWrite] | None = None
         self._look_ms = 0
-        """When Redis is asked next which locks are due."""
+        """The time of the next look at the due set."""
         self.degraded = False
         self.trouble = SILENT
         """What is wrong with Redis while `degraded`."""
         self._logged = ("", 0.0)
-        """The trouble that was logged last, and when."""
+        """The last trouble in the log, and its time."""
 
     def write(self, write: LockWrite) -> asyncio.Future[bool]:
-        """Write locks with the next pipeline. Returns: False if a higher leader epoch is known: hand out nothing."""
+        """Write locks with the next pipeline. Returns: False if Redis knows a higher leader epoch: hand out nothing."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if self.degraded:
             if self._while_writing_back is not None:
@@ -164,7 +169,7 @@ class LockWriter:
             await self._own_connection.close()
 
     async def _send(self, writes: Sequence[LockWrite]) -> list[Any]:
-        """Send writes in one pipeline. Returns: for each 0 if Redis knows a higher leader epoch."""
+        """Send writes in one pipeline. Returns: an answer for each; 0 if Redis knows a higher leader epoch."""
         commands: list[list[Any]] = []
         for write in writes:
             command: list[Any] = [
@@ -200,13 +205,14 @@ class LockWriter:
         return answers[: len(writes)]
 
     async def _with_scripts(self, execute: Callable[[Commands], Awaitable[list[Any]]], commands: Commands) -> list[Any]:
-        """Redis has lost the scripts, as after a restart: load them, then run the commands."""
+        """Redis has lost the scripts, for example by a restart: load them, then run the commands."""
         for script in scripts.ALL:
             await self._redis.script_load(script)
         return await execute(commands)
 
     async def _guard(self, call: Awaitable[Any], timeout_s: float | None = None) -> Any:
-        """Await a call of Redis; None if it fails or is late: Redis is left out from then on."""
+        """Await a call to Redis. Returns: its answer; None if it fails or is late, and Redis is not used from then
+        on."""
         try:
             answer = await _in_time(call, timeout_s or self._timeout_s)
         except LOST as fault:
@@ -218,7 +224,7 @@ class LockWriter:
         return answer
 
     def _note(self, fault: BaseException) -> None:
-        """Keep what is wrong, and log it once."""
+        """Remember the trouble, and log it once."""
         self.trouble = trouble_of(fault)
         logged, at = self._logged
         if self.trouble != logged or time.monotonic() >= at + LOG_PAUSE_S:
@@ -231,9 +237,10 @@ class LockWriter:
 
 
 async def _in_time(call: Awaitable[Any], timeout_s: float) -> Any:
-    """Await a call; only time in which the event loop runs counts. A busy loop does not make Redis late.
+    """Await a call. Only time in which the event loop runs counts: a busy loop does not make Redis late.
 
-    The time passes in turns: whatever keeps the loop busy lengthens none of them. Raises: TimeoutError.
+    The timeout is split into TURNS turns, and each starts after the one before it has ended. So a loop that stands
+    still uses up one turn at most. Raises: TimeoutError.
     """
     loop = asyncio.get_running_loop()
     turns = 0

@@ -1,4 +1,4 @@
-"""What Redis does with locks in one go, as Lua scripts; called by their hash."""
+"""The Lua scripts for locks, each one atomic step in Redis. They are called by their hash."""
 
 import hashlib
 from functools import cache
@@ -22,14 +22,14 @@ else
 end
 return 1
 """
-# KEYS: lock hash. ARGV: leader epoch, hash ttl. Answers nothing when a higher epoch leads.
+# KEYS: lock hash. ARGV: leader epoch, hash ttl. Answers false if a higher leader epoch is stored.
 LOAD: Final = """
 if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return false end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return redis.call('HGETALL', KEYS[1])
 """
-# KEYS: due set to move to, due set to move from, due sets. ARGV: when all is due, share-partitions.
+# KEYS: due set to move to, due set to move from, due sets. ARGV: the time at which all are due, share-partitions.
 MOVE_DUE: Final = """
 for i = 2, #ARGV do
   if redis.call('ZREM', KEYS[2], ARGV[i]) == 1 then
