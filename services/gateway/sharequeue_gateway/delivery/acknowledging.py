@@ -1,7 +1,7 @@
-"""Acknowledgements: checked, applied to the leader's machines, and answered when their outcome is durable.
+"""Acknowledgements: checks them, applies them to the leader's machines, and answers when their outcome is durable.
 
-Each acknowledgement stands alone, all of its offsets or none; `atomic` is Kafka's way, where those of one
-share-partition must ascend and succeed or fail together. Source: KIP-932.
+An acknowledgement is applied to all of its offsets or to none, independently of the others. With `atomic`, Kafka's rule
+holds: the acknowledgements of one share-partition must ascend, and succeed or fail together. Source: KIP-932.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
 APPLIED: Final = AcknowledgementResult(status="applied")
 IGNORED: Final = AcknowledgementResult(status="ignored")
 MOST_DETAIL: Final = 140
-"""Characters of a failure's cause; an answer may hold one for each acknowledgement."""
+"""The most characters of a cause: an answer may have one for each acknowledgement."""
 COUNTED: Final = frozenset({"accept", "release", "reject", "renew"})
 
 Writes = Sequence[asyncio.Future[ApiError | None]]
 
 
 class Checked(NamedTuple):
-    """An acknowledgement whose form is right. `place`: the partition it names."""
+    """An acknowledgement with a valid form. `place`: the partition that it names."""
 
     topic: KnownTopic
     place: TopicIdPartition
@@ -47,7 +47,7 @@ class Checked(NamedTuple):
 def check(acknowledgement: Acknowledgement, renew: bool = True) -> AcknowledgementBatch:
     """Check the form of one acknowledgement; `renew`: whether it may be a renewal.
 
-    Raises: InvalidRequest (42): what is wrong with it.
+    Raises: InvalidRequest (42): the form is invalid; the detail says why.
     """
     first_offset, last_offset = acknowledgement.first_offset, acknowledgement.last_offset
     if first_offset < 0 or last_offset > MAX_INT64:
@@ -97,7 +97,7 @@ def check_atomic(batches: Sequence[AcknowledgementBatch]) -> None:
 
 
 def failed(error: ApiError) -> AcknowledgementResult:
-    """The result for an error: `unknown` where the outcome may be durable all the same."""
+    """The result for an error: `unknown` if the change may be durable all the same, else `failed`."""
     detail = error.detail if len(error.detail) <= MOST_DETAIL else f"{error.detail[:MOST_DETAIL]}…"
     return AcknowledgementResult(
         status="failed" if error.definite else "unknown",
@@ -109,12 +109,12 @@ def failed(error: ApiError) -> AcknowledgementResult:
 
 
 def failed_of(results: Iterable[AcknowledgementResult]) -> int:
-    """How many failed, or may have failed."""
+    """How many of the results are `failed` or `unknown`."""
     return sum(result.status in ("failed", "unknown") for result in results)
 
 
 def _by_partition(checked: Mapping[int, Checked]) -> list[list[int]]:
-    """The indexes of acknowledgements that succeed or fail together with `atomic`."""
+    """Indexes of acknowledgements by their partition: with `atomic`, those of one succeed or fail together."""
     units: dict[TopicIdPartition, list[int]] = {}
     for index, item in checked.items():
         units.setdefault(item.place, []).append(index)
@@ -122,7 +122,7 @@ def _by_partition(checked: Mapping[int, Checked]) -> list[list[int]]:
 
 
 async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowledgement]) -> ApiError | None:
-    """Ask for the topics and partitions that are acknowledged and not known. Returns: the error, if there is no answer."""
+    """Learn the acknowledged topics and partitions that are unknown. Returns: the error if there is no answer."""
     partitions: dict[str, int] = {}
     for acknowledgement in acknowledgements:
         topic, partition = acknowledgement.topic, acknowledgement.partition
@@ -157,7 +157,7 @@ class Acknowledger:
         """Apply acknowledgements and wait until each outcome is durable.
 
         Args:
-            renew: whether `renew` may be among them.
+            renew: whether the type `renew` is allowed.
         Returns: the results, in request order.
         """
         slices = Slices() if len(acknowledgements) > 1 else None
@@ -171,7 +171,7 @@ class Acknowledger:
             if slices is not None and slices.over():
                 await slices.pause()
             unit = [checked[index] for index in indexes]
-            now_ms = self._clock.now_ms()  # for each: the one before may have waited for Redis
+            now_ms = self._clock.now_ms()  # read for each: the one before may have waited for Redis
             try:
                 outcome = await self._apply(member_id, leds[unit[0].place], unit, atomic, now_ms)
             except ApiError as error:
@@ -193,7 +193,7 @@ class Acknowledger:
     async def _check(
         self, acknowledgements: Sequence[Acknowledgement], renew: bool, slices: Slices | None
     ) -> tuple[dict[int, Checked], dict[int, AcknowledgementResult]]:
-        """Returns: by their index the acknowledgements to apply, and the results of the others."""
+        """Check all. Returns: the acknowledgements to apply, and the results of the others, by index."""
         checked: dict[int, Checked] = {}
         results: dict[int, AcknowledgementResult] = {}
         away = None
@@ -225,7 +225,8 @@ class Acknowledger:
         atomic: bool,
         now_ms: int,
     ) -> AcknowledgementResult | Writes:
-        """Apply what succeeds or fails together, of one share-partition. Returns: its result, or the writes to await."""
+        """Apply the acknowledgements of one unit to a share-partition. Returns: their result, or the writes to
+        await."""
         if isinstance(led, ApiError):
             raise led
         if led.fenced:
@@ -238,7 +239,7 @@ class Acknowledger:
         try:
             acknowledged = led.machine.acknowledge(member_id, batches, now_ms)
         except InvalidRecordState:
-            if not await self._leader.still_leads(led):  # the new leader knows who holds the records
+            if not await self._leader.still_leads(led):  # the new leader knows the holder of the records
                 raise NotLeaderOrFollower("another gateway leads this share-partition") from None
             raise
         writes = [self._leader.persist(led, write) for write in acknowledged.writes]
@@ -267,7 +268,7 @@ class Acknowledger:
                     metrics.RECORD_ACKNOWLEDGEMENTS[name].value += records
         for topic, has_failed in topics.items():
             if self._metadata.known_topic(topic) is None:
-                continue  # or callers could create any number of series
+                continue  # a series for unknown names would let callers create any number of them
             metrics.SHARE_ACKNOWLEDGES[topic].value += 1
             if has_failed:
                 metrics.FAILED_SHARE_ACKNOWLEDGES[topic].value += 1

@@ -1,9 +1,12 @@
 """The dead-letter queue: writes ranges that are ARCHIVING to their topic, then archives them. Source: KIP-1191.
 
-Other than in Kafka a dead letter is never dropped. While it cannot be written its record stays ARCHIVING and the write is
-retried; one that its topic can never take is parked in a table of the record log. It is written once: its key (group, topic
-id, partition, offset, delivery count) is kept until ARCHIVED is durable, so that a crash writes none twice. Once a leader
-has written a dead letter of a share-partition the record log refuses those of earlier leaders, which may only be paused.
+Kafka drops a dead letter that it cannot write; this writer never does. While the write fails, the record stays
+ARCHIVING and the write is retried. If the topic can never take the dead letter, it is parked in a table of the record
+log.
+
+A dead letter is written once: its key (group, topic id, partition, offset, delivery count) is kept until ARCHIVED is
+durable, so a crash writes none twice. After a leader has written a dead letter of a share-partition, the record log
+refuses those of earlier leaders, which may be paused and wake.
 """
 
 import asyncio
@@ -38,7 +41,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class SourceRecord(msgspec.Struct):
-    """What of a source record its dead letter copies; raw JSON, empty where absent."""
+    """The fields of a source record that its dead letter copies. Raw JSON; empty if absent."""
 
     offset: int
     key: msgspec.Raw = msgspec.Raw()
@@ -51,7 +54,7 @@ _source_records: Final = msgspec.json.Decoder(list[SourceRecord])
 
 
 class Refused(NamedTuple):
-    """Why the topic can never take a group's dead letters as things are."""
+    """Why no topic can take the dead letters of a group with the present settings."""
 
     reason: str
 
@@ -80,10 +83,10 @@ class DeadLetterWriter:
         self._auto_create_topics = auto_create_topics
         self._retry_max_ms = retry_max_ms
         self._archived: list[tuple[SharePartitionKey, int, DeadLetter]] = []
-        """Ranges whose dead letters are written and whose ARCHIVED is durable: their keys are of no more use."""
+        """Ranges that are durably ARCHIVED: the keys of their dead letters can be removed."""
 
     async def run(self) -> None:
-        """Write what is due. Runs until it is cancelled."""
+        """Write due dead letters. Runs until it is cancelled."""
         while True:
             await self._forget_archived()
             self._queue.drop_fenced()
@@ -109,8 +112,8 @@ class DeadLetterWriter:
             await self._write_share_partition(ranges)
 
     async def _write_share_partition(self, ranges: Sequence[PendingLetters]) -> None:
-        """Write what is due of one share-partition: many ranges at once, but a range that failed before by itself, so
-        that it does not stop the others."""
+        """Write the due ranges of one share-partition, many at once. A range that failed before is written by itself,
+        so that it does not stop the others."""
         led = ranges[0].led
         metrics.DEAD_LETTER_WRITES[led.key.group_id].inc(len(ranges))
         try:
@@ -148,7 +151,8 @@ class DeadLetterWriter:
                 pending.next_attempt_at_ms = now_ms + pause_ms
 
     async def _destination(self, led: LedSharePartition) -> KnownTopic | Refused:
-        """The group's dead-letter topic, created if it is missing; or why it cannot take dead letters."""
+        """The dead-letter topic of the group, created if it is missing; or the reason why it cannot take dead
+        letters."""
         name = led.config.dead_letter_topic_name
         if not name:
             return Refused("the group's dead-letter queue was turned off")
@@ -158,7 +162,7 @@ class DeadLetterWriter:
             topic = None
         if topic is None:
             if not self._auto_create_topics:
-                return Refused(f"there is no topic {name!r} and dead-letter topics are not made by themselves")
+                return Refused(f"there is no topic {name!r}: create it, or set auto_create_dead_letter_topics")
             topic = await self._metadata.create(name, {GROUP_ENABLE: "true"})
         if topic.config.get(GROUP_ENABLE) != "true":
             return Refused(f"topic {name!r} takes no dead letters: its {GROUP_ENABLE} is not true")
@@ -197,7 +201,7 @@ class DeadLetterWriter:
     async def _store(
         self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: KnownTopic | Refused
     ) -> str | None:
-        """Append dead letters, and park those that their topic cannot take. Returns: why some were parked, if any."""
+        """Append dead letters, and park those that their topic cannot take. Returns: the reason, if any were parked."""
         group_id = led.key.group_id
         if isinstance(destination, Refused):
             refused, reason = rows, destination.reason
@@ -228,12 +232,15 @@ class DeadLetterWriter:
             try:
                 await self._dead_letter_log.forget(source, state_epoch, ranges)
             except ApiError as error:
-                log.info("keys of dead letters stay behind", extra=fields(group_id=source.group_id, cause=error.detail))
+                log.info(
+                    "cannot remove the keys of written dead letters",
+                    extra=fields(group_id=source.group_id, cause=error.detail),
+                )
 
     async def _rows(
         self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: KnownTopic | Refused
     ) -> AsyncIterator[list[DeadLetterRow]]:
-        """The dead letters of ranges, as many at a time as one append should hold."""
+        """The dead letters of ranges, in portions for one append each."""
         limit = None if isinstance(destination, Refused) else destination.max_message_bytes
         rows: list[DeadLetterRow] = []
         size = 0
@@ -250,7 +257,7 @@ class DeadLetterWriter:
     async def _sources(
         self, led: LedSharePartition, first_offset: int, last_offset: int
     ) -> AsyncIterator[tuple[int, SourceRecord | None]]:
-        """Each offset with its source record, if it is to be copied and still in the log; read as it is asked for."""
+        """Each offset with its source record, or None if the log lost it or the group does not copy records."""
         offset = first_offset
         while led.config.dead_letter_copy_record and offset <= last_offset:
             try:
@@ -276,7 +283,7 @@ class DeadLetterWriter:
     def _row(
         self, led: LedSharePartition, letter: DeadLetter, offset: int, source: SourceRecord | None, limit: int | None
     ) -> DeadLetterRow:
-        """One dead letter; without the source record's key and value if `limit` is kept by that."""
+        """Make one dead letter. If it exceeds `limit`, it leaves out the key and value of the source record."""
         headers = {
             "__dlq.errors.topic": led.topic_name,
             "__dlq.errors.partition": str(led.key.partition),
@@ -297,7 +304,7 @@ class DeadLetterWriter:
 
 
 def _portions(ranges: Sequence[PendingLetters]) -> list[list[PendingLetters]]:
-    """Cut ranges into what goes together: as many as one append holds; alone what failed before."""
+    """Cut ranges into portions for one append each. A range that failed before is a portion by itself."""
     portions: list[list[PendingLetters]] = []
     size = RECORDS_AT_ONCE
     for pending in ranges:

@@ -4,8 +4,9 @@
       ▲             │                                                      │
       ╰─ more to load                                              deadline ──▶ look at the log ends, once
 
-It is answered when it has acquired records, when a partition cannot be read or is led elsewhere, or when its time is over.
-A wake-up between a look and the registration would be lost, so a registered fetch looks again before it sleeps.
+It is answered when it has acquired records, when a partition cannot be read or has another leader, or after its
+deadline. A wake-up between a look and the registration would be lost, so a registered fetch looks again before it
+sleeps.
 Source: KIP-932, delayed share fetch.
 """
 
@@ -27,17 +28,17 @@ from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.share_partition.fetch_limits import rotate
 
 LOADED_AT_ONCE: Final = 500
-"""How many share-partitions a fetch has loaded before it looks whether they have records."""
+"""The most share-partitions that a fetch loads before it looks for records in them."""
 LOOK_S: Final = 1.0
-"""How long a fetch that has found nothing waits to learn where the log ends now."""
+"""The longest wait of a fetch that has found nothing for the current log ends."""
 NOTICED_MS: Final = 1000
-"""Appends of other gateways wake a fetch that waits for so long; one that waits less looks at the log ends."""
+"""A fetch that waits this long is woken by appends of other gateways. A shorter one reads the log ends itself."""
 PASS_ON_PAUSE_S: Final = 0.05
-"""How long another gateway that was woken has to fetch before the next one is woken."""
+"""The time that another gateway has to fetch after its wake-up, before the next waiting fetch is woken."""
 
 
 class Look(Protocol):
-    """Acquires from loaded share-partitions what there is: see `Fetcher.look`."""
+    """Acquires the available records of loaded share-partitions: see `Fetcher.look`."""
 
     async def __call__(
         self,
@@ -72,15 +73,15 @@ class DelayedFetches:
         missing: Partitions,
         faults: list[PartitionFault],
     ) -> tuple[list[AcquiredRecords], list[PartitionFault]]:
-        """Acquire, wait until the deadline while there is nothing. A share-partition that is unloaded is loaded again.
+        """Acquire records, or wait for them until the deadline. A share-partition that is unloaded is loaded again.
 
         Args:
-            leds, missing: the partitions that are loaded and those that are not. If none is missing the caller has
-                looked, and found nothing. `leds` becomes those of the last look; the caller passes on what is left there.
+            leds, missing: the loaded partitions, and the others. If none is missing, the caller has looked and found
+                nothing. Afterwards `leds` has those of the last look: the caller passes on the records left there.
         """
         looked = not missing
         while True:
-            if len(missing) > LOADED_AT_ONCE:  # else the fetch might try those first each time that cannot be loaded
+            if len(missing) > LOADED_AT_ONCE:  # or each fetch could begin with the partitions that cannot be loaded
                 missing = rotate(missing, random.randrange(len(missing)))
             delayed = _DelayedFetch(self, waiting, asked, leds, missing, faults)
             acquired, unloaded = await delayed.run(looked=looked)
@@ -95,10 +96,10 @@ class DelayedFetches:
     async def wait(
         self, waiting: WaitingFetch, group_id: str, partitions: Partitions, seconds: float
     ) -> Sequence[LedSharePartition]:
-        """Wait until one of the partitions may have records or is led elsewhere, or the time is over.
+        """Wait until one of the partitions may have records or has another leader, or the time is over.
 
-        Nothing is acquired. Returns: the share-partitions waited for; `pass_on_later` wakes the next fetch if the woken
-        one acquires nothing.
+        Nothing is acquired. Returns: the share-partitions that were waited for. The caller passes them to
+        `pass_on_later`, which wakes the next fetch if the woken gateway acquires nothing.
         """
         self.fetches.under_way[waiting] = group_id
         leds, missing = self.leader.find(group_id, partitions)
@@ -154,7 +155,7 @@ class DelayedFetches:
 
 
 class _DelayedFetch:
-    """One delayed fetch, and how far it is."""
+    """One delayed fetch, and its progress."""
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class _DelayedFetch:
         self._last_look = False
 
     async def run(self, *, looked: bool) -> tuple[list[AcquiredRecords], bool]:
-        """Returns: what was acquired, and whether a share-partition was unloaded and must be loaded again."""
+        """Returns: the acquired records, and whether a share-partition was unloaded and must be loaded again."""
         shared, asked, faults = self._shared, self._asked, self._faults
         known_faults = 0
         acquired: list[AcquiredRecords] = []
@@ -204,18 +205,19 @@ class _DelayedFetch:
                     led.remove_waiter(self._waiting)
 
     def _is_over(self) -> bool:
-        """Whether there is no further look: the time is over, or the fetch is."""
+        """Whether this was the last look: the deadline has passed, or an event ended the fetch."""
         return self._last_look or self._waiting.life is not Life.OPEN
 
     def _fails(self, known_faults: int) -> bool:
-        """Whether a partition could not be read, none could be loaded, or one is led elsewhere."""
+        """Whether a partition could not be read, none could be loaded, or one has another leader."""
         faults = self._faults
         if len(faults) > known_faults or (faults and not self._leds):
             return True
         return any(fault.led_elsewhere for fault in faults)
 
     async def _next_look(self) -> bool:
-        """Load more, register or sleep before the next look. Returns: False if the fetch is answered with nothing."""
+        """Load more, register or sleep before the next look. Returns: False if the fetch is to be answered with
+        nothing."""
         limits, now_ms = self._asked.limits, self._shared.clock.now_ms()
         if limits.max_records == 0 or limits.max_bytes == 0:
             return False
@@ -232,7 +234,8 @@ class _DelayedFetch:
         return True
 
     async def _look_after_deadline(self) -> bool:
-        """After the deadline a fetch looks at the log ends, once. If it waited while it loaded, any bytes will do."""
+        """After the deadline, read the log ends once. A fetch that was to wait then takes fewer bytes than
+        `min_bytes`."""
         if self._looked_at_ends or not await self._look_at_ends():
             if self._asked.limits.min_bytes <= 1 or not self._waits:
                 return False
@@ -257,9 +260,9 @@ class _DelayedFetch:
                 await self._look_at_ends()
 
     async def _look_at_ends(self) -> bool:
-        """Learn what other gateways appended: the next fetch finds the records of a produce that was answered 200.
+        """Read the log ends, so that the answer counts every append that was answered 200, at any gateway.
 
-        Returns: whether it is worth looking for records again.
+        Returns: whether another look may find records.
         """
         if self._shared.leader.alone or not self._asked.limits.look_at_ends:
             return False

@@ -23,16 +23,16 @@ async def acknowledge_and_fetch(
     fetching: Coroutine[None, None, T],
     give_back: Callable[[T], Awaitable[None]],
 ) -> tuple[T, list[AcknowledgementResult] | None]:
-    """Apply the acknowledgements, fetch beside their writes, and give back what was fetched for a client that is gone.
+    """Apply the acknowledgements, and fetch while they are written. If the client is gone, give the records back.
 
-    Returns: what was fetched, and the results; None without acknowledgements.
+    Returns: the result of the fetch, and those of the acknowledgements (None if there are none).
     """
     results = None
     try:
         outcomes = None
         if acknowledging is not None:
             outcomes = waiting.start_acknowledging(acknowledging)
-            await asyncio.sleep(0)  # they are applied first, so that the fetch can acquire what they free
+            await asyncio.sleep(0)  # applied first: the fetch can acquire the records that they free
         fetched = await fetching
         if outcomes is not None:
             results = await outcomes

@@ -1,4 +1,4 @@
-"""What a fetch asks for, whichever gateway leads its share-partitions, and what it gets."""
+"""The limits of a fetch and its result. They are the same for this gateway and for another leader."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from sharequeue_gateway.share_partition.machine import AcquiredRange
 
 
 class FetchLimits(NamedTuple):
-    """What one fetch may take and how long it may wait; all checked and capped."""
+    """The most that one fetch may take, and its longest wait. All values are checked and capped."""
 
     max_records: int
     max_bytes: int
@@ -21,15 +21,15 @@ class FetchLimits(NamedTuple):
     acquire_mode: AcquireMode
     deadline_ms: int
     look_at_ends: bool = True
-    """Look at the end of the log before the answer is empty: another gateway may have appended just now."""
+    """Read the log ends before an empty answer: another gateway may have appended just now."""
 
 
 class Asked(NamedTuple):
     """One fetch of a member.
 
-    `now_ms`: when the fetch was read. `turn`: the epoch of its share session, which rotates partitions that gave records
-    equally long ago. `fetch_id`: names the fetch for a repeat. `acknowledgements`: those that the only other leader is
-    to apply; with `atomic`, those of one share-partition together.
+    `now_ms`: the time at which the request was read. `turn`: the epoch of its share session, which rotates partitions
+    that gave records equally long ago. `fetch_id`: names the fetch for a repeat. `acknowledgements`: those for the only
+    other leader to apply; with `atomic`, those of one share-partition together.
     """
 
     group_id: str
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 
 
 class AcquiredRecords(NamedTuple):
-    """What a fetch acquired from one share-partition, and the record batches that hold it."""
+    """The ranges that a fetch acquired from one share-partition, and the record batches that hold them."""
 
     led: LedSharePartition
     ranges: Sequence[AcquiredRange]
@@ -52,7 +52,7 @@ class AcquiredRecords(NamedTuple):
 
 
 class PartitionFault(NamedTuple):
-    """Why nothing can be fetched from a partition."""
+    """The reason why nothing can be fetched from a partition."""
 
     topic: str
     partition: int

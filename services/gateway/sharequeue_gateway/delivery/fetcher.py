@@ -1,4 +1,4 @@
-"""The fetch of share-partitions that this gateway leads: acquires in turn, and has the locks in Redis before the answer.
+"""Fetches share-partitions that this gateway leads: acquires in turn, and writes the locks to Redis before the answer.
 
     find ──▶ look ──▶ acquire in turn ──▶ record the locks ──▶ answer
                │ nothing                        │ not recorded, or the client is gone: give back
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 LOOKED_AT_ONCE: Final = 500
 """How many share-partitions a fetch looks at before others have their turn, and before it is answered with those."""
 ASKED_ALONE: Final = 16
-"""Of how many logs at most the ends are asked for one by one."""
+"""Up to this many logs are asked for their ends one by one; more are asked together."""
 MANY_WAITED_FOR: Final = 10_000
 
 
@@ -58,7 +58,7 @@ class Fetcher:
         self.delayed: Final = DelayedFetches(leader, record_log, clock, self.fetches, self.look)
 
     def waited_for(self) -> set[TopicIdPartition]:
-        """The partitions that a fetch waits for."""
+        """The partitions for which any fetch waits."""
         waiting = self.fetches.waiting.values()
         leds: Iterable[LedSharePartition] = itertools.chain.from_iterable(waiting)
         if sum(map(len, waiting)) > MANY_WAITED_FOR:  # many fetches wait for the same ones
@@ -68,10 +68,10 @@ class Fetcher:
     async def fetch(
         self, waiting: WaitingFetch, asked: Asked, partitions: Partitions
     ) -> tuple[list[AcquiredRecords], list[PartitionFault]]:
-        """Acquire from the partitions, in turn; wait until the deadline while there is nothing.
+        """Acquire from the partitions in turn, or wait for records until the deadline.
 
-        A repeat of a `fetch_id` gets what the first fetch still holds, and acquires nothing. While nothing keeps another
-        gateway from handing out the same records, every partition is a fault.
+        A repeat of a `fetch_id` gets the records that the first fetch still holds, and acquires nothing. While neither
+        Redis nor the lease keeps other gateways from handing out the same records, every partition is a fault.
         """
         try:
             self._leader.locks.check_may_acquire()
@@ -111,7 +111,7 @@ class Fetcher:
     async def _with_recorded_locks(
         self, waiting: WaitingFetch, asked: Asked, acquired: list[AcquiredRecords]
     ) -> list[AcquiredRecords]:
-        """Have the locks in Redis. Returns: what the client may learn of; the rest is given back."""
+        """Write the locks to Redis. Returns: the records that the client may get; the others are given back."""
         member_id, record = asked.member_id, self._leader.locks.record
         fetches = [None if asked.fetch_id is None else self._repeated.remember(asked, item) for item in acquired]
         if len(acquired) == 1:  # at once, as a task would begin later: its locks are not noted as unanswered
@@ -125,7 +125,7 @@ class Fetcher:
             each = list(zip(acquired, outcomes, strict=True))
             self.give_back(member_id, [item for item, outcome in each if outcome is not Recorded.RECORDED])
             acquired = [item for item, outcome in each if outcome is Recorded.RECORDED]
-        if asked.fetch_id is None and waiting.gone():  # with an id they stay held: a repeat gets them, or has got them
+        if asked.fetch_id is None and waiting.gone():  # with an id they stay held, because a repeat may have got them
             self.give_back(member_id, acquired)
             return []
         return acquired
@@ -140,10 +140,10 @@ class Fetcher:
         *,
         last: bool = False,
     ) -> list[AcquiredRecords]:
-        """Acquire what there is, in turn.
+        """Acquire the available records, in turn.
 
         Args:
-            last: the time is over: fewer bytes than `min_bytes` will do.
+            last: the deadline has passed: fewer bytes than `min_bytes` suffice.
         """
         limits = asked.limits
         if limits.max_records == 0 or limits.max_bytes == 0:
@@ -179,7 +179,8 @@ class Fetcher:
     async def _with_min_bytes(
         self, leds: Sequence[LedSharePartition], asked: Asked, faults: list[PartitionFault], now_ms: int
     ) -> list[LedSharePartition]:
-        """Those that may have records, if they have `min_bytes` in all; else none, and none if that cannot be known."""
+        """The share-partitions that may have records; an empty list if they have less than `min_bytes` or that is
+        unknown."""
         there: list[LedSharePartition] = []
         for start in range(0, len(leds), LOOKED_AT_ONCE):
             if start:
@@ -191,7 +192,8 @@ class Fetcher:
         return there if there and await self._reader.min_bytes_there(there, asked.limits) else []
 
     def _takeable(self, leds: Sequence[LedSharePartition], now_ms: int) -> list[LedSharePartition]:
-        """Those that no other fetch reads and whose limits leave room; from the others this fetch is turned away."""
+        """The share-partitions that no other fetch reads and whose limits leave room. The others turn this fetch
+        away."""
         takeable = []
         for led in leds:
             if led.fenced:
@@ -206,7 +208,7 @@ class Fetcher:
         return takeable
 
     async def _learn_ends(self, leds: Sequence[LedSharePartition], faults: list[PartitionFault]) -> bool:
-        """Have the ends of logs known. Returns: False if they cannot be: then each is a fault."""
+        """Learn the ends of logs. Returns: False if that fails; then each partition is a fault."""
         try:
             for start in range(0, len(leds), LOOKED_AT_ONCE):
                 some = leds[start : start + LOOKED_AT_ONCE]
@@ -231,7 +233,7 @@ class Fetcher:
         if not alone:
             most_bytes = split_bytes(asked.limits.max_bytes, len(takeable))
         for led, max_bytes in zip(takeable, most_bytes, strict=True):
-            if not alone:  # others may have come between
+            if not alone:  # the earlier ones may have taken time
                 now_ms = self._clock.now_ms()
                 if records_left <= 0 or waiting.over:
                     if not led.unserved_since_ms:
@@ -272,7 +274,7 @@ class Fetcher:
             pass_on(awaited, self._record_log, self._clock.now_ms())
 
     def give_back(self, member_id: str, acquired: Sequence[AcquiredRecords]) -> None:
-        """Release at once what was acquired for a client that is gone; the delivery count stays."""
+        """Release records that were acquired for a client that is gone. Their delivery counts stay."""
         now_ms = self._clock.now_ms()
         for led, ranges, _ in acquired:
             if led.fenced:
@@ -283,13 +285,13 @@ class Fetcher:
                     for write in led.machine.acknowledge(member_id, [release], now_ms).writes:
                         self._leader.persist(led, write)
                 except ApiError as error:
-                    log.info("a client that left keeps its lock until it ends: %s", error.detail)
+                    log.info("the records of a client that is gone stay held: %s", error.detail)
 
 
 def _observe_fetch_lock(led: LedSharePartition, since_s: float) -> None:
-    """Note that a fetch had a share-partition for itself from `since_s`, of `time.perf_counter()`, until now."""
+    """Note that a fetch read a share-partition alone from `since_s` (of `time.perf_counter()`) until now."""
     if led.fenced:
-        return  # its group may be deleted by now
+        return  # its group may have been deleted
     now_s = time.perf_counter()
     locked_s = now_s - since_s
     metrics.FETCH_LOCK_SECONDS.observe(locked_s)

@@ -1,7 +1,7 @@
-"""What one fetch gets from one share-partition: reads the log, memory first, and has the machine acquire.
+"""Acquires from one share-partition for one fetch: reads the log, memory first, and passes the batches to the machine.
 
-One read covers contiguous offsets. Offsets that memory knows to be held or finished are not read: the fetch reads on
-behind them, until its limits are met or the log ends. Source: KIP-932.
+One read covers contiguous offsets. Offsets that are held or finished are not read: the fetch continues behind them,
+until its limits are met or the log ends. Source: KIP-932.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acqu
 from sharequeue_gateway.share_partition.fetch_limits import fitting
 
 READS_ON: Final = 4
-"""How often a fetch that has acquired records reads the database for more of the same share-partition."""
+"""The most further reads of the database for a share-partition after a fetch has acquired records from it."""
 READ_ON_S: Final = 1.0
-"""How long such a read may take: the locks of the acquired records run already."""
+"""The longest such read. It is short, because the locks of the acquired records are running."""
 READS_TO_COUNT: Final = 16
-"""How many reads of a share-partition count its bytes. If there is still more, there is enough."""
+"""The most reads to count the bytes of a share-partition. If there is more behind them, it counts as enough."""
 
 
 class PartitionReader:
-    """Reads the log for fetches, and acquires what it has read."""
+    """Reads the log for fetches, and acquires the records that it has read."""
 
     def __init__(self, locks: LockRecorder, record_log: RecordLog, clock: Clock) -> None:
         self._locks = locks
@@ -76,7 +76,7 @@ class PartitionReader:
         *,
         alone: bool,
     ) -> AcquiredRecords | None:
-        """Read from the next fetch offset and acquire what was read. None: there is nothing to acquire.
+        """Read from the next fetch offset, and acquire. Returns: None if there is nothing to acquire.
 
         Args:
             alone: the fetch takes from no other share-partition.
@@ -114,7 +114,8 @@ class PartitionReader:
                 elif machine.next_fetch_offset() >= end:
                     led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
                 return AcquiredRecords(led, acquiring.acquired, batches)
-            if machine.next_fetch_offset() <= fetch_offset:  # else what was read holds nothing for this group
+            # if the batches have no record for this group, the next fetch offset is behind them now: read there
+            if machine.next_fetch_offset() <= fetch_offset:
                 return None
 
     async def _read_on(
@@ -125,9 +126,9 @@ class PartitionReader:
         limits: FetchLimits,
         last_offset: int,
     ) -> list[RecordBatch]:
-        """Acquire behind `last_offset`, the end of what was read: memory may have a hole there, or much is held.
+        """Acquire behind `last_offset`, where the last read ended: at a hole in memory, or at records that are held.
 
-        An error is not raised: this fetch has records, and the next fetch meets the error again.
+        No error is raised: this fetch has records, and the next fetch meets the error again.
 
         Returns: the batches that were read.
         """
@@ -136,7 +137,7 @@ class PartitionReader:
         read_on: list[RecordBatch] = []
         while records_left > 0 and bytes_left > 0 and not acquiring.over:
             fetch_offset = machine.next_fetch_offset()
-            if fetch_offset <= last_offset:  # became available during a read; answers ascend
+            if fetch_offset <= last_offset:  # these became available during a read, but answers ascend
                 break
             offsets = machine.reach(fetch_offset, records_left)
             try:
@@ -171,7 +172,7 @@ class PartitionReader:
     async def _read_while_led(
         self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int
     ) -> tuple[ReadResult, int]:
-        """Read the database. Returns: nothing if no fetch may acquire after the read; and the time after it."""
+        """Read the database. Returns: the batches (none if no fetch may acquire them), and the time after the read."""
         read = await self._read_database(led, offset, max_bytes, max_records)
         if led.fenced or not can_acquire(led.machine):
             read = read._replace(batches=())

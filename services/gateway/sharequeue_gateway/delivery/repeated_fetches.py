@@ -1,6 +1,7 @@
-"""Fetches that carry a `fetch_id`: a repeat gets what the first fetch acquired and still holds, and acquires nothing.
+"""Repeats of a fetch with a `fetch_id`: a repeat gets the records that the first fetch still holds, and acquires
+nothing.
 
-The ranges are kept in Redis before the answer is sent, so a repeat finds them after a crash of the gateway too.
+Redis has the ranges before the answer is sent, so a repeat also finds them after a crash of the gateway.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ UNBOUNDED: Final = 1 << 31
 
 
 class RepeatedFetches:
-    """Keeps and finds what fetches with a `fetch_id` acquired."""
+    """Keeps and finds the ranges of fetches with a `fetch_id`."""
 
     def __init__(
         self, leader: Leader, metadata: Metadata, lock_timers: LockTimers, record_log: RecordLog, clock: Clock
@@ -42,7 +43,7 @@ class RepeatedFetches:
 
     @asynccontextmanager
     async def under_way(self, asked: Asked, waiting: WaitingFetch) -> AsyncIterator[None]:
-        """Take the place of an earlier fetch of the same id that still waits."""
+        """Replace an earlier fetch of the same id that still waits."""
         name = _name(asked)
         while (earlier := self._under_way.get(name)) is not None:
             earlier[0].on(Event.REPEATED)
@@ -56,7 +57,7 @@ class RepeatedFetches:
             done.set_result(None)
 
     def remember(self, asked: Asked, acquired: AcquiredRecords) -> tuple[str, bytes, int]:
-        """What to keep in Redis of a fetch's answer: (name, value, time to live in ms)."""
+        """The entry of a fetch's answer for Redis: (name, value, time to live in ms)."""
         led, held, _ = acquired
         ranges = [(*led.key[1:], first_offset, last_offset) for first_offset, last_offset, *_ in held]
         return _name(asked), msgspec.json.encode(ranges), led.config.record_lock_duration_ms
@@ -72,7 +73,7 @@ class RepeatedFetches:
         """The ranges of the first answer that the member still holds, with their records; counts are unchanged.
 
         Args:
-            partitions: look at these alone; others may be led elsewhere.
+            partitions: only these are looked up; the others may have another leader.
         """
         places = {(topic.topic_id, partition) for topic, partition in partitions}
         by_place: dict[TopicIdPartition, list[tuple[int, int]]] = {}

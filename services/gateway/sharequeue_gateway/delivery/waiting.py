@@ -1,4 +1,4 @@
-"""One fetch under way: what wakes it, when it is over, and the work that goes on beside it.
+"""One fetch under way: its wake-ups, its end, and its acknowledgements, which run beside it.
 
                    an acknowledgement      the gateway      a repeat takes     the client      the group is
                    beside it failed        stops            its place          hangs up        reset or deleted
@@ -9,9 +9,9 @@
     CLIENT_GONE    ·                       ·                ·                  ·               ENDED
     ENDED          ·                       ·                ·                  ·               ·
 
-Each state asks more than the one above it: an OPEN fetch acquires and waits; one that is ANSWERING waits no more; from
-STOPPING on a fetch acquires nothing more; from REPLACED on its records are not answered. ENDED also says that the fetch
-must not go on at another gateway, where it could create the group again.
+Each state forbids more than the one above it. OPEN: the fetch acquires and waits. ANSWERING: it does not wait any more.
+STOPPING: it acquires nothing more. REPLACED and CLIENT_GONE: its records are not answered. ENDED: it must not continue
+at another gateway either, where it could create the group again.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 Result = TypeVar("Result")
 
 LISTEN_AFTER_S: Final = 0.02
-"""Another gateway usually answers a fetch sooner; only then is the client watched for a disconnect."""
+"""The client is watched for a disconnect only after this time: another gateway usually answers sooner."""
 
 
 class Life(IntEnum):
-    """Whether a fetch goes on; see the table of this file."""
+    """The states of a fetch; see the table of this file."""
 
     OPEN = 0
     ANSWERING = 1
@@ -40,7 +40,7 @@ class Life(IntEnum):
 
 
 class Event(IntEnum):
-    """What may happen to a fetch. Its number is the state that it leads to."""
+    """The events of a fetch. The number of an event is the state that it leads to."""
 
     ACKNOWLEDGEMENT_FAILED = Life.ANSWERING
     GATEWAY_STOPS = Life.STOPPING
@@ -50,20 +50,21 @@ class Event(IntEnum):
 
 
 TRANSITIONS: Final = {(life, event): Life(event) for life in Life for event in Event if event > life}
-"""The table of this file: an event that asks less than the state changes nothing."""
+"""The table of this file. An event that forbids less than the present state changes nothing."""
 
 
 class Client(Protocol):
-    """The end of the connection on which a fetch is answered."""
+    """The client's connection, on which a fetch is answered."""
 
     async def until_gone(self) -> None: ...
     def gone(self) -> bool: ...
 
 
 class WaitingFetch:
-    """One fetch under way. `woken`: something happened since it last looked.
+    """One fetch under way. `woken`: an event has happened since its last look.
 
-    The client is asked whether it is gone; from the first wait on it is watched, and a disconnect wakes the fetch.
+    Before the first wait, `gone` checks the connection. From then on the connection is watched: a disconnect wakes the
+    fetch.
     """
 
     __slots__ = ("_client", "_served", "_sleeper", "_watcher", "life", "woken")
@@ -83,11 +84,11 @@ class WaitingFetch:
 
     @property
     def unanswered(self) -> bool:
-        """Whether its records are not answered."""
+        """Whether no client gets its records."""
         return self.life >= Life.REPLACED
 
     def on(self, event: Event) -> None:
-        """An event: the fetch changes its state, and looks."""
+        """Apply an event: the fetch changes its state, and wakes."""
         self.life = TRANSITIONS.get((self.life, event), self.life)
         self.wake()
 
@@ -136,7 +137,7 @@ class WaitingFetch:
     def start_acknowledging(
         self, work: Coroutine[None, None, list[AcknowledgementResult]]
     ) -> asyncio.Task[list[AcknowledgementResult]]:
-        """Acknowledge beside the fetch. If an acknowledgement fails the fetch ends at once and answers with it."""
+        """Acknowledge beside the fetch. If an acknowledgement fails, the fetch stops waiting and is answered."""
 
         async def acknowledge() -> list[AcknowledgementResult]:
             results = await work
@@ -147,7 +148,7 @@ class WaitingFetch:
         return asyncio.get_running_loop().create_task(acknowledge())
 
     async def while_open(self, work: Coroutine[None, None, Result]) -> Result | None:
-        """Have other gateways work for this fetch. None if the fetch ends first; then `work` is cancelled."""
+        """Await calls to other gateways. If the fetch ends first, cancel `work` and return None."""
         if self.life is not Life.OPEN:
             work.close()
             return None
@@ -170,9 +171,9 @@ class WaitingFetches:
 
     def __init__(self) -> None:
         self.under_way: dict[WaitingFetch, str] = {}
-        """Fetches of share-partitions that this gateway leads, with their groups: they load, read or wait."""
+        """Fetches of share-partitions that this gateway leads, with their groups. They load, read or wait."""
         self.waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
-        """Fetches that wait for records, with what they wait for here: nothing if another gateway waits for them."""
+        """Fetches that wait for records, with the share-partitions here; none if another gateway waits for them."""
         self.routed: dict[WaitingFetch, str] = {}
         """Fetches over several gateways, with their groups."""
 
@@ -186,7 +187,7 @@ class WaitingFetches:
         return [fetch for fetch, of_group in self.under_way.items() if of_group == group_id]
 
     def end(self, group_id: str) -> None:
-        """Answer a group's fetches now: its state is being reset, and a fetch could create the group again."""
+        """Answer the fetches of a group now, because its state is being reset: a fetch could create the group again."""
         routed = [fetch for fetch, of_group in self.routed.items() if of_group == group_id]
         for fetch in {*self.by_group(group_id), *routed}:
             fetch.on(Event.GROUP_RESET)

@@ -1,8 +1,8 @@
-"""What went through the queue, counted by hour, group and partition, for reports.
+"""Counts for reports: records by hour, group and partition.
 
-Counts are kept in memory and written every few seconds: a row holds the whole count of one part of a gateway's run in
-one hour, so that a write whose answer was lost can be repeated. A crash loses what was counted since the last write.
-Ranges are counted, not records.
+Counts are in memory and are written every few seconds. A row has the total of one part: the counts of one gateway in
+one hour, or of a piece of that hour. So a write whose answer was lost can be repeated. A crash loses the counts since
+the last write. Counting costs time per range, not per record.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 HOUR_MS: Final = 3_600_000
 MOST_COUNTED: Final = 20_000
-"""Share-partitions whose counts are kept for the next write; with more, a new part begins."""
+"""The most share-partitions of one part. When it is full, a new part begins."""
 MOST_UNWRITTEN: Final = 10 * MOST_COUNTED
 CLOSE_S: Final = 2.0
 
 
 class Counters:
-    """One share-partition in one hour; or one partition, for what was produced."""
+    """The counts of one share-partition in one hour; for produced records, of one partition."""
 
     __slots__ = (
         "accepted",
@@ -64,7 +64,7 @@ class Counters:
 
 
 class Part:
-    """What is counted in one hour, under an id of its own."""
+    """Counts of one hour, under an id of their own."""
 
     def __init__(self, hour: int) -> None:
         self.part_id = uuid.uuid4()
@@ -106,7 +106,8 @@ class Activity:
         self._of(SharePartitionKey("", topic_id, partition)).produced += records
 
     def delivered(self, led: LedSharePartition, ranges: Sequence[AcquiredRange], batches: Sequence[TimedBatch]) -> None:
-        """A fetch acquired ranges out of these batches; when those were appended is kept until they are finished."""
+        """A fetch acquired ranges out of these batches. The times of the batches are kept until the records are
+        finished."""
         if led.batch_times is None:
             led.batch_times = BatchTimes()
         led.batch_times.note(batches)
@@ -118,7 +119,7 @@ class Activity:
             deliveries[delivery_count] = deliveries.get(delivery_count, 0) + records
 
     def settled(self, led: LedSharePartition, write: StateWrite, now_ms: int) -> None:
-        """A write is durable: count the acknowledgements it holds. Before the machine completes it."""
+        """A write is durable: count its acknowledgements. Call this before the machine completes the write."""
         if not write.runs:
             return
         counters = self._of(led.key)
@@ -136,7 +137,7 @@ class Activity:
             elif run.cause == REJECTED and run.state is not AVAILABLE:
                 counters.rejected += run.size
             elif run.state is not ARCHIVED or run.delivery_count >= led.config.delivery_count_limit:
-                counters.released += run.size  # the rest are gaps: there is no record
+                counters.released += run.size  # the other runs are gaps: there is no record
         if times is not None:
             times.forget_below(led.machine.start_offset)
 
@@ -152,7 +153,7 @@ class Activity:
     # Writing
 
     async def run(self) -> None:
-        """Write what was counted, and remove what is old. Runs until it is cancelled."""
+        """Write the counts, and remove old ones. Runs until it is cancelled."""
         purged_hour = 0
         while True:
             now_ms = self._clock.now_ms()
@@ -164,10 +165,10 @@ class Activity:
                     await self._log.remove_before(hour - self._retention_ms // HOUR_MS)
                     purged_hour = hour
                 except ApiError as error:
-                    log.info("old activity stays", extra=fields(cause=error.detail))
+                    log.info("cannot remove old activity", extra=fields(cause=error.detail))
 
     async def flush(self) -> None:
-        """Write what has changed. What cannot be written stays for the next time."""
+        """Write the counts that have changed. If the write fails, the next one has them."""
         async with self._flushing:
             hour = self._clock.now_ms() // HOUR_MS
             if self._parts[-1].hour != hour or len(self._current) > MOST_COUNTED:
@@ -181,7 +182,7 @@ class Activity:
                 try:
                     await self._log.write(rows)
                 except ApiError as error:
-                    log.warning("activity is written later", extra=fields(rows=len(rows), cause=error.detail))
+                    log.warning("cannot write activity now", extra=fields(rows=len(rows), cause=error.detail))
                     for counters in changed.values():
                         counters.dirty = True
                     self._bound()
@@ -192,15 +193,15 @@ class Activity:
     def _bound(self) -> None:
         while len(self._parts) > 1 and sum(len(part.counters) for part in self._parts) > MOST_UNWRITTEN:
             lost = self._parts.pop(0)
-            log.error("activity is lost: it could not be written", extra=fields(rows=len(lost.counters)))
+            log.error("counts of activity are lost: cannot write", extra=fields(rows=len(lost.counters)))
 
     async def close(self) -> None:
-        """Write the last of it."""
+        """Write the last counts."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self.flush()
         except TimeoutError:
-            log.warning("the last activity was not written")
+            log.warning("counts of activity are lost: the last write failed")
 
     def _row(self, part: Part, key: SharePartitionKey, counters: Counters) -> ActivityRow:
         return ActivityRow(

@@ -1,4 +1,4 @@
-"""Ranges whose dead letters are to be written: filled by the leader, emptied by the writer in delivery/dead_letters.py."""
+"""Ranges whose dead letters must be written. The leader adds them, delivery/dead_letters.py writes and removes them."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ from sharequeue_gateway.share_partition.runs import DeadLetter
 
 
 class PendingLetters:
-    """A range that is ARCHIVING, and how often and why its dead letters could not be written."""
+    """A range that is ARCHIVING, with its failed attempts: their number and the last cause."""
 
     __slots__ = ("attempts", "last_error", "led", "letter", "next_attempt_at_ms")
 
@@ -25,7 +25,7 @@ class PendingLetters:
 
 
 class DeadLetterQueue:
-    """The ranges of all share-partitions, in the order in which they came. `news` is set when there is work."""
+    """The ranges of all share-partitions, in the order of arrival. `news` is set when there is work."""
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
@@ -38,7 +38,7 @@ class DeadLetterQueue:
         return pending in self._pending
 
     def enqueue(self, led: LedSharePartition, letters: Sequence[DeadLetter]) -> None:
-        """Take ranges that have just become ARCHIVING, or were ARCHIVING when they were loaded."""
+        """Add ranges that have just become ARCHIVING, or that a load restored as ARCHIVING."""
         self._pending.update((PendingLetters(led, letter), None) for letter in letters)
         self.news.set()
 
@@ -47,14 +47,14 @@ class DeadLetterQueue:
         del self._pending[pending]
 
     def drop_fenced(self) -> None:
-        """Leave the ranges of share-partitions that are not led here any more to their next leader."""
+        """Drop the ranges of share-partitions that have been unloaded: their next leader writes them."""
         self._pending = {pending: None for pending in self._pending if not pending.led.fenced}
 
     def records(self) -> int:
         return sum(pending.records for pending in self._pending)
 
     def stuck(self) -> bool:
-        """Whether a dead letter could not be written at its last attempt."""
+        """Whether the last attempt to write some dead letter failed."""
         return any(pending.attempts for pending in self._pending)
 
     def failed_of(self, led: LedSharePartition) -> Iterable[PendingLetters]:

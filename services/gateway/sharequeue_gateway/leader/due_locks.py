@@ -1,4 +1,4 @@
-"""Locks that are due end: Redis names them, also of share-partitions that are not loaded; a sweep does without Redis."""
+"""Ends due locks. Redis names them, including those of share-partitions that are not loaded; a sweep needs no Redis."""
 
 import asyncio
 import logging
@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 SWEEP_PAUSE_S: Final = 0.5
 LOAD_AGAIN_MS: Final = 1_000
 NOT_LED_AGAIN_MS: Final = 10_000
-"""How long a due share-partition is left alone if another gateway seems to lead it: this one learns by then who does."""
+"""The pause before a due share-partition with another leader is looked at again. By then the generation is known."""
 
 
 class DueLocks:
-    """Ends what is due at the leader, loads what is due and not loaded, and passes on what is due elsewhere.
+    """Ends due locks of loaded share-partitions, loads the others, and passes on those that another gateway leads.
 
-    It is what the lock timers tell (their `LockEvents`): `locks_due`, and `led_locks` when Redis lost its locks.
+    It receives the events of the lock timers (`LockEvents`): `locks_due`, and `led_locks` when Redis lost its locks.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class DueLocks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def sweep(self) -> None:
-        """End locks that are due without Redis's help. Runs until it is cancelled."""
+        """End due locks without Redis. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(SWEEP_PAUSE_S)
             await self._leader.expire_all_due()
@@ -72,7 +72,7 @@ class DueLocks:
             background.start(self._tasks, self._lock_timers.hand_over({key: self._cluster.leader_of(key).node_id}))
 
     def led_locks(self) -> list[LockWrite]:
-        """All locks that this gateway knows, for a Redis that lost them."""
+        """All locks that this gateway knows, to write back when Redis lost them."""
         now_ms = self._clock.now_ms()
         own = [led for led in self._leader.all() if led.machine.runs or led.lock_entries]
         return [lock_entries.whole(led, now_ms) for led in (*own, *self._kept_locks.for_others())]
@@ -93,7 +93,7 @@ class DueLocks:
             background.start(self._tasks, self._load(key))
 
     async def _load(self, key: SharePartitionKey) -> None:
-        """Load a share-partition that has a due lock and no fetch, so that its records are delivered again."""
+        """Load a share-partition with a due lock, so that its records can be delivered again."""
         tried = self._epochs.current
         try:
             await self._metadata.topics_by_id([key.topic_id])
@@ -102,7 +102,7 @@ class DueLocks:
             if topic is not None:
                 (loaded,) = await self._leader.get(key.group_id, [(topic, key.partition)], initialize=False)
             if isinstance(loaded, LedSharePartition):
-                if not loaded.fenced:  # else it is named again
+                if not loaded.fenced:  # otherwise Redis names it again
                     self._end(loaded)
             elif isinstance(loaded, NotLeaderOrFollower):
                 self._kept_locks.discard(key)
@@ -114,7 +114,10 @@ class DueLocks:
             else:
                 await self._lock_timers.put_off(key, LOAD_AGAIN_MS)
         except ApiError as error:
-            log.info("a lock that is due waits", extra=fields(group_id=key.group_id, cause=error.detail))
+            log.info(
+                "cannot load a due share-partition",
+                extra=fields(group_id=key.group_id, cause=error.detail),
+            )
             await self._lock_timers.put_off(key, LOAD_AGAIN_MS)
         finally:
             self._loading.discard(key)

@@ -1,10 +1,10 @@
-"""Leadership moves between gateways: this one lets go of what others lead now, and gives them the locks it knows.
+"""Moves leadership between gateways: this one unloads share-partitions that others lead, and passes on their locks.
 
      former leader                          next leader
     generation changed, or asked to yield ◀── loads: asks the former leader to yield
     unload, keep the locks
     wait for the writes under way (LET_GO_S)
-    make what is held due there (Redis)
+    make held records due there (Redis)
     answer with the locks ──────────────────▶ reads the state and Redis with a higher leader epoch
 
 A former leader that does not answer is fenced by that epoch.
@@ -24,11 +24,12 @@ from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.locks.lock_store import LockTimers
 
 LET_GO_S: Final = 1.5
-"""How long writes under way may take before share-partitions are handed over."""
+"""The longest wait for writes under way before share-partitions are handed over."""
 
 
 class HandOver:
-    """Moves leadership away from this gateway. `sessions_moved`: drops the share sessions that others keep now."""
+    """Moves leadership away from this gateway. `sessions_moved`: drops the share sessions that other gateways keep
+    now."""
 
     def __init__(
         self,
@@ -49,15 +50,15 @@ class HandOver:
         self._sessions_moved = sessions_moved
 
     def begin(self, leader_epoch: int) -> None:
-        """This gateway was registered: it leads from this epoch on."""
+        """The group coordinator has registered this gateway: it leads with this epoch."""
         self._epochs.raise_to(leader_epoch)
         self._adopt()
 
     async def generation_changed(self, *, missed: bool) -> None:
-        """Other gateways lead now: let go of what is theirs, and take over what is due of those that are gone.
+        """Unload the share-partitions that moved to other gateways, and take over due locks from departed gateways.
 
         Args:
-            missed: this gateway skipped a generation, in which a third one may have led what is led here.
+            missed: this gateway skipped a generation, in which a third one may have led its share-partitions.
         """
 
         def moved(key: SharePartitionKey) -> bool:
@@ -70,19 +71,19 @@ class HandOver:
         await self._let_go([led for led in self._leader.all() if moved(led.key)])
 
     def _adopt(self) -> None:
-        """Take over the due locks of gateways that are gone, for the share-partitions that this one leads now."""
+        """Take over the due locks of departed gateways, for the share-partitions that this one leads now."""
         self._lock_timers.adopt({node.node_id for node in self._cluster.generation.nodes}, self._cluster.leads)
 
     async def yield_to_next(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
-        """The next leader asks for share-partitions: let go of them. Returns: those whose locks it must restore."""
+        """The next leader asks for share-partitions: unload them. Returns: those whose locks it must restore."""
         self._loads.discard(set(keys).__contains__)
         await self._let_go([led for key in keys if (led := self._leader.loaded(key)) is not None])
         return self._kept_locks.give(keys)
 
     async def _let_go(self, leds: Sequence[LedSharePartition]) -> None:
-        """Lead these no longer; once their writes have ended make what is held due at the gateways that lead now.
+        """Unload these. After their writes have ended, make those with held records due at the gateways that lead now.
 
-        Their locks are kept for a while for the next leader: Redis may have missed them.
+        Their locks are kept for the next leader until they end, because Redis may have missed some.
         """
         due = {
             led.key: self._cluster.leader_of(led.key).node_id
@@ -98,6 +99,7 @@ class HandOver:
         await self._lock_timers.hand_over(due)
 
     async def finish(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
-        """This gateway stops: the next leaders read the locks from Redis; while that is away they get them from here."""
+        """This gateway stops. The next leaders read the locks from Redis; while Redis is away, they ask this
+        gateway."""
         if self._lock_timers.degraded:
             await self._kept_locks.until_given(have_loaded)

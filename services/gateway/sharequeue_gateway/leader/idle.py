@@ -1,4 +1,4 @@
-"""Share-partitions that nobody uses are unloaded."""
+"""Unloads idle share-partitions."""
 
 import asyncio
 from typing import Final
@@ -11,12 +11,12 @@ from sharequeue_gateway.leader.led_index import LedIndex
 SHORTEST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 LOOKS: Final = 10
-"""How often within the idle time."""
+"""Looks within one idle time."""
 LOOKED_AT_ONCE: Final = 2000
 
 
 async def unload_idle(leader: Leader, led_index: LedIndex, clock: Clock, idle_ms: int) -> None:
-    """Unload what was not used for `idle_ms`. Runs until it is cancelled."""
+    """Unload share-partitions that were not used for `idle_ms`. Runs until it is cancelled."""
     pause_s = min(max(idle_ms / 1000 / LOOKS, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
     while True:
         await asyncio.sleep(pause_s)

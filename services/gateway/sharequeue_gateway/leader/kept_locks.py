@@ -1,10 +1,10 @@
-"""Locks of share-partitions that were unloaded while members held records: kept for whichever gateway loads them next.
+"""Keeps the locks of share-partitions that were unloaded while members held records, for the next load at any gateway.
 
     unloaded with locks ──▶ kept ──┬─ loaded here ──▶ restored, dropped
                                    ├─ another gateway asks for them ──▶ given; kept until the last one ends
                                    └─ the group is reset, the topic deleted ──▶ dropped
 
-A holder may never ask again, so each share-partition is loaded when a lock of it ends (`due`).
+A holder may never call again, so a share-partition is loaded when one of its kept locks ends (`due`).
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks
 
 GIVE_S: Final = 2.0
-"""How long a gateway that stops offers the locks that it alone knows."""
+"""The time for which a stopping gateway offers the locks that only it knows."""
 GIVE_PAUSE_S: Final = 0.1
 
 
 class Kept(NamedTuple):
-    """A share-partition that was unloaded. `ends_at_ms`: its last lock; `given`: another gateway has its locks."""
+    """An unloaded share-partition. `ends_at_ms`: when its last lock ends. `given`: another gateway has its locks."""
 
     led: LedSharePartition
     ends_at_ms: int
@@ -32,7 +32,7 @@ class Kept(NamedTuple):
 
 
 class KeptLocks:
-    """What is kept, by share-partition; each at most once: keeping it again replaces it."""
+    """The kept locks, by share-partition. Keeping one again replaces its locks."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
@@ -40,7 +40,7 @@ class KeptLocks:
         self._kept: dict[SharePartitionKey, Kept] = {}
 
     def keep(self, led: LedSharePartition) -> None:
-        """Keep the locks of a share-partition that is unloaded, but those that no answer has named yet."""
+        """Keep the locks of a share-partition that is being unloaded, except those that no answer has named yet."""
         led.release_unanswered(self._clock.now_ms())
         if led.machine.held_count:
             ends_at_ms = max((lock.deadline_ms for lock in led.machine.locks()), default=0)
@@ -60,20 +60,20 @@ class KeptLocks:
         }
 
     def give(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
-        """Another gateway asks for the locks of these. Returns: those of which any are kept."""
+        """Another gateway asks for the locks of these. Returns: the share-partitions with kept locks."""
         given = [kept for key in keys if (kept := self._kept.get(key)) is not None]
         for kept in given:
             kept.given.set()
         return [kept.led for kept in given]
 
     def for_others(self) -> list[LedSharePartition]:
-        """Those that another gateway leads now, which has not asked for their locks."""
+        """The share-partitions whose new leader, another gateway, has not asked for their locks."""
         return [
             kept.led for key, kept in self._kept.items() if not kept.given.is_set() and not self._cluster.leads(key)
         ]
 
     async def until_given(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
-        """Have the gateways that lead now ask for the locks that are kept for them; give up after GIVE_S."""
+        """Have the new leaders ask for the locks that are kept for them; stop waiting after GIVE_S."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GIVE_S):
                 while left := self.for_others():
@@ -81,7 +81,8 @@ class KeptLocks:
                     await asyncio.sleep(GIVE_PAUSE_S)
 
     def due(self) -> list[SharePartitionKey]:
-        """Share-partitions to load: led here with a lock that has ended; led elsewhere once the last one has ended."""
+        """Share-partitions to load: those led here with an ended lock; those led elsewhere whose last lock has
+        ended."""
         now_ms = self._clock.now_ms()
         return [
             key
@@ -90,7 +91,7 @@ class KeptLocks:
         ]
 
     def discard(self, key: SharePartitionKey) -> None:
-        """Its locks are restored, or of no use any more."""
+        """Drop the locks of a share-partition: they are restored, or have no use any more."""
         self._kept.pop(key, None)
 
     def drop(self, concerned: Callable[[SharePartitionKey], bool]) -> None:

@@ -1,4 +1,4 @@
-"""The leader of share-partitions: applies events to those that are led here, and persists what the events decided.
+"""The leader of share-partitions: applies events to the loaded ones, and persists the changes.
 
 There is one event loop and no await between a decision and its bookkeeping, so there are no locks. A write outlives the
 request that caused it; its outcome is an event of its own (`write_ended`). Source: KIP-932, the share-partition leader.
@@ -39,14 +39,15 @@ from sharequeue_gateway.share_partition.outcomes import Completed
 UNLOADING: Final = frozenset(
     error.error.kafka_code for error in (NotLeaderOrFollower, UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
 )
-"""A write refused with one of these: another gateway leads, or the topic, the group or its state is gone."""
+"""Refusals that unload the share-partition: another gateway leads, or the topic, the group or its state is gone."""
 
 
 class Leader:
     """The events of all share-partitions that this gateway leads.
 
     Requests: `get`, `locks.record`, `persist`, `release_member`, `group_reset`. From other rooms: `write_ended` (the
-    persister), `topic_deleted` and `group_changed` (metadata), `expire` (due locks).
+    persister), `topic_deleted` and `group_changed` (metadata), `expire` (due locks). The record log reports to
+    `LogNews`.
     """
 
     def __init__(
@@ -95,11 +96,11 @@ class Leader:
         initialize: bool = True,
         deadline_ms: int | None = None,
     ) -> list[Loaded]:
-        """The share-partitions of a group, loaded; an error in the place of one that cannot be.
+        """The share-partitions of a group, loaded; an error in the place of one that cannot be loaded.
 
         Args:
-            initialize: create the group and its share-partitions; without it those that are not initialised fail.
-            deadline_ms: those that still load then are an error, but not before LOADING_PATIENCE_MS.
+            initialize: create the group and its share-partitions; without it, those that are not initialised fail.
+            deadline_ms: a load that takes longer is an error, but not before LOADING_PATIENCE_MS.
         """
         by_key = self._led.by_key
         found = [by_key.get(SharePartitionKey(group_id, topic.topic_id, partition)) for topic, partition in partitions]
@@ -108,7 +109,7 @@ class Leader:
         return found  # type: ignore[return-value]  # None was just ruled out
 
     def unload(self, led: LedSharePartition) -> None:
-        """Lead it no longer: fetches that wait for it load it again, here or where it is led now."""
+        """Stop leading it. Fetches that wait for it load it again, here or at its new leader."""
         led.fenced = True
         if self._led.remove(led):
             self._loads.unloaded(led)
@@ -117,7 +118,7 @@ class Leader:
         led.wake_all()
 
     def group_reset(self, group_id: str, topic_ids: Collection[str] | None, *, end: bool) -> None:
-        """The state of a group's share-partitions was reset: lead nothing that was loaded before.
+        """The state of a group's share-partitions was reset: unload those that were loaded before.
 
         Args:
             topic_ids: only of these topics; None: of all.
@@ -132,7 +133,7 @@ class Leader:
             self._loads.cancel(concerned)
 
     def topic_deleted(self, topic_id: str) -> None:
-        """A topic is gone: lead nothing of it."""
+        """A topic is deleted: unload its share-partitions."""
         self._forget(self._led.of_topic(topic_id), lambda key: key.topic_id == topic_id)
 
     def _forget(self, leds: Iterable[LedSharePartition], concerned: Callable[[SharePartitionKey], bool]) -> None:
@@ -142,20 +143,21 @@ class Leader:
         self._loads.discard(concerned)
 
     def group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
-        """A group has other settings."""
+        """The settings of a group have changed."""
         for led in self._led.of_group(group_id):
             led.machine.config = config
             led.wake()
 
-    # Who else may lead
+    # Other leaders
 
     @property
     def alone(self) -> bool:
-        """Whether no other gateway is known, which might have appended something."""
+        """Whether no other gateway is known, so that no other one appends."""
         return self._cluster.alone
 
     async def still_leads(self, led: LedSharePartition) -> bool:
-        """Whether no other gateway leads by now; asked before a member is refused for what only memory knows."""
+        """Whether no other gateway has taken over, asked of Redis. Call it before memory alone is the reason for a
+        refusal."""
         epoch = await self._lock_timers.leader_epoch(led.key)
         if led.fenced:
             return False
@@ -169,7 +171,7 @@ class Leader:
     # Persist, then commit
 
     def persist(self, led: LedSharePartition, write: StateWrite) -> asyncio.Future[ApiError | None]:
-        """Send a write; the future ends with None when it is durable. A write that is under way is joined."""
+        """Send a write; the future ends with None when it is durable. For a write under way, return its future."""
         known = self._under_way.get(id(write))
         if known is not None:
             return known
@@ -195,7 +197,7 @@ class Leader:
             self._completed(led, led.machine.complete_write(write, ok=error is None, now_ms=now_ms), now_ms)
 
     def _unload_after(self, led: LedSharePartition, error: ApiError) -> None:
-        """A write failed: fence it if its outcome is unknown; unload the share-partition unless it was just refused."""
+        """A write failed: fence it if its outcome is unknown. Unload, unless the write alone was refused."""
         if led.fenced:
             if not error.definite:
                 self._loads.fence(led)
@@ -207,7 +209,8 @@ class Leader:
             self._kept_locks.keep(led)
 
     def _completed(self, led: LedSharePartition, completed: Completed, now_ms: int) -> None:
-        """The machine has committed a write or rolled it back: pass on what that changed."""
+        """The machine has committed a write or rolled it back: report the changes to fetches, dead letters and
+        Redis."""
         machine = led.machine
         if not machine.runs:
             led.batch_times = None
@@ -216,7 +219,7 @@ class Leader:
         if completed.made_available:
             led.note_unserved(now_ms)
             led.wake()
-        elif led.empty_until_ms:  # it still is empty, but a delay of this write may end earlier
+        elif led.empty_until_ms:  # it is still empty, but a delay of this write may end earlier
             led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
         elif completed.start_moved:
             led.wake()
@@ -228,7 +231,7 @@ class Leader:
     def release_member(
         self, leds: Iterable[LedSharePartition], member_id: str
     ) -> list[asyncio.Future[ApiError | None]]:
-        """Release what a member holds. Returns: the outcomes of the writes, which need not be awaited."""
+        """Release the records that a member holds. Returns: the outcomes of the writes, which need not be awaited."""
         now_ms = self._clock.now_ms()
         writes = [(led, led.machine.release_member(member_id, now_ms)) for led in leds]
         return [self.persist(led, write) for led, write in writes if write is not None]
@@ -251,7 +254,8 @@ class Leader:
             if expired.dead_letters:
 
                 def enqueue(_: object) -> None:
-                    """Not if it was replaced: the new leader may still deliver what expired in this memory."""
+                    """Enqueue, unless it was unloaded: a new leader may still deliver records that expired only in this
+                    memory."""
                     if not led.fenced:
                         self._dead_letters.enqueue(led, expired.dead_letters)
 

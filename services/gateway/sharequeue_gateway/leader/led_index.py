@@ -1,4 +1,4 @@
-"""The share-partitions a gateway leads, found by key, by group, by topic and by partition."""
+"""The share-partitions that a gateway leads, found by key, group, topic or partition."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -17,9 +17,9 @@ NOTHING: Final[Mapping[int, LedSharePartition]] = MappingProxyType({})
 
 
 class LedIndex:
-    """A look-up costs what it finds, however many share-partitions are led.
+    """The cost of a look-up follows the number found, not the number led.
 
-    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay which ends.
+    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class LedIndex:
     def find(
         self, group_id: str, partitions: Sequence[tuple[KnownTopic, int]]
     ) -> tuple[list[LedSharePartition], Sequence[tuple[KnownTopic, int]]]:
-        """Returns: the share-partitions of a group that are loaded, and the partitions of the others; both in order."""
+        """Returns: the loaded share-partitions of a group, and the partitions that are not loaded; both in order."""
         of_group = self._by_group.get(group_id)
         if of_group is None:
             return [], partitions

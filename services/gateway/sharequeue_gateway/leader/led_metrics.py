@@ -1,4 +1,4 @@
-"""Metrics of the share-partitions that this gateway leads, read from them with each request for /metrics."""
+"""Metrics of the share-partitions that this gateway leads. Each request for /metrics reads them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -11,7 +11,7 @@ IN_FLIGHT_BATCHES = "sharequeue_in_flight_batch_count"
 IN_FLIGHT = "sharequeue_in_flight_share_partitions"
 UNSERVED = "sharequeue_share_partition_unserved_seconds"
 UNSERVED_FROM_MS = 1000
-"""A shorter wait is the pause between two fetches, and is not worth a series."""
+"""The shortest wait with a series: a shorter one is only the pause between two fetches."""
 
 
 def labels_of(led: LedSharePartition) -> Labels:
@@ -20,7 +20,7 @@ def labels_of(led: LedSharePartition) -> Labels:
 
 
 def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[], int]) -> Iterator[str]:
-    """The families of many series, in parts; share-partitions may be loaded and unloaded between the parts."""
+    """The metrics with many series, in parts. Share-partitions may be loaded and unloaded between two parts."""
     yield from metrics.LOCK_TIMEOUTS.lines()
     for counts in (metrics.RECORD_ACKNOWLEDGEMENTS, *metrics.OF_GROUP, *metrics.OF_TOPIC):
         yield from counts.lines()
@@ -58,7 +58,7 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
 
 
 def longest_unserved_ms(leds: Iterable[LedSharePartition], now_ms: int) -> Mapping[str, int]:
-    """By group, for how long the share-partition that waits longest has had records that no fetch acquired."""
+    """By group: the longest time for which one of its share-partitions has had records that no fetch acquired."""
     since_ms: dict[str, int] = {}
     for led in leds:
         if led.unserved_since_ms:
@@ -70,12 +70,12 @@ def longest_unserved_ms(leds: Iterable[LedSharePartition], now_ms: int) -> Mappi
 def watch(
     leds: Callable[[], Iterable[LedSharePartition]], waiting: Callable[[], int], dead_letters: Callable[[], int]
 ) -> None:
-    """Have the gauges read what they show. `dead_letters`: records whose dead letters are not written yet."""
+    """Connect the gauges to their sources. `dead_letters`: the number of records whose dead letters are not written."""
     metrics.WAITING_FETCHES.set_function(waiting)
     metrics.DEAD_LETTERS_PENDING.set_function(dead_letters)
     metrics.LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
 
 
 def forget_share_partition(led: LedSharePartition) -> None:
-    """Drop the series of a share-partition that is no longer led, so that series do not pile up."""
+    """Drop the series of an unloaded share-partition, so that series do not pile up."""
     metrics.LOCK_TIMEOUTS.forget(labels_of(led))

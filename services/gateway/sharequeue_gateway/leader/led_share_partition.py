@@ -1,4 +1,4 @@
-"""One share-partition as its leader runs it: the pure machine, the fetches that wait for it, and its writes."""
+"""One loaded share-partition: the pure machine, the fetches that wait for it, and its writes."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class LedSharePartition(WakeUps):
-    """A loaded share-partition. `machine` decides; this object keeps what only the shell needs.
+    """A loaded share-partition. `machine` decides; this object has the state that only the shell needs.
 
     `served_turn`: see `turns.Served`.
     """
@@ -50,26 +50,27 @@ class LedSharePartition(WakeUps):
         self.lock_entries: dict[tuple[int, int], None] | None = None
         """Lock entries in Redis, by first and last offset: see `lock_entries`."""
         self.unanswered: list[tuple[str, Sequence[AcquiredRange]]] | None = None
-        """Members and ranges of fetches that read on before they are answered: no client knows these locks."""
+        """Members and ranges of fetches that acquired these and still read on: no client knows these locks."""
 
     @property
     def config(self) -> ShareGroupConfig:
         return self.machine.config
 
     def become_quiet(self) -> None:
-        """No write is under way any more."""
+        """The last write has ended."""
         if self._quiet is not None:
             self._quiet.set_result(None)
             self._quiet = None
 
     def quiet(self) -> asyncio.Future[None]:
-        """Of a share-partition that was unloaded: ends with the last write under way. There is one now."""
+        """A future of an unloaded share-partition that ends with its last write. Call this only while one is under
+        way."""
         if self._quiet is None:
             self._quiet = asyncio.get_running_loop().create_future()
         return self._quiet
 
     def idle_since(self) -> int | None:
-        """When it was last used; None while a fetch waits or reads, a write is under way or records are held."""
+        """The time of its last use. None while a fetch waits or reads, a write is under way, or records are held."""
         if self.waiters or self.reading or self.writes or self.machine.held_count:
             return None
         return None if self.machine.next_deadline_ms() is not None else self.used_at_ms
@@ -77,15 +78,15 @@ class LedSharePartition(WakeUps):
     # Locks that no client knows yet
 
     def note_unanswered(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
-        """A fetch acquired these, and reads on before it is answered."""
+        """A fetch acquired these ranges, and reads on before it is answered."""
         if self.unanswered is None:
             self.unanswered = [(member_id, ranges)]
-        else:  # entries of a fetch that was never answered go when their locks have expired
+        else:  # a fetch that was never answered leaves entries: drop those whose locks have expired
             held = [entry for entry in self.unanswered if entry[1][0].lock_expires_at_ms > now_ms]
             self.unanswered = [*held, (member_id, ranges)]
 
     def note_answered(self, ranges: Sequence[AcquiredRange]) -> None:
-        """The fetch that acquired these is about to be answered."""
+        """The fetch that acquired these ranges is about to be answered."""
         if self.unanswered is None or (len(self.unanswered) == 1 and self.unanswered[0][1] is ranges):
             self.unanswered = None
         else:
@@ -98,7 +99,7 @@ class LedSharePartition(WakeUps):
         self.unanswered = None
 
     def release_in_memory(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
-        """Release ranges of a share-partition that was unloaded: nothing is written. Delivery counts stay."""
+        """Release ranges of an unloaded share-partition in memory, without a write. Delivery counts stay."""
         for first_offset, last_offset, delivery_count, _ in ranges:
             release = AcknowledgementBatch(first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count)
             with contextlib.suppress(ApiError):  # the lock has ended

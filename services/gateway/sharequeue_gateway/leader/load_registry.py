@@ -1,4 +1,4 @@
-"""Loads under way: each share-partition is loaded once for all callers, after its earlier writes have ended.
+"""Loads under way. A share-partition is loaded once for all callers, after its earlier writes have ended.
 
 Source: KIP-932, the leader of a share-partition loads it with its first fetch.
 """
@@ -41,8 +41,8 @@ Loaded = LedSharePartition | ApiError
 class Load:
     """One share-partition that is being loaded.
 
-    `initialize`: as `Loads.get`. `discarded`: since the load began its state was reset, or another gateway took over:
-    what the load brings is not led. `task`: loads this share-partition, and maybe others of the same request.
+    `initialize`: as in `Loads.get`. `discarded`: its state was reset or another gateway took over after the load began,
+    so the result is dropped. `task`: loads this share-partition, and perhaps others of the same request.
     """
 
     __slots__ = ("discarded", "initialize", "outcome", "task")
@@ -55,11 +55,11 @@ class Load:
 
 
 class Loads:
-    """Brings share-partitions into the index of those that are led.
+    """Loads share-partitions into the index of the led ones.
 
-    A share-partition is in `_loading` from the moment it is asked for until its outcome is set, in the same step in
-    which it enters the index: so it is never in both. `_ending` has those that were unloaded with writes under way: the
-    writes bear the epoch of that load, and may be applied after a new load has read the state.
+    A share-partition is in `_loading` from the first request for it until its outcome is set. In that same step it
+    enters the index, so it is never in both. `_ending` has those that were unloaded with writes under way. Such a write
+    has the epoch of its load, and may be applied after a new load has read the state.
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class Loads:
             answers[index] = load.outcome.result()
             if initialize and not load.initialize and isinstance(answers[index], InvalidRecordState):
                 (answers[index],) = await self.get(group_id, [partitions[index]], deadline_ms=deadline_ms)
-        return answers  # type: ignore[return-value]  # each was filled
+        return answers  # type: ignore[return-value]  # each place was filled
 
     def _refused(self, missing: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, ApiError]:
-        """Those that are not loaded here, and why."""
+        """The share-partitions that this gateway does not load, with the reason."""
         if missing and len(self._led) + len(self._loading) + len(missing) > self._max_share_partitions:
             full = Throttled(
-                f"this gateway has {len(self._led)} share-partitions loaded; those that nobody uses make room",
+                f"this gateway has {len(self._led)} share-partitions loaded; it unloads idle ones, so try again later",
                 limit=self._max_share_partitions,
             )
             return dict.fromkeys(missing, full)
@@ -169,7 +169,7 @@ class Loads:
             self._end(key, self._led_from(key, topic, outcome))
 
     def _led_from(self, key: SharePartitionKey, topic: KnownTopic, outcome: Outcome) -> Loaded:
-        """Lead what was loaded. Returns: what those who asked for it get."""
+        """Lead a share-partition that was loaded. Returns: the answer for all callers that wait for it."""
         if not self._cluster.leads(key):  # the gateways changed during the load
             return self._not_leader()
         if isinstance(outcome, ApiError):
@@ -205,12 +205,12 @@ class Loads:
         self._loading.pop(key).outcome.set_result(answer)
 
     def discard(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
-        """Lead nothing of what is being loaded of these: their state was reset, or another gateway leads."""
+        """Drop the results of these loads: the state was reset, or another gateway leads."""
         for key, load in self._loading.items():
             load.discarded |= concerned(key)
 
     def cancel(self, concerned: Callable[[SharePartitionKey], bool]) -> None:
-        """Cancel these loads: their retries could create a group again that was just deleted."""
+        """Cancel these loads: a retry could create a deleted group again."""
         cancelled = {load.task for key, load in self._loading.items() if concerned(key)}
         for task in cancelled:
             task.cancel()
@@ -220,32 +220,32 @@ class Loads:
     # Earlier writes
 
     def unloaded(self, led: LedSharePartition) -> None:
-        """A share-partition is not led any more; its writes may still be under way."""
+        """A share-partition was unloaded; its writes may still be under way."""
         if led.writes:
             self._ending[led.key] = led
 
     def writes_ended(self, led: LedSharePartition) -> None:
-        """No write of a share-partition that was unloaded is under way any more."""
+        """The last write of an unloaded share-partition has ended."""
         led.become_quiet()
         if self._ending.get(led.key) is led:
             del self._ending[led.key]
 
     def fence(self, led: LedSharePartition) -> None:
-        """A write's outcome is unknown: load nothing before there is an epoch that fences it.
+        """The outcome of a write is unknown: load nothing until a higher epoch fences it.
 
-        A write of a share-partition that was unloaded before may be fenced already.
+        If the share-partition was unloaded before, a new load may have fenced the write already.
         """
         if not led.fenced or self._may_be_applied(led):
             self._epochs.fence()
 
     def _may_be_applied(self, led: LedSharePartition) -> bool:
-        """Whether a write of it would stand although it is loaded again now."""
+        """Whether a late write of it would still be applied after a new load."""
         return led.machine.leader_epoch >= self._epochs.current
 
     async def _until_earlier_writes_ended(self, keys: Sequence[SharePartitionKey]) -> None:
-        """Wait until writes of an earlier load of these have ended, or are fenced by the epoch to load with.
+        """Wait until the writes of earlier loads of these have ended, or are fenced by the epoch of the next load.
 
-        Raises: CoordinatorNotAvailable: it takes too long.
+        Raises: CoordinatorNotAvailable: that takes too long.
         """
         while True:
             await self._epochs.fenced()

@@ -1,7 +1,7 @@
 """Loading a share-partition: initialise it, read its state, restore its locks, find its start offset.
 
-The order fences earlier leaders. Reading the state records our leader epoch at the share coordinator: no earlier leader
-can write. Then the lock script raises it in Redis: no earlier leader can acquire. Source: KIP-932.
+The order fences earlier leaders. Reading the state records the leader epoch at the share coordinator: from then on no
+earlier leader can write. Then the lock script raises it in Redis: no earlier leader can acquire. Source: KIP-932.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ from sharequeue_gateway.share_partition.runs import LeftLocks
 
 LOADS_AT_ONCE: Final = 64
 NOT_INITIALIZED: Final = InvalidRequest.error.kafka_code
-"""The share coordinator's answer about a share-partition that was never initialised."""
+"""The code of the share coordinator for a share-partition that was never initialised."""
 
 Wanted = tuple[SharePartitionKey, KnownTopic]
 Outcome = tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError
 Take = Callable[[Sequence[SharePartitionKey]], Awaitable[dict[SharePartitionKey, list[LeftLocks]]]]
-"""Asks other gateways to yield share-partitions. Returns: the locks that each knew."""
+"""Asks other gateways to yield share-partitions. Returns: the locks that each of them knew."""
 
 
 class Loader:
-    """Builds led share-partitions from the answers of the coordinators, of Redis and of the log."""
+    """Builds loaded share-partitions from the answers of the coordinators, Redis and the log."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Loader:
         """Load share-partitions of one group.
 
         Args:
-            left: the locks of those that this gateway itself led before. They stay held, as do those that another
-                former leader answers with, even if Redis has missed them.
+            left: the kept locks of share-partitions that this gateway led before. They stay held even if Redis has
+                missed them, and so do the locks that another former leader answers with.
             initialize: create the group and its share-partitions.
-        Returns: for each the loaded one and dead letters to resume, or its error.
+        Returns: for each, the loaded share-partition with dead letters to resume, or its error.
         """
         async with self._at_once:
             leader_epoch = self._epochs.current
@@ -94,7 +94,7 @@ class Loader:
             to_read = [item for item in wanted if item[0] not in faults]
             given = await self._take_from_former([key for key, _ in to_read])
             states = await self._read(group_id, to_read, leader_epoch)
-            if initialize and not ask_first:  # without the group coordinator the state shows what is initialised
+            if initialize and not ask_first:  # without the group coordinator, the state shows whether it is initialised
                 unknown = [item for item in to_read if states[item[0]].error_code == NOT_INITIALIZED]
                 if unknown:
                     faults = await self._initialize(group_id, unknown)
@@ -111,7 +111,7 @@ class Loader:
                     given.setdefault(key, []).extend(found)
             led = [key for key, _ in readable if restored[key] is not None]
             if led:
-                # only now, or requests that name groups which do not exist would fill our memory with them
+                # only now: otherwise requests with unknown group names would fill the memory
                 config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
                 unstarted = {
                     key: states[key].state_epoch or 0
@@ -204,12 +204,10 @@ def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
     if state.error_code == NOT_INITIALIZED:
         if initialized:
             return CoordinatorNotAvailable("the group's state was deleted just now; try again in a moment")
-        return InvalidRecordState(
-            "nothing of this partition was ever fetched by this group: there is nothing to settle"
-        )
+        return InvalidRecordState("this group has never fetched from this partition, so there is nothing to settle")
     return persist_error(state.error_code, state.error_message)
 
 
 def _of_this_life(left: LeftLocks, state: PartitionStateResult) -> Sequence[RestoredLock]:
-    """The locks that were left, unless the state was reset since."""
+    """The locks that an earlier leader left; none if the state was reset after that."""
     return left.locks if left.state_epoch == state.state_epoch else ()

@@ -1,7 +1,7 @@
-"""Which locks of a share-partition stand in Redis, and that they stand there before a client learns of them.
+"""The locks of a share-partition in Redis: they are written before a client learns of them.
 
-`LockRecorder.record` writes the locks that a fetch acquired or a member renewed. `taken`, `ended` and `whole` are the
-writes: changes, or all that Redis should hold. Entries whose locks are over leave with the next write.
+`LockRecorder.record` writes the locks that a fetch acquired or a member renewed. `taken` and `ended` make writes of
+changes, `whole` a write of all locks. The next write removes the entries of locks that have ended.
 
     locks ──▶ record() ──▶ Redis ──▶ RECORDED       the client is answered
                 │            ├─────▶ LED_ELSEWHERE  Redis knows a higher leader epoch: this gateway unloads
@@ -31,7 +31,7 @@ LOCK_ENTRY_SLACK: Final = 64
 
 
 class Recorded(Enum):
-    """What is known of locks after they were written. A client learns of those that are RECORDED, and of no others."""
+    """The outcome of a write of locks. A client learns only of RECORDED locks."""
 
     RECORDED = "the next leader finds them"
     LED_ELSEWHERE = "another gateway leads; this one has unloaded the share-partition"
@@ -67,7 +67,8 @@ class LockRecorder:
         self._unload = unload
 
     def check_may_acquire(self) -> None:
-        """Raises: CoordinatorNotAvailable: nothing keeps another gateway from handing out the same records."""
+        """Raises: CoordinatorNotAvailable: another gateway may hand out the same records: Redis and the lease are
+        lost."""
         if self._lock_timers.degraded and not self._cluster.lease_holds():
             raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
 
@@ -108,8 +109,11 @@ class LockRecorder:
         return Recorded.RECORDED
 
     def _after_unload(self, led: LedSharePartition, member_id: str, ranges: Sequence[AcquiredRange]) -> Recorded:
-        """The share-partition was unloaded while its locks were written. If it was handed over, the next leader reads
-        Redis only after this write has ended, and finds them. Else they are released in memory."""
+        """The share-partition was unloaded while its locks were written.
+
+        If it was handed over, the next leader reads Redis only after this write has ended, and finds the locks.
+        Otherwise they are released in memory.
+        """
         if self._kept_locks.holds(led) and not self._lock_timers.degraded:
             return Recorded.RECORDED
         led.release_in_memory(member_id, ranges, self._clock.now_ms())
@@ -132,7 +136,8 @@ def taken(
     for first_offset, last_offset, delivery_count, deadline_ms in ranges:
         names[first_offset, last_offset] = None
         entries[first_offset, last_offset] = LockEntry(member_id, delivery_count, deadline_ms, state_epoch)
-    if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs):  # most of them lie behind a lock that is held long
+    # most entries are over, but a lock that is held long keeps the start offset below them
+    if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs):
         return whole(led, clock.now_ms(), fetch)
     next_deadline_ms = machine.next_deadline_ms() or _remind_at_ms(led, clock.now_ms())
     return LockWrite(led.key, machine.leader_epoch, next_deadline_ms, entries, over, fetch)
@@ -144,7 +149,7 @@ def ended(led: LedSharePartition, now_ms: int) -> LockWrite:
 
 
 def whole(led: LedSharePartition, now_ms: int, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
-    """All that Redis should hold of a share-partition's locks, in place of what it holds."""
+    """The write of all locks of a share-partition, in place of its entries in Redis."""
     machine = led.machine
     locks = machine.locks()
     led.lock_entries = None
@@ -157,14 +162,14 @@ def whole(led: LedSharePartition, now_ms: int, fetch: tuple[str, bytes, int] | N
 
 
 def note(led: LedSharePartition, locks: Sequence[AcquiredRange] | Sequence[RestoredLock]) -> None:
-    """Redis holds entries of these."""
+    """Note that Redis has entries of these."""
     names = led.lock_entries = led.lock_entries or {}
     for first_offset, last_offset, *_ in locks:
         names[first_offset, last_offset] = None
 
 
 def take_over(led: LedSharePartition) -> list[tuple[int, int]]:
-    """Take out the entries that the start offset has passed: their locks have ended, and that is durable."""
+    """Take out the entries below the start offset: their locks have durably ended."""
     names = led.lock_entries or {}
     start_offset = led.machine.start_offset
     over = []

@@ -1,4 +1,4 @@
-"""The news of the record log reaches the share-partitions that are led here, the reports and the other gateways."""
+"""Passes appends and moved log ends on: to the share-partitions led here, to the reports, to the other gateways."""
 
 from sharequeue.clock import Clock
 from sharequeue_gateway.cluster.append_news import AppendNews
@@ -28,14 +28,14 @@ class LogNews:
         self._clock = clock
 
     def appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
-        """Count the records, wake a fetch of each group here, and let the other gateways do so."""
+        """Count the records, wake a fetch of each group here, and announce the append to the other gateways."""
         self._activity.produced(topic_id, partition, records)
         if not self._cluster.alone:
             self._append_news.gather(topic_id, partition, log_end_offset)
         self.changed(topic_id, partition, log_end_offset)
 
     def changed(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        """Wake a fetch of each group, and note which share-partitions have something to give from now on."""
+        """Wake a fetch of each group, and note which share-partitions have records for a fetch from now on."""
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0
             if not led.unserved_since_ms:
@@ -44,7 +44,7 @@ class LogNews:
                 led.wake()
 
     def _note_unserved(self, led: LedSharePartition, log_end_offset: int) -> None:
-        """As `may_acquire`, with the log end at hand."""
+        """As `may_acquire`, with a known log end."""
         machine = led.machine
         now_ms = self._clock.now_ms()
         if not machine.runs:  # nothing is in flight, so no limit is used up
@@ -59,6 +59,6 @@ class LogNews:
             led.note_unserved(now_ms)
 
     def forgotten(self, topic_id: str, partition: int) -> None:
-        """The log end is not followed: the next fetch asks for it."""
+        """The log end is not followed any more: the next fetch reads it."""
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0

@@ -1,14 +1,14 @@
 """Writes of share-partition state to their share coordinators, and the outcome of each. Source: KIP-932, the persister.
 
-The writes that gather while one request is under way go as the next one, at each share coordinator by itself: one that
-does not answer delays no other. A write has one of three outcomes:
+Writes that gather while one request is under way are sent as the next request. Each share coordinator has requests of
+its own, so one that does not answer delays no other. A write has one of three outcomes:
 
               ┌─ durable: no error ──────────────▶ the change of state is committed
     submit ───┼─ refused: a definite error ──────▶ rolled back, or unloaded if another gateway leads
               └─ unknown: an error, not definite ▶ unloaded; the next load fences the write with a higher epoch
 
-Each outcome is passed on twice. First `WriteEvents.write_ended` is called, so that the machine has committed or rolled
-back; then the future of `submit` ends, for those that answer a member. Both happen in one step of the event loop.
+Each outcome is reported twice, in one step of the event loop. First `WriteEvents.write_ended` is called: the machine
+commits or rolls back. Then the future of `submit` ends: requests that wait for it are answered.
 """
 
 import asyncio
@@ -58,13 +58,13 @@ PASSED_ON: Final = frozenset(
 )
 RETRY_PAUSE_S: Final = 0.1
 MOST_BYTES: Final = 4 << 20
-"""About how much one request holds; a single write may be larger."""
+"""The most bytes of one request, roughly; a single write may be larger."""
 
 
 class PendingWrite(NamedTuple):
-    """One write under way. `outcome` ends with None when it is durable, else with the error.
+    """One write under way. `outcome` ends with None when the write is durable, otherwise with the error.
 
-    `doubtful`: an earlier attempt may be durable, so that no later failure is definite.
+    `doubtful`: an earlier attempt may be durable, so no later failure is definite.
     """
 
     led: LedSharePartition
@@ -75,16 +75,16 @@ class PendingWrite(NamedTuple):
 
 
 class WriteEvents(Protocol):
-    """Hears of the outcomes of writes."""
+    """Receives the outcomes of writes."""
 
     def write_ended(self, pending: PendingWrite, error: ApiError | None) -> None:
         """The outcome of a write is known: durable without an error; refused if the error is definite; or unknown."""
 
 
 def persist_error(kafka_code: int, detail: str | None) -> ApiError:
-    """The share coordinator's answer as the leader's error.
+    """The error for an answer of the share coordinator.
 
-    COORDINATOR_NOT_AVAILABLE is not definite: the share coordinator also answers it when it lost a commit's outcome.
+    COORDINATOR_NOT_AVAILABLE is not definite: it is also the answer when the outcome of a commit was lost.
     """
     if kafka_code in RETRIABLE:
         return CoordinatorNotAvailable(detail or "the share coordinator is not available", definite=False)
@@ -106,12 +106,12 @@ class Persister:
         self._refused = Rarely(lines=3, seconds=1)
         self._gathered: list[PendingWrite] = []
         self._busy: set[str] = set()
-        """URLs of the share coordinators that a request is under way to."""
+        """URLs of the share coordinators with a request under way."""
         self._on_their_way: set[SharePartitionKey] = set()
         self._retries: set[asyncio.TimerHandle] = set()
         self._sending: tuple[asyncio.TaskGroup, WriteEvents] | None = None
         self._context = contextvars.Context()
-        """Of no request: what is sent belongs to many."""
+        """A context without a request id: the writes that are sent belong to many requests."""
 
     def submit(self, led: LedSharePartition, write: StateWrite) -> asyncio.Future[ApiError | None]:
         """Send `write` with the next request. The future never raises; several may await it."""
@@ -122,7 +122,7 @@ class Persister:
         return outcome
 
     async def run(self, events: WriteEvents) -> None:
-        """Send what was gathered, and tell `events` of the outcomes. Runs until it is cancelled."""
+        """Send gathered writes, and report the outcomes to `events`. Runs until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._sending = tasks, events
             try:
@@ -132,7 +132,7 @@ class Persister:
                 self._sending = None
 
     def _start_sending(self, waiting: Iterable[PendingWrite]) -> None:
-        """Start a request to each owner of these to which none is under way."""
+        """Start a request to each owner of these that has none under way."""
         if self._sending is None:
             return
         tasks, events = self._sending
@@ -146,7 +146,7 @@ class Persister:
         gathered = self._take(url)
         keys = [pending.led.key for pending in gathered]
         self._on_their_way.update(keys)
-        if gathered:  # else another has become the owner
+        if gathered:  # none if another instance has become the owner
             await self._send(gathered, events)
         self._busy.discard(url)
         self._on_their_way.difference_update(keys)
@@ -176,7 +176,7 @@ class Persister:
         return taken
 
     async def _send(self, gathered: list[PendingWrite], events: WriteEvents) -> None:
-        by_led: dict[LedSharePartition, list[PendingWrite]] = {}  # each load of a share-partition has epochs of its own
+        by_led: dict[LedSharePartition, list[PendingWrite]] = {}  # not by key: each load has its own epochs
         for pending in gathered:
             by_led.setdefault(pending.led, []).append(pending)
         remaining_s = max(pending.deadline for pending in gathered) - time.monotonic()
@@ -204,10 +204,10 @@ class Persister:
             _end(pending, failure, events)
 
     def _refuse(self, pending: PendingWrite, result: PartitionStateResult, events: WriteEvents) -> None:
-        """The share coordinator did not take a write: try again if that may help, until the deadline."""
+        """The share coordinator refused a write: if the error is retriable, try again until the deadline."""
         now_s = time.monotonic()
         if result.error_code in RETRIABLE and now_s + RETRY_PAUSE_S < pending.deadline:
-            # the other retriable errors come before anything is written
+            # with every other retriable error, nothing was written
             doubtful = pending.doubtful or result.error_code == NOT_AVAILABLE
             self._retry_later(pending._replace(doubtful=doubtful))
             return

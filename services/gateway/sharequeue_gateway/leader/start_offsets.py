@@ -1,7 +1,7 @@
-"""Where a group begins in partitions that it never read: resolved once, and durable before records are delivered.
+"""Resolves where a group begins in a partition that it has never read, once, and persists it before any delivery.
 
-A group that fetches rarely would otherwise resolve `latest` with each fetch and never receive a record. Source: KIP-932,
-share.auto.offset.reset.
+Otherwise a group that fetches rarely would resolve `latest` with each fetch, and never receive a record. Source:
+KIP-932, share.auto.offset.reset.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class StartOffsets:
     async def resolve(
         self, group_id: str, state_epochs: Mapping[SharePartitionKey, int], leader_epoch: int, config: ShareGroupConfig
     ) -> dict[SharePartitionKey, int | ApiError]:
-        """The start offset of each share-partition of a group, or why it has none.
+        """The start offset of each share-partition of a group, or the error for it.
 
         Args:
             state_epochs: the share-partitions to start, with their state epochs.

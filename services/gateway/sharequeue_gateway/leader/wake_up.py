@@ -1,4 +1,4 @@
-"""Which waiting fetch looks again when a share-partition may have records: one at a time, in the order of arrival.
+"""Wakes waiting fetches when a share-partition may have records: one at a time, in the order of arrival.
 
     records appended, released, locks ended,              a write or a lock ended:
     settings changed                                      the limits may leave room
@@ -11,11 +11,11 @@
                 ├─ ends and leaves records    pass_on(leds): the first waiter looks
                 └─ waits on, leaves records   pass_on(leds, waiter): the next one behind it looks
 
-A woken fetch owes the others a `pass_on`: if it takes less than there is, it wakes the next one. `unload` wakes all of
-them, because each must load the share-partition again or look for its new leader.
+A woken fetch must call `pass_on`: if it leaves records, it wakes the next fetch. `unload` wakes all of them, because
+each must load the share-partition again or find its new leader.
 
-Two obstacles turn a fetch away. `reading`: another fetch reads the log for this share-partition (Kafka's fetch lock).
-The limits: they leave no room. Both set `turned_away`, and the fetch or the event that removes the obstacle wakes a waiter.
+Two obstacles turn a fetch away: another fetch reads the log for this share-partition (`reading`, Kafka's fetch lock),
+or the limits leave no room. Both set `turned_away`. The fetch or the event that removes the obstacle wakes a waiter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,11 +39,11 @@ class Waiter(Protocol):
 
 
 class WakeUps:
-    """The waiting fetches of one share-partition, and whether a fetch would find anything.
+    """The waiting fetches of one share-partition, and whether a fetch would find records.
 
-    `empty_until_ms`: nothing can be acquired before this time unless an event happens, which sets it to 0.
-    `fenced`: this gateway leads it no more; a waiting fetch must load the share-partition again.
-    `unserved_since_ms`: since when it has had records that no fetch acquired; 0 while none are known.
+    `empty_until_ms`: nothing can be acquired before this time. An event sets it to 0.
+    `fenced`: this gateway does not lead it any more; a waiting fetch must load the share-partition again.
+    `unserved_since_ms`: the time since which it has had records that no fetch acquired; 0 while none are known.
     `reading`, `turned_away`: see the page of this file.
     """
 
@@ -64,7 +64,7 @@ class WakeUps:
         self.empty_until_ms = self.machine.next_deadline_ms() or NO_DEADLINE_MS
 
     def note_unserved(self, now_ms: int) -> None:
-        """It has records from now on, unless that was noted before."""
+        """Note that it has records from now on, unless that was noted before."""
         self.unserved_since_ms = self.unserved_since_ms or now_ms
 
     def add_waiter(self, waiter: Waiter) -> None:
@@ -132,7 +132,7 @@ def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:
         return True
     try:
         read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1, 1)
-    except OffsetOutOfRange:  # a fetch moves the start offset
+    except OffsetOutOfRange:  # a fetch then moves the start offset
         return True
     if read is None or read.batches:
         return True
@@ -160,7 +160,7 @@ def pass_on(leds: Sequence[WakeUps], record_log: RecordLog, now_ms: int, waiter:
         if waiter is not None and len(led.waiters) == 1 and not led.turned_away:
             continue
         if led.reading:
-            led.turned_away = True  # the fetch that reads passes on
+            led.turned_away = True  # the fetch that reads calls `pass_on` later
         elif may_acquire(led, record_log, now_ms):
             if waiter is None or led.turned_away:
                 led.turned_away = False
