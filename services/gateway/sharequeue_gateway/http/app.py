@@ -1,4 +1,4 @@
-"""The gateway's application: every call and who answers it."""
+"""The application of the gateway: every call, and its handler."""
 
 from collections.abc import Awaitable, Callable, Iterator
 

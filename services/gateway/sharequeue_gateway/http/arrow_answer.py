@@ -1,8 +1,8 @@
-"""readRecords as an Arrow stream, for readers of many records: columns, which need no parsing per record.
+"""The answer of readRecords as an Arrow stream, for readers of many records: columns need no parsing per record.
 
 Columns: `offset` int64, `timestamp_ms` int64, `key` binary, `value` binary, `value_is_json` bool, `headers` map of
-string to string. Keys are their bytes; a value is its bytes, or its JSON as produced where `value_is_json`; a tombstone
-is null. The schema's metadata has `next_offset`, `log_start_offset` and `log_end_offset` as text.
+string to string. A key is its bytes. A value is its JSON as produced if `value_is_json`, otherwise its bytes; a
+tombstone is null. The metadata of the schema has `next_offset`, `log_start_offset` and `log_end_offset` as text.
 """
 
 import base64

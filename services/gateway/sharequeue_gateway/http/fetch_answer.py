@@ -1,4 +1,4 @@
-"""The body of a fetch's answer, put together from slices of record batches: no record is parsed or built."""
+"""Builds the body of a fetch's answer from slices of record batches. It parses no record."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -30,10 +30,10 @@ def fetch_answer(
     """Build the FetchResponse.
 
     Args:
-        lock_duration_ms: how long fresh locks of the group last.
+        lock_duration_ms: the duration of new locks of the group.
         failed_count: how many of the acknowledgements failed.
         with_records: False leaves the records out and answers the ranges alone.
-        passed_on: entries of `batches` that other gateways, the `leaders`, made.
+        passed_on: encoded entries of `batches`, made by the other gateways in `leaders`.
         more_errors: how many partitions failed besides `faults`.
     """
     entries = [
@@ -69,7 +69,7 @@ def _entry(acquired: AcquiredRecords, acquired_range: AcquiredRange, with_record
         return head + b"}"
     batches = acquired.batches
     if len(batches) == 1 and first_offset <= batches[0].base_offset and batches[0].last_offset <= last_offset:
-        stored = memoryview(batches[0].stored)  # the records are its end
+        stored = memoryview(batches[0].stored)  # the records are the end of the stored form
         return b"".join((head, b',"records":[', stored[len(stored) - batches[0].size :], b"]}"))
     return b"".join((head, b',"records":[', _records(batches, first_offset, last_offset), b"]}"))
 

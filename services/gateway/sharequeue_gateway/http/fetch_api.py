@@ -1,8 +1,8 @@
-"""Fetch: checks the request, keeps the session, fetches here or over the leaders, builds the answer.
+"""Fetch: checks the request, advances the session, fetches here or from the leaders, builds the answer.
 
 fetch_records ──▶ every topic known, no session, no acknowledgements, alone ──▶ Fetcher.fetch ──▶ answer
       ├─ a share session ──▶ the gateway that keeps it ──▶ fetch_here
-      ╰─ anything else ──▶ fetch_here: looks names up, acknowledges, fetches over the leaders
+      ╰─ anything else ──▶ fetch_here: looks names up, acknowledges, fetches from the leaders
 """
 
 import uuid
@@ -93,7 +93,7 @@ class FetchApi:
         return self._answer(asked, request, found, partitions)
 
     def _known_partitions(self, request: FetchRequest) -> Partitions | None:
-        """The partitions of the topics that a request names; None if it names single partitions or an unknown topic."""
+        """The partitions of the named topics; None if the request names single partitions or an unknown topic."""
         if request.topics is None or request.topic_partitions or request.forgotten_topics:
             return None
         partitions: list[tuple[KnownTopic, int]] = []
@@ -105,7 +105,7 @@ class FetchApi:
         return partitions
 
     async def _fetch_in_session(self, call: Call, request: FetchRequest, member_id: str) -> Answer:
-        """A fetch in a share session goes to the gateway that keeps the session."""
+        """Send a fetch in a share session to the gateway that keeps the session."""
         group_id = call.group_id()
         home = self._routing.home_elsewhere(group_id, member_id)
         if home is None:
@@ -118,7 +118,7 @@ class FetchApi:
         return Answer(b"") if answer is None else answer
 
     async def fetch_here(self, call: Call) -> Answer:
-        """A fetch in any form. Its share session is kept by this gateway."""
+        """A fetch of any form. If it has a share session, this gateway keeps it."""
         request: FetchRequest = call.request
         group_id = call.group_id()
         member_id = request.member_id or str(uuid.uuid4())
@@ -144,7 +144,7 @@ class FetchApi:
 
         async def fetch() -> Fetched | RelayedAnswer:
             found = await self._fetch(waiting, asked, partitions) if fetches else Fetched()
-            if asked.acknowledgements and found.results is None:  # they were not passed on after all
+            if asked.acknowledgements and found.results is None:  # the fetch could not pass them on
                 found = found.opened()._replace(results=await self._acknowledge(group_id, member_id, request))
             return found
 
@@ -172,7 +172,7 @@ class FetchApi:
     async def _after_join(
         self, waiting: WaitingFetch, asked: Asked, partitions: Partitions, found: Fetched
     ) -> Fetched | RelayedAnswer:
-        """If another gateway has joined and leads some of the partitions, the fetch goes on over the leaders."""
+        """If a gateway has joined and leads some of the partitions, continue the fetch at all leaders."""
         joined = not self._cluster.alone and any(fault.led_elsewhere for fault in found.faults)
         if found.has_records or waiting.over or not joined:
             return found
@@ -188,7 +188,7 @@ class FetchApi:
         epoch = request.share_session_epoch
         if epoch is None:
             if request.topics is None and request.topic_partitions is None and not request.acknowledgements:
-                raise InvalidRequest("name topics or topic_partitions, or go on in a session with share_session_epoch")
+                raise InvalidRequest("name topics or topic_partitions, or continue a session with share_session_epoch")
             return None
         if epoch == 0 and request.acknowledgements:
             raise InvalidRequest("a fetch that opens a session (share_session_epoch 0) cannot acknowledge")
@@ -208,7 +208,7 @@ class FetchApi:
         )
 
     def _session_partitions(self, session: OpenSession, faults: list[PartitionFault]) -> Partitions:
-        """The partitions of a session. Those whose topic was deleted become faults, once, and leave the session."""
+        """The partitions of a session. A partition of a deleted topic becomes a fault, once, and leaves the session."""
         partitions = []
         gone = []
         for topic_id, partition in session.partitions:
@@ -224,7 +224,7 @@ class FetchApi:
         return partitions
 
     async def _acknowledged(self, acknowledgements: Sequence[Acknowledgement]) -> Partitions | None:
-        """The partitions that acknowledgements name; None if one of them is not known."""
+        """The partitions that acknowledgements name; None if any of them is unknown."""
         await ask_for_topics(self._metadata, acknowledgements)
         partitions = []
         for entry in acknowledgements:
@@ -247,7 +247,7 @@ class FetchApi:
         limits = FetchLimits(
             max_records=max_records,
             max_bytes=DEFAULT_MAX_BYTES if request.max_bytes is None else request.max_bytes,
-            min_bytes=min_bytes if max_wait_ms else min(min_bytes, 1),  # without a wait any bytes will do
+            min_bytes=min_bytes if max_wait_ms else min(min_bytes, 1),  # without a wait any bytes suffice
             batch_size=max(1, max_records if request.batch_size is None else request.batch_size),
             acquire_mode=request.acquire_mode,
             deadline_ms=now_ms + max_wait_ms,
@@ -287,7 +287,8 @@ class FetchApi:
         return Answer(body, headers=headers_with(failed_count)) if failed_count else Answer(body)
 
     def _count(self, partitions: Partitions, faults: Sequence[PartitionFault]) -> None:
-        """Count a fetch for each of its topics. An unknown name gets no series: nothing would ever drop it."""
+        """Count a fetch for each of its topics. An unknown name gets no series, because nothing would drop that
+        series."""
         failed = {fault.topic for fault in faults}
         for name in failed.union([topic.name for topic, _ in partitions]):
             if name in self._metadata.by_name:
@@ -310,7 +311,7 @@ def _or(value: int | None, default: int) -> int:
 
 
 def _check_renew(request: FetchRequest) -> None:
-    """`is_renew_ack` forbids fetching: limits that are given must be 0. Checked before the session is touched."""
+    """With `is_renew_ack` nothing is fetched: limits must be 0 or absent. Checked before the session advances."""
     names = ("max_bytes", "min_bytes", "max_records", "max_wait_ms")
     wrong = [name for name in names if getattr(request, name)]
     if wrong:

@@ -1,4 +1,4 @@
-"""The administration of groups: passed on to the group coordinator, with the offsets that only the log knows."""
+"""Administration of groups: passes calls on to the group coordinator, with offsets that only the record log knows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,8 @@ _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 _altered: Final = msgspec.json.Decoder(AlterShareGroupOffsetsResponse)
 
 ADMIN_DEADLINE_S: Final = 25.0
-"""Gateways are asked, state is set anew, gateways are told: each may take its time."""
+"""It covers three slow steps of the group coordinator: ask every gateway, write the state, have every gateway
+unload."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,7 +53,7 @@ Place = tuple[str, int]
 
 
 class GroupAdminApi:
-    """The handlers of the calls that set a group's state anew."""
+    """The handlers of the calls that delete a group, delete its offsets or reset them."""
 
     def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog) -> None:
         self._coordinator = coordinator
@@ -129,7 +130,7 @@ class GroupAdminApi:
         )
 
     async def _standing(self, group_id: str, *, may_be_new: bool) -> dict[Place, int]:
-        """Where the group stands, by (topic id, partition); −1 where it never began. Raises: GroupIdNotFound."""
+        """The start offsets of the group, by (topic id, partition); −1 if it has none yet. Raises: GroupIdNotFound."""
         try:
             summary = _summary.decode(
                 await self._coordinator.exchange(
@@ -149,7 +150,7 @@ class GroupAdminApi:
     async def _wanted(
         self, request: ResetShareGroupOffsetsRequest, standing: Mapping[Place, int], faults: dict[Place, ApiError]
     ) -> list[tuple[KnownTopic, dict[int, int | None]]]:
-        """The partitions to reset, each with the offset its entry gives; those that do not exist become faults."""
+        """The partitions to reset, each with the offset of its entry. Partitions that do not exist become faults."""
         if request.topics is None:
             await self._metadata.topics_by_id(sorted({topic_id for topic_id, _ in standing}))
             of_group: dict[str, dict[int, int | None]] = {}
@@ -198,7 +199,7 @@ class GroupAdminApi:
         since_ms: int,
         standing: Mapping[Place, int],
     ) -> int:
-        """Where a partition is to start; within the log."""
+        """The new start offset of a partition, within the bounds of its log."""
         start, end = offsets.log_start_offset, offsets.log_end_offset
         if request.to == "earliest":
             return start
@@ -243,7 +244,7 @@ class GroupAdminApi:
 
 
 def _check(request: ResetShareGroupOffsetsRequest) -> int:
-    """Check what goes with what. Returns: `datetime` in epoch milliseconds, or 0. Raises: InvalidRequest."""
+    """Check the combination of fields. Returns: `datetime` in epoch milliseconds, or 0. Raises: InvalidRequest."""
     offsets = [entry.offset for entry in request.topics or ()]
     if request.to != "offset" and (request.offset is not None or any(offset is not None for offset in offsets)):
         raise InvalidRequest("offset goes with to: offset")
@@ -255,7 +256,7 @@ def _check(request: ResetShareGroupOffsetsRequest) -> int:
 
 
 def _epoch_ms(text: str) -> int:
-    """The first whole millisecond that is not before the moment."""
+    """The first whole millisecond at or after the time in the text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

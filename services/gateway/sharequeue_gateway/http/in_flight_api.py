@@ -1,7 +1,7 @@
-"""What a group has in flight, over all leaders, a page at a time.
+"""Lists the records of a group that are in flight, at all leaders, one page at a time.
 
-Each leader lists its own of the same places, in the order of topics and partitions, until a page is full. What lies
-behind the place where one of them stopped is not known whole: there the page ends.
+Each leader lists its own share-partitions, in the order of topics and partitions, until it has filled a page. Behind
+the place where one of them stopped the list is incomplete, so the page ends there.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class InFlightApi:
         self._routing = routing
 
     async def in_flight(self, call: Call) -> ListInFlightResponse:
-        """What is in flight, of every leader."""
+        """The records in flight, at every leader."""
         query: InFlightQuery = call.request
         group_id = call.group_id()
         wanted, more = await self._wanted(group_id, query)
@@ -72,7 +72,7 @@ class InFlightApi:
         return _page([await self._list(group_id, mine, query.page_size), *answers], wanted, more, query.page_size)
 
     async def in_flight_here(self, call: Call) -> ListInFlightResponse:
-        """What is in flight in the share-partitions that this gateway leads; for another gateway."""
+        """The records in flight in share-partitions that this gateway leads. Called by other gateways."""
         query: InFlightQuery = call.request
         group_id = call.path["group"]
         wanted, _ = await self._wanted(group_id, query)
@@ -80,7 +80,7 @@ class InFlightApi:
         return await self._list(group_id, mine, query.page_size)
 
     async def _wanted(self, group_id: str, query: InFlightQuery) -> tuple[list[tuple[KnownTopic, int]], bool]:
-        """The group's initialised share-partitions that may be on the page, in order; and whether there are more."""
+        """The initialised share-partitions of the group for this page, in order; and whether there are more."""
         if query.topic is not None:
             await self._metadata.topic_with(query.topic, query.partition or 0)
         elif query.partition is not None:
@@ -109,7 +109,7 @@ class InFlightApi:
         return wanted, summary.more and query.partition is None
 
     async def _list(self, group_id: str, partitions: Partitions, page_size: int) -> ListInFlightResponse:
-        """Of share-partitions that are led here, in order, until there is enough for a page."""
+        """List share-partitions that this gateway leads, in order, until a page is full."""
         listed = ListInFlightResponse(partitions=[])
         if not partitions:
             return listed
@@ -120,7 +120,7 @@ class InFlightApi:
             leds = await self._leader.get(group_id, some, initialize=False)
             for (topic, partition), led in zip(some, leds, strict=True):
                 if isinstance(led, InvalidRecordState):
-                    continue  # nothing was ever fetched
+                    continue  # the group has never fetched from it
                 if isinstance(led, ApiError):
                     listed.errors.append(partition_error(PartitionFault(topic.name, partition, led)))
                     room -= 1
@@ -174,7 +174,7 @@ class InFlightApi:
 def _page(
     answers: Sequence[ListInFlightResponse], wanted: Partitions, more: bool, page_size: int
 ) -> ListInFlightResponse:
-    """One page of what each leader listed."""
+    """Merge the lists of the leaders into one page."""
     order = {(topic.name, partition): index for index, (topic, partition) in enumerate(wanted)}
     last = len(wanted) - 1
     stops = [

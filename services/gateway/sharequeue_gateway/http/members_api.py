@@ -1,4 +1,4 @@
-"""The calls about who is in a group: passed on to the group coordinator, with who asks and from where."""
+"""The calls about members of a group: passes them on to the group coordinator, with the client's id and address."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ class MembershipApi:
         return Answer(body if self._cluster.alone else self._with_leaders(group_id, body))
 
     def _with_leaders(self, group_id: str, body: bytes) -> bytes:
-        """A heartbeat's answer and, where it assigns partitions, who leads these."""
+        """Add the leaders of the assigned partitions to the answer of a heartbeat."""
         answer = _heartbeat.decode(body)
         if answer.assignment is None:
             return body
@@ -67,7 +67,7 @@ class MembershipApi:
         return encode(answer)
 
     async def leave(self, call: Call) -> Empty:
-        """A member leaves; one that only fetched, without joining, has its session closed and its records released."""
+        """A member leaves. If it only fetched and never joined, close its session and release its records."""
         group_id, member_id = call.group_id(), call.path["member_id"]
         if not 1 <= len(member_id) <= MAX_MEMBER_ID_LENGTH:
             raise InvalidRequest(f"a member id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
@@ -85,7 +85,10 @@ class MembershipApi:
         released = [answer for answer in answers if isinstance(answer, ReleaseMemberResponse)]
         for failure in answers:
             if isinstance(failure, ApiError) and not left.error_code:
-                log.info("records of a member that left wait for their locks' end", extra=fields(cause=failure.detail))
+                log.info(
+                    "the records of a member that left stay held",
+                    extra=fields(cause=failure.detail),
+                )
             elif isinstance(failure, BaseException):
                 raise failure
         if left.error_code and not any(answer.share_session or answer.released_records for answer in released):
@@ -107,4 +110,4 @@ class MembershipApi:
 def _unknown(error_code: int, group_id: str, member_id: str) -> ApiError:
     if error_code == GROUP_ID_NOT_FOUND:
         return error_of(error_code, f"there is no group {group_id!r}")
-    return error_of(error_code, f"group {group_id!r} has no member {member_id!r}, and nobody of that id holds anything")
+    return error_of(error_code, f"group {group_id!r} has no member {member_id!r}, which holds no records either")

@@ -1,4 +1,4 @@
-"""Which partitions a request names: each once, and in bounds. Partitions that do not exist become faults, in bounds too.
+"""The partitions that a request names: each once, at most MAX_PARTITIONS_NAMED. Unknown partitions become faults.
 
 Each name is looked up once, even if a request repeats it a million times.
 """
@@ -39,7 +39,7 @@ class _Faults:
                 continue
             fault = self._metadata.missing(name, index, self._hint)
             if self._away is not None and isinstance(fault, UnknownTopicOrPartition):
-                fault = self._away  # it may exist
+                fault = self._away  # without an answer, the topic may exist
             self.first.append(PartitionFault(name, index, fault))
 
 
@@ -53,10 +53,10 @@ async def named_partitions(
     """Look up what a request names.
 
     Args:
-        topics: all of their partitions are named. forgotten: only counted, for the bound. hint: how to
-            get a topic that is not there.
-    Raises: InvalidRequest (422): more than MAX_PARTITIONS_NAMED, each mention counted. InvalidTopic: no topic can have
-        the name of a forgotten one.
+        topics: all of their partitions are named. forgotten: counted for the bound, and not looked up.
+            hint: how to get a missing topic.
+    Raises: InvalidRequest (422): more than MAX_PARTITIONS_NAMED, each mention counted. InvalidTopic: a forgotten
+        topic has a name that no topic can have.
     """
     for entry in forgotten:
         fault = topic_name_fault(entry.topic)

@@ -1,4 +1,5 @@
-"""The calls about a group's settings and offsets: the group coordinator answers, the record log knows the ends."""
+"""The calls about settings and offsets of a group. The group coordinator answers them; log ends come from the record
+log."""
 
 import contextlib
 from typing import Final
@@ -38,12 +39,13 @@ class GroupsApi:
             apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, key=group_id, path={"group": group_id}
         )
         if self._metadata.config(group_id) is not None:
-            with contextlib.suppress(ApiError):  # the settings are changed, and the feed brings them as well
+            with contextlib.suppress(ApiError):  # the change is stored, and the feed brings it too
                 await self._metadata.group_changed(group_id)
         return Answer(body)
 
     async def offsets(self, call: Call) -> ListShareGroupOffsetsResponse:
-        """Start offsets from the share coordinator, ends from the log; lag = end - start - delivery-complete count."""
+        """Start offsets come from the share coordinator, ends from the log. Lag = end - start - delivery-complete
+        count."""
         group_id = call.group_id()
         summary = _summary.decode(
             await self._coordinator.exchange(

@@ -1,4 +1,4 @@
-"""Page tokens: the place where a page ended. Callers return them unread with the next request."""
+"""Page tokens: the encoded place where a page ended. A caller sends the token back to get the next page."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ def page_token(place: tuple[Any, ...]) -> str:
 
 
 def place_of(token: str, decoder: "msgspec.json.Decoder[Place]", call: str) -> Place:
-    """The place that a token stands for. Raises: InvalidRequest: `call` did not make it."""
+    """The place in a token. Raises: InvalidRequest: the token is not one of `call`."""
     try:
         return decoder.decode(base64.urlsafe_b64decode(token.encode()))
     except (binascii.Error, msgspec.MsgspecError, ValueError):

@@ -1,4 +1,4 @@
-"""What the paths of several calls name: a partition of a topic."""
+"""The part of a path that several calls share: a partition of a topic."""
 
 from sharequeue.http.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest

@@ -1,4 +1,4 @@
-"""What `/readyz` answers: unavailable without the record log or the share coordinator; degraded without the rest."""
+"""The answer of `/readyz`: unavailable without the record log or the share coordinator, degraded without the rest."""
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
@@ -47,7 +47,7 @@ class ReadinessCheck:
                 f"{self._lock_timers.trouble}; locks end by the sweep, delivery counts do not survive a crash"
             )
         if not self._metadata.reachable():
-            lacking["group coordinator"] = "does not answer: what is known goes on being served"
+            lacking["group coordinator"] = "does not answer: known topics and groups are still served"
         if self._dead_letters.stuck():
             lacking["dead letters"] = "cannot be written now; GET in-flight of the group says why"
         dependencies = {"postgresql": "ok", "redis": "ok", "group coordinator": "ok", "share coordinator": "ok"}

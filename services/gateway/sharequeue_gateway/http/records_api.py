@@ -1,4 +1,4 @@
-"""Acknowledge: checks the request, keeps the session, builds the answer."""
+"""Acknowledge: checks the request, advances the session, builds the answer."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ class RecordsApi:
         self._sessions = sessions
 
     async def acknowledge_records(self, call: Call) -> Answer:
-        """A client's acknowledgements. Those in a share session go to the gateway that keeps the session."""
+        """Acknowledgements of a client. If they are in a share session, the gateway that keeps it gets them."""
         request: AcknowledgeRequest = call.request
         group_id = call.group_id()
         if request.share_session_epoch is not None:
@@ -70,7 +70,8 @@ class RecordsApi:
         return self._acknowledge_answer(group_id, results, failed_of(results))
 
     async def _acknowledge_routed(self, group_id: str, call: Call) -> Answer:
-        """With several gateways: the leaders' results, or the answer of the only leader as it is."""
+        """Acknowledge with several gateways. Returns: the results of the leaders, or the unchanged answer of the only
+        one."""
         answered = await self._routed_acknowledger.answer(group_id, call.request, call.raw)
         if isinstance(answered, bytes):
             return Answer(answered)
@@ -93,7 +94,7 @@ def headers_with(failed_count: int) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _all_failed(results: Sequence[AcknowledgementResult], failed_count: int) -> ApiError:
-    """Nothing was applied: the answer has the status of the first result, so that it does not look like a success."""
+    """The error if nothing was applied. It has the status of the first result, so the answer is not a 200."""
     first = results[0]
     return ApiError(
         first.detail or "no acknowledgement was applied",

@@ -1,7 +1,7 @@
-"""Redriving: a group's dead letters are appended to the topics that they came from, each once.
+"""Redriving: appends the dead letters of a group to the topics of their records, each once.
 
-By default only the group receives a redriven record: other groups of the topic skip it (docs/decisions/0011). The record
-is the source record with its headers if the log still has it, else the copy in the dead letter.
+By default only the group receives a redriven record: other groups of the topic skip it (docs/decisions/0011). The
+record is the source record with its headers if the log still has it, else the copy in the dead letter.
 """
 
 import time
@@ -31,14 +31,14 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 GROUP_HEADER: Final = "__redrive.group"
 REDRIVEN: Final = MAX_INT32
-"""Stands for the state epoch in the keys of redriven dead letters, which stay until their topic is deleted."""
+"""The state epoch in the keys of redriven dead letters. Such a key stays until its topic is deleted."""
 LETTERS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 1 << 20
 BATCHES_NEAR: Final = 8
 NULL: Final = (b"", b"null")
 
 Batches = dict[tuple[str, int], RecordBatch]
-"""The last batch that was read of each of a few partitions."""
+"""The last batch that was read, for each of a few partitions."""
 
 LetterPlace = tuple[bool, uuid.UUID, PartitionIndex, Annotated[int, msgspec.Meta(ge=0, lt=MAX_INT64)], NonNegative]
 """The place of a dead letter, in the order of redriving: whether it is parked, then the fields of its key."""
@@ -48,7 +48,7 @@ _place: Final = msgspec.json.Decoder(LetterPlace)
 
 
 class Letter(msgspec.Struct):
-    """A record of the log, with the fields that redriving needs: raw JSON, empty if absent."""
+    """A record of the log, with the fields that redriving needs. Raw JSON; empty if absent."""
 
     offset: int = -1
     timestamp_ms: int = 0
@@ -154,7 +154,7 @@ class Redriving:
         except (UnknownTopicOrPartition, InvalidTopic):
             return
         first, offset = 0, 0
-        if behind is not None and str(behind[1]) == topic.topic_id:  # else the group has another dead-letter topic now
+        if behind is not None and str(behind[1]) == topic.topic_id:  # or the group has another topic now
             first, offset = behind[2], behind[3] + 1
         for partition in range(first, topic.partitions):
             async for chunk in self._in_partition(group_id, topic, partition, offset):
@@ -230,7 +230,8 @@ class Redriving:
         return None if letter.empty else copy
 
     async def _source(self, topic: KnownTopic, partition: int, offset: int, near: Batches) -> Letter | None:
-        """The source record, if the log still has it. `near`: batches read before, which often hold the next one too."""
+        """The source record, if the log still has it. `near`: batches that were read before and often hold the next
+        record."""
         if not 0 <= partition < topic.partitions or offset < 0:
             return None
         place = (topic.topic_id, partition)
@@ -252,7 +253,7 @@ class Redriving:
 
 
 def _filter(group_id: str, request: RedriveDeadLettersRequest) -> Callable[[FoundLetter], bool]:
-    """A test whether a dead letter is the group's and passes the request's filter."""
+    """A predicate: whether a dead letter belongs to the group and passes the filter of the request."""
     wanted = request.filter
 
     def meant(found: FoundLetter) -> bool:

@@ -1,4 +1,5 @@
-"""The calls about topics: the group coordinator answers for the topics, the record log for their partitions."""
+"""The calls about topics. Topics come from the group coordinator, the bounds of their partitions from the record
+log."""
 
 import asyncio
 from collections.abc import Sequence
@@ -108,7 +109,7 @@ class TopicsApi:
         )
 
     async def delete_topic_records(self, call: Call) -> Empty:
-        """A stage of a topic's deletion, which the group coordinator asks for."""
+        """Delete the records of a topic: a stage of its deletion, called by the group coordinator."""
         request: DeleteTopicRecordsRequest = call.request
         await self._record_log.delete_topic(request.topic_id, request.partitions)
         self._metadata.forget(request.topic_id)

@@ -1,9 +1,9 @@
-"""Bounds the bytes of produce requests in hand: those that are read, wait for their commit, or are in it.
+"""Bounds the bytes of produce requests in hand: those that the gateway has read and not answered.
 
 Until it is durable, a request takes several times its size in memory: the body, the records, the batch, the message to
-the database. A request that does not fit is refused, before its body is read if its length says so; a crowd of large
-requests gets 429 instead of time-outs. Bodies that still arrive do not count here, or clients that send slowly would
-keep all others out; the HTTP edge bounds those (`max_receiving_bytes`).
+the database. A request that does not fit is refused with 429, before its body is read if its Content-Length shows that.
+So many large requests at once get 429 instead of time-outs. Bodies that still arrive do not count here, because slow
+clients would then keep all others out. The HTTP edge bounds those (`max_receiving_bytes`).
 """
 
 from sharequeue.protocol.errors import Throttled

@@ -11,7 +11,8 @@ _M = 0x5BD1E995
 
 
 def key_hash(key: bytes) -> int:
-    """Kafka's positive murmur2 of `key`: records of one key share a partition with those that Kafka clients produce."""
+    """Kafka's positive murmur2 of `key`. Kafka clients use the same hash, so they choose the same partition for a
+    key."""
     return _known_hash(key) if len(key) <= LONGEST_KNOWN else _hash(key)
 
 

@@ -1,6 +1,6 @@
-"""Produce: the records of a request become one append per partition, and all of them are appended or none.
+"""Produce: makes one append per partition of the records of a request. All of them are appended, or none.
 
-Records that are only values take the short way: they go to one partition, at the time of the request.
+Records that have only a value take the short way: they go to one partition, with the time of the request.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, Idempote
 DAY_MS: Final = 86_400_000
 
 LARGE_BYTES: Final = 256 * 1024
-"""A larger request is prepared in a thread: keys are hashed at 7 MB/s, and the depth of values is counted."""
+"""A larger request is prepared in a thread, because hashing keys (7 MB/s) and checking depths would block the loop."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Places = list[tuple[int, int]] | None
-"""For each record its append, and its position in the append; None: one append has them all, in order."""
+"""For each record: its append, and its position there. None: one append has all records, in order."""
 
 
 class Producer:
@@ -53,11 +53,11 @@ class Producer:
         retention: str | None,
         raw_value: bytes | None = None,
     ) -> Answer:
-        """Append the records; the answer says where they are, once they are durable.
+        """Append the records. The answer has their partitions and offsets; it is made when they are durable.
 
         Args:
-            body: the request's bytes, without `raw_value`; a repeat of an idempotency key must bring the same.
-            retention: for how long the key must be known, in ms; None: 24 hours.
+            body: the bytes of the request without `raw_value`. A repeat of an idempotency key must send the same bytes.
+            retention: how long the key must be known, in ms; None: 24 hours.
             raw_value: the value of the one record, as bytes.
         Raises: UnknownTopicOrPartition; InvalidRequest; TooLarge: a record above the topic's max.message.bytes;
             InvalidRequest (422): a value nested deeper than max_value_depth;
@@ -145,7 +145,8 @@ class Producer:
         return appends, places
 
     def _check_timestamps(self, topic: KnownTopic, records: Sequence[ProduceRecord]) -> None:
-        """A record far ahead would keep retention from everything behind it until its time has come."""
+        """Refuse timestamps too far ahead: such a record would keep retention from all records behind it until that
+        time."""
         given = [record.timestamp_ms for record in records if record.timestamp_ms is not None]
         if not given:
             return
@@ -159,7 +160,7 @@ class Producer:
 
 
 async def _aside(large: bool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function; for a large request in a thread, so that the event loop goes on."""
+    """Call a function. For a large request, call it in a thread, so that it does not block the event loop."""
     return await asyncio.to_thread(function, *args, **kwargs) if large else function(*args, **kwargs)
 
 
@@ -183,7 +184,8 @@ def _first_too_deep(records: Sequence[ProduceRecord], suspects: Sequence[int], m
 
 
 def _choose(records: Sequence[ProduceRecord], partitions: int, turn: int) -> list[int] | int:
-    """The partition of each record, or the one of all: as given, else by the key, else the next in turn."""
+    """The partition of each record, or the one of all records: the given one, else by the key, else the next in
+    turn."""
     chosen = [_partition(record, partitions, turn) for record in records]
     return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
 
@@ -205,7 +207,7 @@ def _group(
     records: Sequence[ProduceRecord],
     timestamp_ms: int,
 ) -> tuple[list[PartitionAppend], Places]:
-    """One append per partition, in the order in which the partitions come first."""
+    """Make one append per partition, in the order of each partition's first record."""
     timestamps = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
     if isinstance(partitions, int):
         return [PartitionAppend(topic_id, partitions, tails, max(timestamps))], None

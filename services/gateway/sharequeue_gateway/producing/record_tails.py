@@ -16,7 +16,7 @@ from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES
 
 AROUND_VALUE: Final = len(b',"timestamp_ms":0,"key":null,"value":}')
-"""The fewest bytes of a tail beside its value."""
+"""The smallest size of a tail without its value, in bytes."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _Headers = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]
@@ -29,8 +29,8 @@ def record_tails(records: Sequence[ProduceRecord], timestamp_ms: int) -> tuple[l
     """The tails of records.
 
     Args:
-        timestamp_ms: now, for records without a timestamp of their own.
-    Returns: the tails, and whether each record is a JSON value and nothing else.
+        timestamp_ms: the present time, for records without a timestamp.
+    Returns: the tails, and whether every record has only a JSON value.
     Raises: InvalidRequest (422): not exactly one of value, value_base64 and tombstone; two keys; invalid base64.
     """
     timestamp = b',"timestamp_ms":%d' % timestamp_ms
@@ -63,7 +63,8 @@ def raw_tails(record: ProduceRecord, value: bytes, timestamp_ms: int) -> list[by
 
 
 def raw_record(key: str | None, partition: int | None, headers: dict[str, str]) -> ProduceRecord:
-    """A record without its value: the value is a request's body and is passed beside it, because copies are expensive."""
+    """A record without its value: the value is a request's body and is passed beside it, because copies are
+    expensive."""
     encoded = msgspec.Raw(_encode(headers)) if headers else msgspec.UNSET
     return ProduceRecord(key=key, partition=partition, headers=encoded)
 

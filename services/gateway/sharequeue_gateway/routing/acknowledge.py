@@ -1,7 +1,7 @@
-"""Acknowledgements whose share-partitions several gateways lead: each leader gets its own, results stay in order.
+"""Routes acknowledgements: each leader gets those of its share-partitions, and the results keep their order.
 
-An acknowledgement that was refused because leadership moved is repeated at the new leader. One whose outcome is unknown is
-repeated only if it carries `delivery_count`: then a repeat learns the outcome.
+An acknowledgement that was refused because leadership moved is repeated at the new leader. If the outcome is unknown,
+it is repeated only with `delivery_count`, because only then can the repeat find out the outcome.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from sharequeue_gateway.routing.routing import MOVED, Routing
 PAUSE_S: Final = 0.1
 NOT_LEADER: Final = NotLeaderOrFollower.error.kafka_code
 PATIENCE_MS: Final = 8000
-"""How long the new leader is looked for after leadership has moved."""
+"""The longest search for the new leader after leadership has moved."""
 
 _decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
 
 
 class RoutedAcknowledger:
-    """Applies the acknowledgements of one call, wherever they are led."""
+    """Applies the acknowledgements of one call at their leaders."""
 
     def __init__(self, routing: Routing, local: Acknowledger, metadata: Metadata, clock: Clock) -> None:
         self._routing = routing
@@ -62,7 +62,7 @@ class RoutedAcknowledger:
     async def repeat_moved(
         self, group_id: str, request: AcknowledgeRequest, results: list[AcknowledgementResult]
     ) -> list[AcknowledgementResult]:
-        """Acknowledge again what this gateway refused because it does not lead it any more. Returns: all results."""
+        """Repeat the acknowledgements that this gateway refused because leadership moved. Returns: all results."""
         left = [index for index, result in enumerate(results) if result.kafka_code == NOT_LEADER]
         repeated = dict(enumerate(results))
         await self._acknowledge_left(
@@ -80,7 +80,7 @@ class RoutedAcknowledger:
         atomic: bool,
         renew: bool,
     ) -> None:
-        """Acknowledge those of the indexes `left` at their leaders, until they are not moved or PATIENCE_MS is over."""
+        """Acknowledge the indexes `left` at their leaders. Repeat those that moved, until PATIENCE_MS is over."""
         patience_ms = self._clock.now_ms() + PATIENCE_MS
         while left:
             split = await self._split(group_id, acknowledgements, left, renew)
@@ -100,9 +100,9 @@ class RoutedAcknowledger:
     async def answer(
         self, group_id: str, request: AcknowledgeRequest, encoded: bytes
     ) -> bytes | list[AcknowledgementResult]:
-        """As `acknowledge`, of a whole call without a session, with several gateways.
+        """As `acknowledge`, for a whole call without a session, with several gateways.
 
-        Returns: the results; or an AcknowledgeResponse as the only other leader made it, if nothing failed.
+        Returns: the results; or the encoded AcknowledgeResponse of the only other leader, if nothing failed.
         """
         cluster = self._routing.cluster
         member_id, acknowledgements, atomic = request.member_id, request.acknowledgements, request.atomic
@@ -123,7 +123,7 @@ class RoutedAcknowledger:
         return results
 
     async def _ask(self, node: Node, group_id: str, encoded: bytes, count: int) -> bytes | list[AcknowledgementResult]:
-        """Returns: the results of `count` acknowledgements; or the leader's answer as it is if none failed."""
+        """Call one leader. Returns: the results of `count` acknowledgements; or its unchanged answer if none failed."""
         try:
             answer = await self._routing.gateways.acknowledge(node, group_id, encoded)
         except ApiError as error:
@@ -133,7 +133,7 @@ class RoutedAcknowledger:
     async def _split(
         self, group_id: str, acknowledgements: Sequence[Acknowledgement], indexes: Sequence[int], renew: bool
     ) -> dict[Node, list[int]]:
-        """Indexes by leader. An acknowledgement that any leader would refuse stays here, where the check says why."""
+        """Indexes by leader. An acknowledgement with an invalid form stays here, where the check gives the reason."""
         split: dict[Node, list[int]] = {}
         await ask_for_topics(self._metadata, (acknowledgements[index] for index in indexes))
         for index in indexes:

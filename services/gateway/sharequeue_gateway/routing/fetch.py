@@ -1,8 +1,9 @@
-"""A fetch whose share-partitions several gateways lead.
+"""Routes a fetch whose share-partitions several gateways lead.
 
-It asks the leaders, this gateway among them, one after another, each with the rest of the limits and without waiting: the
-answer never exceeds `max_records`. Fetches of the same partitions begin at each leader in turn. If nothing is anywhere
-the fetch waits at all leaders at once. If one other gateway leads everything, that one waits too.
+The fetch asks the leaders one after another, this gateway among them, each with the limits that are left and without
+waiting. So the answer never exceeds `max_records`. Fetches of the same partitions begin at each leader in turn. If no
+leader has records, the fetch waits at all of them at once. If one other gateway leads everything, it gets the whole
+fetch and waits there.
 """
 
 import asyncio
@@ -32,18 +33,18 @@ from sharequeue_gateway.share_partition.turns import Turns, leaders_in_turn
 
 AT_ONCE_MS: Final = 20
 MOST_PAUSE_S: Final = 0.25
-"""The longest pause of a fetch that leaders call again and again for records that it then does not get."""
+"""The longest pause of a fetch between two looks, when leaders wake it again and again for records it does not get."""
 REPEAT_PATIENCE_MS: Final = 5000
 MOST_TURNS: Final = 10_000
 TURNS_IDLE_MS: Final = 60_000
-"""How many sets of partitions have their fetches counted, and for how long without a fetch."""
+"""The most sets of partitions whose fetches are counted, and the time for which an unused count is kept."""
 MOVED_PAUSE_S: Final = 0.1
 MOVED_PATIENCE_MS: Final = 1000
-"""How long a fetch looks for leaders that moved, also one that does not wait."""
+"""The longest search of a fetch for new leaders, even if the fetch itself does not wait."""
 
 
 class Exit(Enum):
-    """Why a routed fetch is answered after a look at its leaders."""
+    """The reasons to answer a routed fetch after a look at its leaders."""
 
     RECORDS = "records were acquired"
     OVER = "the client is gone, the gateway stops, the fetch was repeated or its group reset"
@@ -55,7 +56,7 @@ class Exit(Enum):
 
 
 ENOUGH: Final = (Exit.RECORDS, Exit.OVER)
-"""Exits after which partitions that moved are no faults: the next fetch asks their new leader."""
+"""Exits that do not report moved partitions as faults: the next fetch asks their new leader."""
 
 
 class RoutedFetch:
@@ -69,9 +70,9 @@ class RoutedFetch:
         self._turns = Turns(MOST_TURNS, TURNS_IDLE_MS, lambda: random.randrange(1 << 30))
 
     async def fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched | RelayedAnswer:
-        """Acquire from the partitions, whoever leads them; wait until the deadline while there is nothing.
+        """Acquire from the partitions at their leaders, or wait for records until the deadline.
 
-        Returns: what was found; `results` is None if acknowledgements could not be passed on with the fetch.
+        Returns: the result; its `results` are None if the acknowledgements could not be passed on with the fetch.
         """
         if asked.fetch_id is not None:
             found = await self._repeat(waiting, asked, partitions)
@@ -121,7 +122,7 @@ class RoutedFetch:
             last_look = self._remaining_ms(asked) == 0
             if last_look or self._clock.now_ms() - asked_at_ms > AT_ONCE_MS:
                 pause_s = 0.0
-            else:  # the records were not acquired: there are less than min_bytes, or they cannot be read
+            else:  # a leader called, but gave no records: there are less than min_bytes, or they cannot be read
                 await asyncio.sleep(min(pause_s, self._remaining_ms(asked) / 1000))
                 pause_s = min(max(2 * pause_s, 0.01), MOST_PAUSE_S)
 
@@ -132,9 +133,9 @@ class RoutedFetch:
         found: Fetched | RelayedAnswer,
         results: Sequence[AcknowledgementResult] | None,
     ) -> tuple[Fetched | RelayedAnswer, Sequence[AcknowledgementResult] | None]:
-        """Bring what a look found and the results of acknowledgements together; give back what nobody is answered.
+        """Join the records of a look with the results of acknowledgements. Give back records that no client gets.
 
-        Returns: what the fetch got, with the results so far; and those results.
+        Returns: the fetch so far with its results; and those results.
         """
         if isinstance(found, RelayedAnswer) and results is None and not waiting.over:
             return found, found.results
@@ -155,7 +156,7 @@ class RoutedFetch:
         partitions: int,
         patience_ms: int,
     ) -> Exit | None:
-        """Why the fetch is answered now; None if it goes on."""
+        """The reason to answer the fetch now; None if it continues."""
         if found.has_records:
             return Exit.RECORDS
         if waiting.over:
@@ -171,7 +172,7 @@ class RoutedFetch:
         return Exit.ALL_FAILED if len(found.faults) == partitions else None
 
     def passes_on(self, asked: Asked, partitions: Partitions, acknowledged: Partitions) -> bool:
-        """Whether one other gateway leads everything: it can acknowledge and fetch in one go."""
+        """Whether one other gateway leads everything, so that one call to it can acknowledge and fetch."""
         mine, others = self._routing.split(asked.group_id, [*partitions, *acknowledged])
         return len(others) == 1 and not mine
 
@@ -186,7 +187,7 @@ class RoutedFetch:
         turn: int,
         called: Sequence[Node],
     ) -> dict[Node, Partitions]:
-        """The leaders in the order to ask them: those that have called, then in turn."""
+        """The leaders in the order of asking: first those that have called, then the others in turn."""
         order = leaders_in_turn(partitions, lambda place: self._routing.leader_of(group_id, *place), turn, len(leaders))
         return {node: leaders[node] for node in sorted(order, key=lambda node: node not in called)}
 
@@ -202,7 +203,8 @@ class RoutedFetch:
         """Ask every leader once, in order, until the limits are used up.
 
         Args:
-            wait: there is one leader, which may wait until the deadline. last: the time is over: any bytes will do.
+            wait: there is one leader, which may wait until the deadline. last: after the deadline any number of bytes
+                suffices.
         """
         min_bytes = min(asked.limits.min_bytes, 1) if last else asked.limits.min_bytes
         look_at_ends = wait or last or not self._remaining_ms(asked)  # leaders call a fetch that waits
@@ -256,7 +258,7 @@ class RoutedFetch:
         *,
         relay: bool = False,
     ) -> Fetched | RelayedAnswer:
-        """Ask one leader. Returns: `found` with its answer; if `relay`, the answer as it is where a client can get it."""
+        """Ask one leader. Returns: `found` with its answer. With `relay`: the unchanged answer, if it fits a client."""
         if request.max_wait_ms:
             self._fetcher.fetches.waiting[waiting] = ()
         try:
@@ -275,7 +277,7 @@ class RoutedFetch:
             if request.acknowledgements:
                 late = RequestTimedOut("the fetch ended before its acknowledgements were answered")
                 return found._replace(results=[_unknown(late)] * len(request.acknowledgements))
-            return found  # the client is gone: the leader gives back what it acquired, as it has nobody to answer
+            return found  # the client is gone: the leader loses its caller, and gives the records back
         if answer.ended:
             waiting.on(Event.GROUP_RESET)
         if relay and answer.all_well:
@@ -283,15 +285,15 @@ class RoutedFetch:
         return found.with_answer(node, decoded(answer.body))
 
     async def _repeat(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched:
-        """What an earlier fetch of the same id acquired and still holds, wherever it is led.
+        """The records that an earlier fetch of the same id still holds, at any leader.
 
-        Looks for leaders that moved: before they have answered, the fetch must not acquire anything new.
+        If leaders moved, this searches for them: before they have answered, the fetch must not acquire new records.
         """
         patience_ms = self._clock.now_ms() + REPEAT_PATIENCE_MS
         while True:
             found = await self._repeat_once(waiting, asked, partitions)
             if not found.moved:
-                return found._replace(faults=())  # the fetch that follows meets the other errors again
+                return found._replace(faults=())  # the fetch that follows reports the other errors
             if found.has_records or waiting.over or self._clock.now_ms() >= patience_ms:
                 return found
             self._routing.cluster.look_again()
@@ -347,8 +349,8 @@ class RoutedFetch:
         return called
 
     async def give_back(self, asked: Asked, found: Fetched | RelayedAnswer) -> None:
-        """Release what was acquired for a client that is gone. With a `fetch_id` it stays held: a repeat gets it, or has
-        got it by now."""
+        """Release the records of a client that is gone. With a `fetch_id` they stay held, because a repeat may have got
+        them."""
         if asked.fetch_id is not None:
             return
         fetched = found.opened()
@@ -375,7 +377,7 @@ class RoutedFetch:
             try:
                 await self._routing.gateways.acknowledge(node, asked.group_id, encode(request))
             except ApiError:
-                continue  # its locks end by their deadline
+                continue  # the locks at that leader end by time
 
 
 def _unknown(error: ApiError) -> AcknowledgementResult:

@@ -1,4 +1,4 @@
-"""What a fetch over several gateways got: put together from their answers, or one answer that is relayed as it is."""
+"""The result of a routed fetch: joined from the answers of several leaders, or the unchanged answer of one."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -25,9 +25,9 @@ def decoded(body: bytes) -> LeaderFetchResponse:
 
 
 class Fetched(NamedTuple):
-    """What a fetch got. `passed_on`: encoded entries of other leaders, which `leaders` names, and their gateways.
+    """The joined result of a fetch. `passed_on`: encoded entries of other leaders, which `leaders` names.
 
-    `results`: of acknowledgements that went with the fetch; None if none did.
+    `results`: of the acknowledgements that were sent with the fetch; None if none were sent.
     """
 
     acquired: Sequence[AcquiredRecords] = ()
@@ -43,18 +43,18 @@ class Fetched(NamedTuple):
 
     @property
     def moved(self) -> bool:
-        """Whether another gateway leads a partition by now, or will soon."""
+        """Whether a partition has a new leader, or will soon have one."""
         return any(fault.error.error.kafka_code in MOVED for fault in self.faults)
 
     def opened(self) -> "Fetched":
         return self
 
     def without_moved(self) -> "Fetched":
-        """This, without the faults of partitions that another gateway leads."""
+        """This result without the faults of partitions that moved."""
         return self._replace(faults=[fault for fault in self.faults if not fault.led_elsewhere])
 
     def with_answer(self, node: Node, answer: LeaderFetchResponse) -> "Fetched":
-        """This, and what another leader answered."""
+        """This result, joined with the answer of another leader."""
         faults = [
             PartitionFault(fault.topic, fault.partition, ApiError(fault.detail, error=BY_CODE[fault.code]))
             for fault in answer.errors
@@ -88,9 +88,9 @@ class Fetched(NamedTuple):
 
 
 class RelayedAnswer(NamedTuple):
-    """The answer of the only leader: it has records and no faults, and a client can get it as it is.
+    """The answer of the only leader. It has records and no faults, so it fits a client unchanged.
 
-    `results`: of acknowledgements that went with the fetch: all were applied. None if none did.
+    `results`: of the acknowledgements that were sent with the fetch, all applied; None if none were sent.
     """
 
     node: Node
@@ -104,5 +104,5 @@ class RelayedAnswer(NamedTuple):
         return self
 
     def opened(self) -> Fetched:
-        """The answer taken apart."""
+        """The decoded answer."""
         return Fetched(results=self.results).with_answer(self.node, decoded(self.body))

@@ -1,7 +1,7 @@
 """The calls to other gateways: those that lead share-partitions, and those that keep share sessions.
 
-Raises, each of them: the ApiError of the other gateway; CoordinatorNotAvailable or RequestTimedOut (not definite) if it
-does not answer.
+Each call raises the ApiError of the other gateway; or CoordinatorNotAvailable or RequestTimedOut (not definite) if that
+gateway does not answer.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks, RestoredLock
 
 LeftBy = dict[SharePartitionKey, list[LeftLocks]]
-"""What each of several gateways knew of a share-partition's locks."""
+"""By share-partition: the locks that each of several gateways knew."""
 
 ANSWER_S: Final = 12.0
-"""How long another gateway may take beyond the wait that the request itself allows."""
+"""The time that another gateway has to answer, besides the wait that the request allows."""
 YIELD_S: Final = 2.0
 GONE_YIELD_S: Final = 0.75
-"""The same for a gateway that has left the generation: it is leaving, which takes milliseconds, or dead or paused."""
+"""The same for a gateway that has left the generation. It answers within milliseconds, or it is dead or paused."""
 
 
 def by_topic(partitions: Partitions) -> list[TopicPartitions]:
-    """Partitions as requests name them."""
+    """Partitions in the form of a request."""
     named: dict[str, list[int]] = {}
     for topic, partition in partitions:
         named.setdefault(topic.name, []).append(partition)
@@ -61,7 +61,7 @@ def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class LeaderAnswer(NamedTuple):
-    """What a leader answered. `all_well`: a client can get it as it is. `ended`: the group is reset or deleted."""
+    """The answer of a leader. `all_well`: it fits a client unchanged. `ended`: the group was reset or deleted."""
 
     body: bytes
     all_well: bool
@@ -110,9 +110,9 @@ class GatewayClient:
         return LeaderAnswer(body, ALL_WELL in headers)
 
     async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> bool:
-        """Return when one of the partitions may have something to acquire, or when the time is over.
+        """Wait until one of the partitions may have records, or the time is over.
 
-        Returns: whether the group is reset or deleted.
+        Returns: whether the group was reset or deleted.
         """
         request = AwaitRecordsRequest(topic_partitions=by_topic(partitions), max_wait_ms=int(seconds * 1000))
         _, headers = await self._cluster.client(node).relay(
@@ -127,7 +127,8 @@ class GatewayClient:
         return answer
 
     async def take_from_former(self, keys: Sequence[SharePartitionKey]) -> LeftBy:
-        """Have the gateways that led these until a moment ago finish their writes. One that does not answer is fenced.
+        """Have the former leaders of these finish their writes and yield. A gateway that does not answer is fenced
+        later.
 
         Returns: the locks that they knew.
         """
@@ -139,13 +140,13 @@ class GatewayClient:
         return await self._take_all(by_node)
 
     async def take_from_others(self, keys: Sequence[SharePartitionKey]) -> LeftBy:
-        """As `take_from_former`, from every other gateway: without Redis only earlier leaders know locks, and the last one
-        may never have loaded them."""
+        """As `take_from_former`, at every other gateway. Without Redis only earlier leaders know the locks, and the
+        last leader may never have loaded them."""
         names = [_name(key) for key in keys]
         return await self._take_all(dict.fromkeys(self._cluster.others_lately(), names) if names else {})
 
     async def have_loaded(self, leds: Sequence[LedSharePartition]) -> None:
-        """Have the gateways that lead these now load them: they ask for the locks that this gateway keeps."""
+        """Have the new leaders load these: a load asks this gateway for the locks that it keeps."""
         wanted: dict[tuple[Node, str], dict[str, list[int]]] = {}
         for led in leds:
             topics = wanted.setdefault((self._cluster.leader_of(led.key), led.key.group_id), {})
@@ -154,7 +155,7 @@ class GatewayClient:
         async def load(node: Node, group_id: str, topics: Mapping[str, list[int]]) -> None:
             named = [TopicPartitions(topic=name, partitions=partitions) for name, partitions in topics.items()]
             request = AwaitRecordsRequest(topic_partitions=named, max_wait_ms=0)
-            with contextlib.suppress(ApiError):  # it may not know yet that it leads
+            with contextlib.suppress(ApiError):  # that gateway may not know the new generation yet
                 await self._cluster.client(node).relay(
                     apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=YIELD_S, retry=False
                 )

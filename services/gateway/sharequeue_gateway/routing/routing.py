@@ -1,4 +1,4 @@
-"""Which gateway leads each share-partition of a request, and which one keeps a member's share session."""
+"""Finds the gateway that leads each share-partition of a request, and the one that keeps a member's share session."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ MOVED: Final = frozenset(
     fault.error.kafka_code
     for fault in (NotLeaderOrFollower, RequestTimedOut, CoordinatorNotAvailable, FencedLeaderEpoch)
 )
-"""Errors that say: another gateway leads by now, or the leader is gone and another one will lead soon."""
+"""Errors after which the new leader is looked for: leadership moved, or the leader does not answer."""
 
 
 class Routing:
@@ -31,7 +31,7 @@ class Routing:
     def split(
         self, group_id: str, partitions: Partitions
     ) -> tuple[Partitions, dict[Node, list[tuple[KnownTopic, int]]]]:
-        """Returns: the partitions this gateway leads, and those of each other gateway."""
+        """Returns: the partitions that this gateway leads, and those of each other gateway."""
         mine: list[tuple[KnownTopic, int]] = []
         others: dict[Node, list[tuple[KnownTopic, int]]] = {}
         for topic, partition in partitions:
@@ -46,7 +46,7 @@ class Routing:
         return self.cluster.leader_of(SharePartitionKey(group_id, topic.topic_id, partition))
 
     def home_elsewhere(self, group_id: str, member_id: str) -> Node | None:
-        """The gateway that keeps a member's share session, if it is another one."""
+        """The gateway that keeps a member's share session; None if it is this one."""
         if self.cluster.alone:
             return None
         home = self.cluster.home_of(group_id, member_id)

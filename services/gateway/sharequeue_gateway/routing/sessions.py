@@ -1,4 +1,4 @@
-"""Share sessions as the gateway runs them: the pure cache, the refusal that is held back, the sweep of idle ones."""
+"""Share sessions: runs the pure cache of sessions, delays refusals at the limit, drops idle sessions."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ SWEEP_PAUSE_S = 1.0
 
 
 class OpenSession(NamedTuple):
-    """What a request knows of its session. `turn`: as in `Asked`; `closing`: this request closes it."""
+    """The session of one request. `turn`: as in `Asked`. `closing`: this request closes the session."""
 
     group_id: str
     member_id: str
@@ -55,7 +55,7 @@ class Sessions:
         *,
         held_back_ms: int,
     ) -> OpenSession:
-        """Accept a fetch in a session. The refusal at the limit is held back, so that clients do not retry in a tight loop.
+        """Accept a fetch in a session. A refusal at the limit is delayed, so that clients do not retry in a tight loop.
 
         Raises: ShareSessionNotFound, InvalidShareSessionEpoch, ShareSessionLimitReached.
         """
@@ -86,7 +86,7 @@ class Sessions:
         return OpenSession(group_id, member_id, tuple(session.partitions), epoch, closing=False)
 
     def forget(self, session: OpenSession, gone: Sequence[TopicIdPartition]) -> None:
-        """Take partitions out of a session. Raises: ShareSessionNotFound."""
+        """Remove partitions from a session. Raises: ShareSessionNotFound."""
         self._cache.change(self._cache.find((session.group_id, session.member_id)), (), gone)
 
     def _closing(self, key: tuple[str, str]) -> OpenSession:
@@ -94,7 +94,7 @@ class Sessions:
         return OpenSession(*key, tuple(session.partitions), CLOSE, closing=True)
 
     async def release(self, session: OpenSession) -> None:
-        """Release what the member of a closed session holds in the session's partitions, wherever they are led."""
+        """Release the records that the member of a closed session holds in its partitions, at all leaders."""
         partitions = [
             (topic, partition)
             for topic_id, partition in session.partitions
@@ -111,12 +111,15 @@ class Sessions:
         )
         for failure in released:
             if isinstance(failure, ApiError):
-                log.info("a closed session's locks wait for their end", extra=fields(cause=failure.detail))
+                log.info(
+                    "the records of a closed session stay held",
+                    extra=fields(cause=failure.detail),
+                )
             elif failure is not None:
                 raise failure
 
     def release_here(self, group_id: str, member_id: str, partitions: Partitions) -> None:
-        """Release what a member holds in partitions that this gateway leads."""
+        """Release the records that a member holds in partitions that this gateway leads."""
         leds = [
             led
             for topic, partition in partitions
@@ -125,26 +128,27 @@ class Sessions:
         self._leader.release_member(leds, member_id)
 
     def count(self, group_id: str) -> int:
-        """How many sessions a group has here."""
+        """The number of sessions of a group at this gateway."""
         return len(self._cache.of_group(group_id))
 
     def end(self, group_id: str) -> None:
-        """Drop a group's sessions. Their members keep what they hold."""
+        """Drop the sessions of a group. Their members keep their records."""
         for key in self._cache.of_group(group_id):
             self._cache.drop(key)
 
     def drop(self, group_id: str, member_id: str) -> bool:
-        """Drop a member's session; the member keeps what it holds. Returns: whether there was one."""
+        """Drop the session of a member, which keeps its records. Returns: whether there was one."""
         return self._cache.drop((group_id, member_id))
 
     def drop_moved(self) -> None:
-        """Drop the sessions that another gateway keeps now: their members open them there, and keep what they hold."""
+        """Drop the sessions that another gateway keeps now. Their members open new ones there, and keep their
+        records."""
         for key in self._cache.all():
             if self._routing.home_elsewhere(*key) is not None:
                 self._cache.drop(key)
 
     async def sweep(self) -> None:
-        """Drop idle sessions, and those opened through a gateway that did not know of one that joined. Never returns."""
+        """Drop idle sessions, and those opened here by a gateway that did not know the newest one. Never returns."""
         while True:
             await asyncio.sleep(SWEEP_PAUSE_S)
             if self._routing.cluster.changed_lately():

@@ -1,4 +1,4 @@
-"""The calls of the group coordinator: whether a group is in use, unload it before a reset, release a member."""
+"""The calls of the group coordinator: ask whether a group is in use, unload it for a reset, release a member."""
 
 import asyncio
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ class GroupUse:
         return ReleaseMemberResponse(share_session=had_session, released_records=held)
 
     async def _with_locks(self, group_id: str, topics: Sequence[TopicIdPartitions]) -> list[LedSharePartition]:
-        """The share-partitions that are loaded, and those of which Redis knows locks, loaded for it."""
+        """The loaded share-partitions, and those for which Redis has locks, which this loads."""
         keys = [
             SharePartitionKey(group_id, topic.topic_id, partition) for topic in topics for partition in topic.partitions
         ]

@@ -1,4 +1,4 @@
-"""The calls between gateways: what another gateway asks of the leader of share-partitions."""
+"""The calls between gateways: one gateway calls the leader of share-partitions."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -81,7 +81,7 @@ class LeaderApi:
             return await self._fetcher.fetch(waiting, asked, partitions)
 
         async def give_back(fetched: tuple[list[AcquiredRecords], list[PartitionFault]]) -> None:
-            if request.fetch_id is None:  # else a repeat may have got the same by now
+            if request.fetch_id is None:  # with an id, a repeat may have got the same records by now
                 self._fetcher.give_back(member_id, fetched[0])
 
         acknowledging = None
@@ -111,7 +111,7 @@ class LeaderApi:
         return Answer(body, headers=_WELL if acquired and not faults and not failed_count else (JSON,))
 
     def _asked(self, group_id: str, request: LeaderFetchRequest, *, waits: bool) -> Asked:
-        """What the other gateway asks. If it asks for a partition that moved it is answered without a wait."""
+        """The fetch of the other gateway. If it names a partition that moved, it is answered without a wait."""
         now_ms = self._clock.now_ms()
         limits = FetchLimits(
             max_records=request.max_records,
