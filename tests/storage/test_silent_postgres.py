@@ -90,7 +90,7 @@ async def test_an_append_that_would_be_late_is_refused_before_it_is_sent(
         async with admin.transaction():
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
             errors = await asyncio.gather(*(failed_in_time(append(log, topic, [number]), 15) for number in range(200)))
-        assert "the record log did not come to this append in time; send it again" in {error.detail for error in errors}
+        assert "the record log did not start this append in time; send it again" in {error.detail for error in errors}
         await append(log, topic, ["later"])
         numbers = [value for value in await read_all(log, topic) if isinstance(value, int)]
         assert len(numbers) == len(set(numbers))

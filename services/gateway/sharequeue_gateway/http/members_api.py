@@ -110,4 +110,4 @@ class MembershipApi:
 def _unknown(error_code: int, group_id: str, member_id: str) -> ApiError:
     if error_code == GROUP_ID_NOT_FOUND:
         return error_of(error_code, f"there is no group {group_id!r}")
-    return error_of(error_code, f"group {group_id!r} has no member {member_id!r}, which holds no records either")
+    return error_of(error_code, f"group {group_id!r} has no member {member_id!r}, and that id holds no records")

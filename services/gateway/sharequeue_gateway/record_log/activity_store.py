@@ -13,7 +13,7 @@ _causes: Final = msgspec.json.Decoder(list[dict[str, int]]).decode
 
 
 class ActivityRow(NamedTuple):
-    """The counters of one part. `group_id` is empty in counts of produced records, `topic` while its name is not known."""
+    """The counters of one part. `group_id` is empty for produced records, `topic` while its name is unknown."""
 
     part_id: UUID
     hour: int
@@ -56,7 +56,7 @@ ActivityPlace = tuple[int, str, str, int]
 
 
 async def write(connection: Any, rows: Sequence[ActivityRow]) -> None:
-    """Put rows in the place of what their parts wrote before."""
+    """Write rows. A row replaces the one that its part wrote before."""
     await connection.execute(
         """INSERT INTO log.activity (part, hour, group_id, topic_id, partition, topic,
              produced, delivered, accepted, released, rejected, expired, deliveries, times_to_accept, dead_letters)
@@ -137,7 +137,8 @@ def _summed(histograms: Iterable[Mapping[Any, int]]) -> dict[Any, int]:
 
 
 class ActivityLog:
-    """The table as the gateway uses it. `query`: runs a function of this module. Every method may raise StorageError."""
+    """The table as the gateway uses it. `query`: runs a function of this module. Every method may raise
+    StorageError."""
 
     def __init__(self, query: Callable[..., Awaitable[Any]]) -> None:
         self._query = query

@@ -1,10 +1,11 @@
-"""The fast path of appends: all that gather while a commit is under way share the next one.
+"""The fast path of appends: appends that gather while a commit is under way share the next commit.
 
-That commit is one statement. It inserts a batch only where nobody else appends and where the partition ends as this
-gateway believes, so the database refuses a stale writer. A refused append takes the slow path, `locked_append`.
+A commit is one statement. It inserts a batch only if no other gateway is appending to the partition and the partition
+ends where this gateway expects. So the database refuses a stale writer. A refused append takes the slow path,
+`locked_append`.
 
-An append waits for its turn until the deadline at most; then its own deadline begins. An append whose turn did not come
-has certainly not happened.
+An append waits for its turn until the deadline at most; then its own deadline begins. If its turn does not come, it has
+certainly not happened.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ AT_ONCE: Final = 512
 
 
 class WaitingAppend(NamedTuple):
-    """One append to one partition that waits for the next commit. `turn_by`: when it has waited too long."""
+    """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn."""
 
     append: PartitionAppend
     append_id: uuid.UUID
@@ -59,7 +60,7 @@ class Appender:
         self._deadline_s = deadline_s
         self._gathered: deque[WaitingAppend] = deque()
         self._behind: dict[TopicIdPartition, list[WaitingAppend]] = {}
-        """By partition whose end the slow path learns: the appends that gather again once it is known."""
+        """By partition whose end the slow path is reading: the appends that gather again when the end is known."""
         self._wake = asyncio.Event()
         self._connection: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -79,7 +80,7 @@ class Appender:
         return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
 
     async def run(self) -> None:
-        """Commit what has gathered. Never returns."""
+        """Commit gathered appends. Never returns."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -104,16 +105,16 @@ class Appender:
         return taken
 
     async def _commit(self, gathered: Sequence[WaitingAppend], deadline: float) -> None:
-        """Insert a batch for each append, and answer those that were inserted."""
+        """Insert a batch for each append, and answer the inserted ones."""
         encoded = self._encode(gathered, deadline)
         if not encoded:
             return
-        # half of the time that is left: the other half is for looking up whether this try happened
+        # half of the remaining time: the other half is for looking up whether this try happened
         try_until = (time.monotonic() + deadline) / 2
         if self._connection is None or self._connection.is_closed():
             fault = await self._connect(try_until)
             if fault is not None:
-                log.warning("no connection to append with", extra=fields(appends=len(encoded), cause=repr(fault)))
+                log.warning("cannot connect to append", extra=fields(appends=len(encoded), cause=repr(fault)))
                 self._fall_back_all(encoded, deadline)
                 return
         rows = [
@@ -135,7 +136,7 @@ class Appender:
         self._known.publish(appended)
 
     def _encode(self, gathered: Sequence[WaitingAppend], deadline: float) -> Encoded:
-        """The batches of appends whose partition's end is known, each one behind those before it."""
+        """The batches of the appends to partitions with a known end, one behind the other."""
         ends: dict[TopicIdPartition, int] = {}
         encoded: Encoded = []
         for waiting in gathered:
@@ -156,7 +157,7 @@ class Appender:
         return encoded
 
     async def _connect(self, until: float) -> BaseException | None:
-        """Returns: why there is no connection."""
+        """Connect. Returns: the fault, if there is one."""
         try:
             async with asyncio.timeout(max(until - time.monotonic(), LEAST_S)):
                 self._connection = await self._database.connect("append")
@@ -165,13 +166,13 @@ class Appender:
         return None
 
     async def _commit_failed(self, fault: BaseException, encoded: Encoded, deadline: float) -> None:
-        """Send the appends down the slow path, refuse them, or commit them by halves until the faulty one is alone."""
+        """Send the appends to the slow path, refuse them, or commit them in halves until the faulty one is alone."""
         if isinstance(fault, asyncpg.UniqueViolationError):
             self._fall_back_all(encoded, deadline)
         elif isinstance(fault, LOST):
             self._connection.terminate()
             self._connection = None
-            log.warning("append lost its connection", extra=fields(appends=len(encoded), cause=repr(fault)))
+            log.warning("lost the connection of an append", extra=fields(appends=len(encoded), cause=repr(fault)))
             for waiting, batch in encoded:
                 self._fall_back(waiting, deadline, batch.base_offset)
         elif len(encoded) == 1 or meaning_of(fault).passes:

@@ -9,12 +9,12 @@ from sharequeue_gateway.record_log.store import Bounds
 
 
 async def bounds(connection: Any, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
-    """Where partitions begin and end; those never appended to are left out."""
+    """The bounds of partitions. A partition without any append is left out."""
     return await store.bounds(connection, places) if places else {}
 
 
 async def batches(connection: Any, topic_id: str, partition: int, offset: int, limit: int) -> AuditLogResponse:
-    """Rows from the one that holds `offset` on, and the bounds of the partition, read after the rows."""
+    """The rows from the one that holds `offset`, and the bounds of the partition, which are read after the rows."""
     rows = await connection.fetch(
         """SELECT base_offset, last_offset, record_count, generation FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((

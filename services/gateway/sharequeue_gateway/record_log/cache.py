@@ -9,7 +9,7 @@ from sharequeue_gateway.record_log.log import ReadResult, below_log_start
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 OVERHEAD = 400
-"""Bytes a batch costs beside its records: objects, positions' header, index entries."""
+"""The memory of a batch besides its records, in bytes: objects, the header of positions, index entries."""
 
 
 class CachedPartition:
@@ -21,11 +21,11 @@ class CachedPartition:
         self.log_start_offset = -1
         self.log_end_offset = -1
         self.replacements = 0
-        """How often batches were replaced, as last learned: those in memory are not older."""
+        """The last known number of replacements. Batches in memory are not older than it."""
         self.bases: list[int] = []
         self.batches: list[RecordBatch] = []
         self.used = True
-        """Whether it was asked for since `forget_unused` ran last."""
+        """Whether the partition was used since the last `forget_unused`."""
 
     @property
     def known(self) -> bool:
@@ -33,7 +33,7 @@ class CachedPartition:
 
 
 class BatchCache:
-    """Least recently used batches leave first."""
+    """Record batches of all partitions. The least recently used ones are evicted first."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -48,15 +48,15 @@ class BatchCache:
         return known
 
     def log_end_offset(self, place: TopicIdPartition) -> int:
-        """The known end, -1 if it is not known. Unlike `partition` this is no use of the partition."""
+        """The known end; -1 if it is unknown. Unlike `partition`, this does not count as a use of the partition."""
         known = self._partitions.get(place)
         return -1 if known is None else known.log_end_offset
 
     def forget_unused(self, interest: Container[TopicIdPartition] = ()) -> list[TopicIdPartition]:
-        """Drop partitions that were not asked for since the last call: keeping one up to date costs queries.
+        """Drop partitions that were not used since the last call, because queries keep each one up to date.
 
         Args:
-            interest: partitions to keep in any case.
+            interest: partitions to keep even if they were not used.
         Returns: the dropped ones.
         """
         unused = [place for place, known in self._partitions.items() if not known.used and place not in interest]
@@ -82,7 +82,7 @@ class BatchCache:
         return (known.log_start_offset, known.log_end_offset) != before
 
     def set_replacements(self, place: TopicIdPartition, replacements: int) -> None:
-        """Learn how often batches of a partition were replaced. If it is more often than known, drop those in memory."""
+        """Learn the number of replacements in a partition. If it has risen, drop the batches in memory."""
         known = self._partitions.get(place)
         if known is None:
             known = self._partitions[place] = CachedPartition()
@@ -92,12 +92,12 @@ class BatchCache:
                 self._remove(place, known, 0)
 
     def replacements(self, place: TopicIdPartition) -> int:
-        """See `set_replacements`; 0 if nothing is known of the partition."""
+        """The known number of replacements; 0 if the partition is unknown."""
         known = self._partitions.get(place)
         return 0 if known is None else known.replacements
 
     def add(self, place: TopicIdPartition, batch: RecordBatch, log_end_offset: int = -1) -> None:
-        """Keep a batch. `log_end_offset`: learned with it."""
+        """Keep a batch. `log_end_offset`: the log end that was learned with it; -1: none."""
         known = self._partitions.get(place)
         if known is None:
             known = self._partitions[place] = CachedPartition()
@@ -147,7 +147,7 @@ class BatchCache:
     def read(
         self, place: TopicIdPartition, offset: int, max_bytes: int, max_records: int
     ) -> Sequence[RecordBatch] | None:
-        """Consecutive cached batches from the one that holds `offset`; None if that one is not cached."""
+        """Consecutive cached batches, from the one that holds `offset`. None if that batch is not cached."""
         known = self._partitions[place]
         index = bisect_right(known.bases, offset) - 1
         if index < 0 or known.batches[index].last_offset < offset:

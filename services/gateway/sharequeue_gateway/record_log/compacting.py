@@ -1,7 +1,8 @@
-"""Compaction of the log: records are removed from stored batches; rows and offsets stay. The caller chooses the records.
+"""Compaction of the log: records are removed from stored batches; rows and offsets stay. The caller chooses the
+records.
 
 A replacement names the generation of each batch that the caller has read, so an outdated replacement changes nothing.
-Replacements only remove records: a record that was removed, by this or by delete-records, cannot come back.
+Replacements only remove records: a removed record cannot come back.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.store import Bounds, Connection
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Stored bytes of the batches of one replacement, unless it is a single batch."""
+"""The most stored bytes of the batches of one replacement. A single batch may be larger."""
 
 Query = Callable[..., Awaitable[Any]]
 
@@ -34,7 +35,7 @@ class StoredBatch(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Takes ranges (ascending, disjoint, inclusive) out of the batch of this generation."""
+    """Removes ranges (ascending, disjoint, inclusive) from a batch, if it still has this generation."""
 
     base_offset: int
     generation: int
@@ -67,7 +68,7 @@ async def stored_batches(
 
 
 async def sizes(connection: Connection, topic_id: str, partition: int, base_offsets: Sequence[int]) -> int:
-    """Stored bytes of these batches together."""
+    """The sum of the stored bytes of these batches."""
     found: int = await connection.fetchval(
         """SELECT coalesce(sum(octet_length(records)), 0) FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset = ANY($3::bigint[])""",
@@ -93,7 +94,7 @@ async def whole_batches(
 
 
 async def newest_base_offset(connection: Connection, topic_id: str, partition: int) -> int:
-    """Where the newest batch begins; -1 if there is none."""
+    """The base offset of the newest batch; -1 if there is none."""
     found: int | None = await connection.fetchval(
         """SELECT base_offset FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 ORDER BY base_offset DESC LIMIT 1""",
@@ -106,7 +107,7 @@ async def newest_base_offset(connection: Connection, topic_id: str, partition: i
 async def replace(
     connection: Connection, topic_id: str, partition: int, batches: Sequence[tuple[int, RecordBatch]]
 ) -> set[int]:
-    """Store (generation, batch) in the place of the batches of that generation. Returns: base offsets replaced."""
+    """Store each (generation, batch) in place of the batch of that generation. Returns: the replaced base offsets."""
     rows = await connection.fetch(
         """UPDATE log.record_batches b
            SET records = n.records, record_count = n.record_count, generation = b.generation + 1
@@ -126,7 +127,7 @@ async def replace(
 
 
 async def count_replacement(connection: Connection, topic_id: str, partition: int) -> int:
-    """Make every gateway drop the partition's batches from memory. Returns: how often batches of it were replaced."""
+    """Make every gateway drop the batches of the partition from memory. Returns: its number of replacements."""
     counted: int = await connection.fetchval(
         """UPDATE log.partitions SET replacements = replacements + 1
            WHERE topic_id = $1 AND partition = $2 RETURNING replacements""",
@@ -163,7 +164,7 @@ class Compaction:
         """Remove records from batches, all or none. A repeated replacement succeeds again.
 
         Args:
-            last_stable_offset: nothing at or above it is touched; None: the log end.
+            last_stable_offset: records at or above it are not changed; None: the log end.
         Raises: InvalidUpdateVersion (409): a batch is of another generation, or gone. OffsetOutOfRange: at or above
             the last stable offset. InvalidRequest: the newest batch; ranges outside of their batch. TooLarge.
         """
@@ -201,11 +202,11 @@ class Compaction:
 def _apply(
     wanted: dict[int, Replacement], found: dict[int, tuple[int, RecordBatch]]
 ) -> tuple[list[tuple[int, RecordBatch]], list[Replaced]]:
-    """What to store as (generation before, batch), and what each batch will be."""
+    """Apply replacements. Returns: the batches to store, as (generation before, batch); and the new form of each."""
     changed, done = [], []
     for base_offset, replacement in sorted(wanted.items()):
         if base_offset not in found:
-            raise InvalidUpdateVersion(f"there is no batch at {base_offset} any more: list the batches again")
+            raise InvalidUpdateVersion(f"there is no batch at {base_offset}: list the batches again")
         generation, batch = found[base_offset]
         _check_ranges(replacement, batch)
         smaller = batch.without(replacement.removed)
@@ -238,7 +239,7 @@ async def _check_places(
     found: dict[int, tuple[int, RecordBatch]],
     wanted: dict[int, Replacement],
 ) -> None:
-    """No batch is at or above the last stable offset, below the log start, or the newest."""
+    """Refuse batches that reach the last stable offset, that were deleted, and the newest one."""
     stable = bounds.log_end_offset if last_stable_offset is None else min(last_stable_offset, bounds.log_end_offset)
     newest = await newest_base_offset(connection, *place)
     for base_offset in sorted(wanted):
@@ -250,7 +251,7 @@ async def _check_places(
                 f"the batch at {base_offset} reaches the last stable offset {stable}", bounds.log_start_offset
             )
         if base_offset == newest:
-            raise InvalidRequest(f"the batch at {base_offset} is the newest one: it stays as it is")
+            raise InvalidRequest(f"the batch at {base_offset} is the newest one, which cannot be compacted")
 
 
 def _overtaken(base_offset: int) -> InvalidUpdateVersion:

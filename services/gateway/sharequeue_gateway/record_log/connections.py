@@ -1,4 +1,4 @@
-"""Connections of a pool, lent until a deadline. A connection that hangs is terminated, without waiting for a rollback."""
+"""Lends connections of a pool until a deadline. A connection that hangs is terminated without a rollback."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import asyncpg
 from sharequeue.service.postgres_faults import LOST
 
 LEAST_S: Final = 0.1
-"""The least time for a caller whose deadline is near or over."""
+"""The shortest time for a caller, even if its deadline has passed."""
 GIVE_BACK_S: Final = 5.0
 
 
@@ -27,8 +27,8 @@ class Connections:
     ) -> AsyncIterator[Any]:
         """Lend a connection for `seconds`, then terminate it: a statement under way fails. Raises: LOST.
 
-        `wait_s`: how much of that time may pass until a connection is free; without it, all of it.
-        `lent_s`: lend it for this long from when it is free, instead of for the rest of that time.
+        `wait_s`: the part of `seconds` that may pass until a connection is free; None: all of it.
+        `lent_s`: the time for which the connection is lent once it is free; None: the rest of `seconds`.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + max(seconds, LEAST_S)
@@ -43,7 +43,7 @@ class Connections:
             task.add_done_callback(self._given_back.discard)
 
     async def _give_back(self, connection: Any) -> None:
-        """Reset the connection for others; the borrower has its outcome and does not wait for this."""
+        """Reset the connection for the next borrower. The last one has its outcome and does not wait for this."""
         with suppress(*LOST, asyncpg.PostgresError):
             await self._pool.release(connection, timeout=GIVE_BACK_S)
 

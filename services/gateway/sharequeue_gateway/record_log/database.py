@@ -1,4 +1,4 @@
-"""The database of the record log: connections for a statement, for a time, or of one's own; and what their faults mean."""
+"""The database of the record log: connections of a pool, connections outside of it, and the meaning of their faults."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ VALUES (gen_random_uuid(), 0, 0, 0, 0, 0, gen_random_uuid(), {SOME_BYTES})
 
 
 class LogDatabase:
-    """Open it with `open`, end it with `close`."""
+    """The connections to PostgreSQL. Make it with `open`, end it with `close`."""
 
     def __init__(self, url: str, pool: Any) -> None:
         self._url = url
@@ -52,12 +52,12 @@ class LogDatabase:
         await self.health.close()
 
     async def connect(self, name: str) -> Any:
-        """A connection outside of the pool. `name`: as PostgreSQL lists it."""
+        """Open a connection outside of the pool. `name`: shown in PostgreSQL's list of connections."""
         return await asyncpg.connect(self._url, timeout=CONNECT_TIMEOUT_S, server_settings=_server_settings(name))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
-        """A connection of the pool for one use. Raises: StorageError, in place of every fault of the database."""
+        """A connection of the pool for one use. Raises: StorageError for every fault of the database."""
         try:
             async with self.connections.lend(STATEMENT_TIMEOUT_S, wait_s=CONNECT_TIMEOUT_S) as connection:
                 yield connection
@@ -67,7 +67,7 @@ class LogDatabase:
             raise StorageError(f"the record log cannot be read: {fault}") from fault
 
     async def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of a connection and arguments. Raises: StorageError."""
+        """Call a function with a connection and arguments. Raises: StorageError."""
         async with self.connection() as connection:
             return await function(connection, *arguments)
 

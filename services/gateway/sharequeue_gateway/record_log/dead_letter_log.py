@@ -1,4 +1,4 @@
-"""Dead letters on PostgreSQL: their writers' leader epochs, the keys that keep each one single, and the parking table."""
+"""Dead letters on PostgreSQL: the leader epochs of writers, the keys that prevent duplicates, and the parking table."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 async def lead(connection: Connection, source: SharePartitionKey, leader_epoch: int) -> None:
-    """Keep earlier leaders from writing dead letters of a share-partition from this transaction on.
+    """Record the leader epoch of a writer: after this transaction, earlier leaders cannot write dead letters.
 
-    Raises: NotLeaderOrFollower: a later leader has written some.
+    Raises: NotLeaderOrFollower: a later leader has written dead letters of the share-partition.
     """
     highest = await connection.fetchval(
         """INSERT INTO log.dead_letter_writers AS w (group_id, topic_id, partition, leader_epoch)
@@ -34,7 +34,7 @@ async def lead(connection: Connection, source: SharePartitionKey, leader_epoch: 
 
 
 async def take_keys(connection: Connection, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
-    """Keep the keys of dead letters. Returns: the new ones."""
+    """Store the keys of dead letters. Returns: the new ones."""
     rows = await connection.fetch(
         """INSERT INTO log.dead_letter_keys
              (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
@@ -63,7 +63,7 @@ def _key_of(row: Sequence[Any]) -> DeadLetterKey:
 
 
 class PostgresDeadLetterLog:
-    """See DeadLetterLog. `locked_append`: writes the records in the transaction that keeps their keys."""
+    """See DeadLetterLog. `locked_append`: writes the records in the transaction that stores their keys."""
 
     def __init__(self, database: LogDatabase, locked_append: LockedAppend, deadline_s: float) -> None:
         self._database = database

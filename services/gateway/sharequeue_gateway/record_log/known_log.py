@@ -1,4 +1,4 @@
-"""What a gateway knows of the log, in memory, and its changes, which the listener receives."""
+"""The part of the log that a gateway has in memory. Reports changes to the listener."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 
 class KnownLog:
-    """`cache`: ends and recent batches. `listener`: hears of each change that may matter to a fetch."""
+    """`cache`: ends and recent batches. `listener`: receives each change that may matter to a fetch."""
 
     def __init__(self, cache: BatchCache, listener: LogListener) -> None:
         self.cache = cache
@@ -26,14 +26,14 @@ class KnownLog:
             self.listener.appended(topic_id, partition, log_end_offset, records)
 
     def learn(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> None:
-        """Keep a partition's ends, wherever they come from. -1: not known."""
+        """Keep the ends of a partition, and report a change. -1: unknown."""
         if self.cache.set_ends(place, log_start_offset, log_end_offset):
             self.listener.changed(*place, self.cache.log_end_offset(place))
 
     def learn_before_append(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> None:
-        """Keep the ends that an append found: if it fails, nothing else reports what others appended before it.
+        """Keep the ends that an append found. If it fails, only this reports the earlier appends of other gateways.
 
-        A partition whose end was not known has no fetch that waits for it: nothing is reported.
+        If the end of the partition was unknown, no fetch waits for the partition, and nothing is reported.
         """
         known = self.cache.partition(place)
         if known is not None and known.known:

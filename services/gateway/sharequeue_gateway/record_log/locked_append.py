@@ -1,8 +1,8 @@
 """The slow path of appends: a transaction of its own, which locks the partitions and reads their ends under the locks.
 
-It is for appends with an idempotency key, to several partitions, to a partition whose end is not known, and for those
-that the fast path could not finish. A commit whose answer was lost is looked up by its append id before it is repeated.
-Large appends go one after another, so that they share neither the deadline nor the memory.
+It serves appends with an idempotency key, appends to several partitions or to a partition with an unknown end, and
+those that the fast path could not finish. If the answer of a commit was lost, its append id is looked up before a
+repeat. Large appends run one after another, so that they do not share time and memory.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class AppendRequest(NamedTuple):
 
 
 class LockedAppend:
-    """Appends under the partitions' locks, as often as it takes until the deadline."""
+    """Appends under the locks of the partitions. Repeats until it succeeds or the deadline passes."""
 
     def __init__(self, database: LogDatabase, known: KnownLog, deadline_s: float) -> None:
         self._database = database
@@ -66,10 +66,10 @@ class LockedAppend:
     async def append(
         self, request: AppendRequest, *, deadline: float | None = None, lost_at: int | None = None
     ) -> AppendResult:
-        """Try until the deadline. Once a try may have happened, each further one looks for its append id first.
+        """Try until the deadline. After a try that may have happened, each further one first looks for its append id.
 
         Args:
-            deadline: of `time.monotonic()`; without it the time begins when the append has a connection.
+            deadline: of `time.monotonic()`; None: the time begins when the append has a connection.
             lost_at: a commit at this offset may have happened: its answer was lost.
         """
         turn_by = time.monotonic() + self._deadline_s if deadline is None else deadline
@@ -111,11 +111,11 @@ class LockedAppend:
                     raise self._database.health.error(fault, "nothing was appended", definite=True) from fault
                 if time.monotonic() + 2 * AGAIN_S >= (turn_by if deadline is None else deadline):
                     raise self._not_known(bool(tried_at), fault) from fault
-                log.info("an append is tried again", extra=fields(cause=repr(fault)))
+                log.info("trying an append again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(AGAIN_S)
 
     async def _with_key_partitions(self, connection: Any, request: AppendRequest, tried_at: list[int]) -> AppendResult:
-        """Run the transaction; if the key's period has no partition of its table yet, make that and run it again."""
+        """Run the transaction. If the table of keys has no partition for this period yet, make it and run again."""
         try:
             return await self._transaction(connection, request, tried_at)
         except asyncpg.CheckViolationError as fault:
@@ -134,8 +134,10 @@ class LockedAppend:
         )
 
     async def _transaction(self, connection: Any, request: AppendRequest, tried_at: list[int]) -> AppendResult:
-        """`tried_at`: the base offset in each partition of the first try that may have happened. Empty: there is none,
-        and this try notes its own offsets. The look-up begins there, under the locks that this try needs as well.
+        """Lock, look up an earlier try, insert.
+
+        `tried_at`: the base offsets, by partition, of the first try that may have happened. The look-up begins there,
+        under the same locks. Empty: there was none, and this try notes its own offsets.
         """
         key = request.key
         async with connection.transaction():
@@ -143,7 +145,7 @@ class LockedAppend:
                 first_answer = await _answer_of(connection, key)
                 if first_answer is not None:
                     return first_answer
-            elif tried_at:  # a key answers this by itself
+            elif tried_at:  # a request with a key is found by its key
                 happened = await self._look_up(connection, request, tried_at)
                 if happened is not None:
                     return happened
@@ -154,7 +156,7 @@ class LockedAppend:
         return AppendResult(base_offsets, kept)
 
     async def _look_up(self, connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> AppendResult | None:
-        """Whether an earlier try happened. Its locks wait for a statement that the server still runs."""
+        """The result of an earlier try, if it happened. The locks wait for a statement that the server still runs."""
         await store.lock(connection, request.places)
         found = [
             await store.appended(connection, *place, request.append_id, from_offset)
@@ -205,7 +207,7 @@ class LockedAppend:
 
 
 def not_in_time() -> StorageError:
-    return StorageError("the record log did not come to this append in time; send it again", definite=True)
+    return StorageError("the record log did not start this append in time; send it again", definite=True)
 
 
 async def _answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None:
@@ -220,7 +222,7 @@ async def _answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | Non
 
 
 async def _keep(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int]) -> bytes:
-    """Keep the answer with its key. Returns: the answer."""
+    """Store the answer with its key. Returns: the answer."""
     answer = key.answer(base_offsets)
     await store.keep_key(
         connection,

@@ -1,4 +1,4 @@
-"""What a record log takes and answers: `Appends`, `RecordLog` and `DeadLetterLog`, and `LogListener`, to which it reports.
+"""The interfaces of the record log: `Appends`, `RecordLog`, `DeadLetterLog`; and `LogListener`, which gets its reports.
 
 `postgres.PostgresRecordLog` is the one implementation. Each implementation passes `tests/storage/record_log_suite.py`,
 where `atomic_produce` and `idempotency_keys` are named capabilities.
@@ -12,7 +12,8 @@ from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPar
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 MOST_PARTITIONS: Final = 1000
-"""Partitions of one append. Each is locked until the append is durable; a database has room for some thousand locks."""
+"""The most partitions of one append. Each is locked until its commit, and PostgreSQL has room for some thousand
+locks."""
 
 
 class OffsetOutOfRange(ApiError):
@@ -30,7 +31,7 @@ def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:
 
 
 class PartitionAppend(NamedTuple):
-    """The records of one produce request for one partition: they become one record batch.
+    """The records of one produce request for one partition. They become one record batch.
 
     `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`. Once the batch is made,
     the tails of large records become memoryviews of it.
@@ -45,10 +46,10 @@ class PartitionAppend(NamedTuple):
 
 
 class IdempotencyKey(NamedTuple):
-    """Names a produce request: a repeat receives the first answer.
+    """Names a produce request: a repeat gets the first answer.
 
-    `fingerprint`: SHA-256 of the request. `answer`: makes the answer, which is kept with the key, from the base offsets.
-    `lasting`: the key is known for 7 days, else for 24 hours. A repeat must ask for the same.
+    `fingerprint`: SHA-256 of the request. `answer`: makes the answer from the base offsets; it is stored with the key.
+    `lasting`: the key is known for 7 days, otherwise for 24 hours. A repeat must have the same value.
     """
 
     caller: str
@@ -61,14 +62,14 @@ class IdempotencyKey(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """`answer`: the answer that is kept with the idempotency key, if there is a key."""
+    """`answer`: the answer that is stored with the idempotency key, if there is a key."""
 
     base_offsets: Sequence[int]
     answer: bytes | None
 
 
 class ReadResult(NamedTuple):
-    """Whole batches, from the one that holds the offset on; none at the log end."""
+    """Whole batches, from the one that holds the offset; none at the log end."""
 
     batches: Sequence[RecordBatch]
     log_start_offset: int
@@ -82,7 +83,7 @@ class Offsets(NamedTuple):
 
 
 class DeadLetterKey(NamedTuple):
-    """What makes two dead letters the same, also after a crash."""
+    """The identity of a dead letter. It is the same after a crash."""
 
     source: SharePartitionKey
     state_epoch: int
@@ -123,7 +124,7 @@ class ParkedDeadLetter(NamedTuple):
 
 
 class LogListener(Protocol):
-    """Receives the news of a record log. Each method is called on the event loop and returns at once."""
+    """Receives the changes of a record log. Each method is called on the event loop and must return at once."""
 
     def appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
         """Records that this gateway appended are durable."""
@@ -132,11 +133,11 @@ class LogListener(Protocol):
         """Another gateway appended, or the log start moved."""
 
     def forgotten(self, topic_id: str, partition: int) -> None:
-        """The log end is not followed any more: later changes may go unnoticed."""
+        """The log end is not followed any more: later changes may not be reported."""
 
 
 class Appends(Protocol):
-    """The way into the log."""
+    """Appends to the log."""
 
     async def append(
         self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
@@ -150,7 +151,7 @@ class Appends(Protocol):
 
 
 class RecordLog(Protocol):
-    """The partitions as they stand. Each coroutine may raise StorageError."""
+    """Reads and trims partitions. Each coroutine may raise StorageError."""
 
     def read_cached(
         self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
@@ -164,25 +165,25 @@ class RecordLog(Protocol):
         """
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
-        """Where partitions begin and end, by the database."""
+        """The bounds of partitions, read from the database."""
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
-        """Learn the ends of partitions at once, so that `read` need not ask for the end of each empty one."""
+        """Learn the ends of partitions with one query, so that `read` makes none for each empty partition."""
 
     async def look(self, places: Iterable[TopicIdPartition]) -> None:
-        """Learn where partitions end: all that any gateway appended before the call counts. Calls share queries."""
+        """Learn the ends of partitions, with every append at any gateway before this call. Calls share queries."""
 
     def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
         """Another gateway reports the log end after its append."""
 
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset whose timestamp is not before `timestamp_ms`, or None."""
+        """The first offset with a timestamp at or after `timestamp_ms`, or None."""
 
     async def delete_records(self, topic_id: str, partition: int, before_offset: int) -> int:
         """Move the log start up to `before_offset` (-1: the end). Returns: the log start. Raises: OffsetOutOfRange."""
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
-        """Refuse appends from now on and remove all records. Repeatable."""
+        """Refuse further appends and remove all records. A repeat succeeds."""
 
     async def apply_retention(
         self, topic_id: str, partitions: int, retention_ms: int, retention_bytes: int, now_ms: int
@@ -191,7 +192,7 @@ class RecordLog(Protocol):
 
 
 class DeadLetterLog(Protocol):
-    """Dead letters: each is written once, however often it is asked for. Each method may raise StorageError."""
+    """Dead letters. A repeated write adds no second copy. Each method may raise StorageError."""
 
     async def append(
         self,
@@ -208,14 +209,16 @@ class DeadLetterLog(Protocol):
             leader_epoch: of the writer, if all rows are of one share-partition. It fences earlier leaders.
             for_group: as in PartitionAppend.
         Returns: how many were new.
-        Raises: NotLeaderOrFollower: a later leader has written some, so none is appended; UnknownTopicOrPartition.
+        Raises: NotLeaderOrFollower: a later leader has written dead letters, so none is appended;
+        UnknownTopicOrPartition.
         """
 
     async def written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
-        """The keys that were appended before."""
+        """Those of the keys whose dead letters were appended before."""
 
     async def forget(self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]) -> None:
-        """The records of these ranges stay ARCHIVED: remove the keys of their dead letters, those of earlier epochs too."""
+        """The records of these ranges stay ARCHIVED: remove the keys of their dead letters, those of earlier epochs
+        too."""
 
     async def park(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
         """Keep dead letters of one share-partition that their topic refuses, each once. Raises: NotLeaderOrFollower."""
@@ -224,7 +227,7 @@ class DeadLetterLog(Protocol):
         """How many dead letters of a group are parked, by the partition of their records."""
 
     async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
-        """A group's parked dead letters, in order; with `after` those behind that one."""
+        """The parked dead letters of a group, in order. `after`: begin behind this one."""
 
     async def unpark(self, keys: Sequence[DeadLetterKey]) -> None:
         """Remove parked dead letters: they were redriven."""

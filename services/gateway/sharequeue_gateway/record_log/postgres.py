@@ -1,4 +1,4 @@
-"""The record log on PostgreSQL: its parts, reads through the cache, and the loops that keep it true."""
+"""The record log on PostgreSQL: joins its parts, reads through the cache, and runs the loops that update the cache."""
 
 import asyncio
 import contextvars
@@ -74,7 +74,7 @@ class PostgresRecordLog:
         self._looking = asyncio.Lock()
         self._to_look_at: set[TopicIdPartition] = set()
         self._next_look: asyncio.Task[None] | None = None
-        """Looks at these when the look that is under way has ended."""
+        """The next look at log ends. It begins when the one under way has ended."""
 
     # Read
 
@@ -90,7 +90,7 @@ class PostgresRecordLog:
         replacements = self._cache.replacements(place)
         ahead = max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
         batches = await self.database.query(store.read, topic_id, partition, offset, ahead, READ_AHEAD_BATCHES)
-        if self._cache.replacements(place) == replacements:  # else these may be older than what was forgotten
+        if self._cache.replacements(place) == replacements:  # otherwise these batches may be outdated
             for batch in batches:
                 self._cache.add(place, batch)
         if batches:
@@ -108,7 +108,7 @@ class PostgresRecordLog:
         answer = {}
         for place in places:
             found = bounds.get(place)
-            # a partition without a row was never appended to: that is knowledge too, and is watched
+            # a partition without a row has no append yet; it is cached and watched as an empty one
             start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
             if found is None or not found.deleted:
                 self._cache.set_replacements(place, 0 if found is None else found.replacements)
@@ -188,9 +188,9 @@ class PostgresRecordLog:
     # Loops
 
     async def run(self, interest: Interest) -> None:
-        """The appender, the watch over other gateways' writes, and the purge. Never returns.
+        """Run the appender, the watch for writes of other gateways, and the purge. Never returns.
 
-        `interest`: the partitions to watch besides those in memory: fetches wait for them.
+        `interest`: the partitions that fetches wait for. They are watched besides those in memory.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self.appender.run())
@@ -205,7 +205,7 @@ class PostgresRecordLog:
                 for start in range(0, len(places), WATCHED_AT_ONCE):
                     await self._look_at(places[start : start + WATCHED_AT_ONCE])
             except StorageError as error:
-                log.warning("cannot look for other gateways' writes", extra=fields(cause=error.detail))
+                log.warning("cannot read the log ends of watched partitions", extra=fields(cause=error.detail))
 
     async def _look_at(self, places: Sequence[TopicIdPartition]) -> None:
         bounds = await self.database.query(store.bounds, places)
@@ -227,7 +227,7 @@ class PostgresRecordLog:
         await asyncio.shield(self._next_look)
 
     async def _look(self) -> None:
-        """For every call of `look` before this began; calls while it is under way share the next one."""
+        """Serve every call of `look` before this began. Calls while it is under way share the next one."""
         async with self._looking:
             self._next_look = None
             places, self._to_look_at = list(self._to_look_at), set()

@@ -1,7 +1,7 @@
-"""The purge, in stages: batches below log starts and of deleted topics, marks that are done, deleted partitions.
+"""The purge, in stages: rows below log starts and of deleted topics, then finished marks, then deleted partitions.
 
-A partition with rows to remove carries a mark: its log start was at `purge_before` at `trimmed_at`. Later trims do not
-move an existing mark, or the rows of a partition that is trimmed often would never be old enough.
+A partition with rows to remove has a mark: at the time `trimmed_at`, its log start was `purge_before`. Later trims do
+not move the mark, or the rows of a partition that is trimmed often would never be old enough.
 """
 
 from typing import Final
@@ -10,9 +10,9 @@ from sharequeue_gateway.record_log.store import Connection
 
 AT_ONCE: Final = 1000
 PURGE_AFTER_S: Final = 60
-"""A reader may still read rows that the log start has just passed."""
+"""The age at which rows below the log start are removed: until then a read under way may need them."""
 FORGET_AFTER_S: Final = 7 * 86_400
-"""Longer than a gateway can be cut off from the group coordinator and still be used."""
+"""The age at which a deleted topic is forgotten: longer than a gateway can work without the group coordinator."""
 
 _PURGEABLE = """b.topic_id = p.topic_id AND b.partition = p.partition
   AND b.base_offset < CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END
@@ -63,7 +63,7 @@ async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int
 async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> int:
     """Forget topics that were deleted `seconds` ago and have no rows left. Returns: how many partitions.
 
-    Until then the rows of their partitions refuse writers that have not heard of the deletion.
+    Until then the rows of their partitions refuse writers that do not know of the deletion.
     """
     topics = await connection.fetch(
         """SELECT DISTINCT topic_id FROM (
@@ -88,7 +88,7 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
 
 
 def _count(status: str) -> int:
-    """How many rows a statement changed, by its status: `UPDATE 3`."""
+    """The number of rows in the status of a statement, for example `UPDATE 3`."""
     return int(status.rpartition(" ")[2])
 
 

@@ -1,7 +1,7 @@
-"""A record batch: records already encoded as the JSON that fetches send, and where each one ends. Pure.
+"""A record batch: records encoded as the JSON that fetches send, and the position at which each one ends. Pure.
 
-Stored form: flags (u8; bit 0: offsets are given, bit 1: for one group), record count (u32), end positions (u32 each, the
-comma behind the record included), offsets (u64 each, if given), the group (its size as u16, UTF-8; if for one), the
+Stored form: flags (u8; bit 0: offsets are given, bit 1: for one group), record count (u32), end positions (u32 each,
+the comma behind the record included), offsets (u64 each, if given), the group (its size as u16, UTF-8; if for one), the
 records joined by commas. Little endian.
 """
 
@@ -22,7 +22,7 @@ _SPARSE = 1
 _FOR_GROUP = 2
 
 LARGE_RECORD_BYTES: Final = 64 * 1024
-"""Records that are larger on average are kept once: after encoding, the appender keeps views of the batch (`tails`)."""
+"""If records are larger on average, memory has one copy: the appender keeps views of the batch (`tails`)."""
 
 assert sys.byteorder == "little", "stored positions are little endian"
 
@@ -76,7 +76,7 @@ class RecordBatch:
     def encode(
         cls, base_offset: int, tails: Sequence[bytes], max_timestamp_ms: int, for_group: str | None = None
     ) -> "RecordBatch":
-        """Make a dense batch of records that lack only their offsets."""
+        """Make a dense batch of records without offsets."""
         records = [b'{"offset":%d%b,' % numbered for numbered in enumerate(tails, base_offset)]
         ends = array("I", accumulate(map(len, records)))
         records[-1] = records[-1][:-1]  # no comma behind the last one
@@ -88,7 +88,7 @@ class RecordBatch:
     def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
         """Read the stored form, without the records themselves. Raises: CorruptBatch."""
         if len(stored) < _HEADER.size:
-            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes are no record batch")
+            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes are not a record batch")
         flags, count = _HEADER.unpack_from(stored)
         if len(stored) < _HEADER.size + (12 if flags & _SPARSE else 4) * count:
             raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes cannot hold {count} records")
@@ -154,7 +154,8 @@ class RecordBatch:
         return gone
 
     def without(self, ranges: Sequence[tuple[int, int]]) -> "RecordBatch":
-        """The same batch without the records of these ranges (ascending, disjoint, inclusive); its extent stays."""
+        """The same batch without the records of these ranges (ascending, disjoint, inclusive). First and last offset
+        stay."""
         ends, offsets, parts = array("I"), array("Q"), []
         size = position = 0
         for first, last in (*ranges, (self.last_offset + 1, self.last_offset + 1)):
@@ -174,7 +175,7 @@ class RecordBatch:
         return self._with(ends, offsets, parts)
 
     def sparse(self, offsets: Sequence[int]) -> "RecordBatch":
-        """The same batch with only these of its records, ascending; its extent stays."""
+        """The same batch with only these of its records, ascending. First and last offset stay."""
         kept = [self.slice(offset, offset) for offset in offsets]
         ends = array("I", accumulate([len(record) + 1 for record in kept]))
         return self._with(ends, array("Q", offsets), kept)
@@ -201,6 +202,6 @@ def _before_records(
 
 
 def holding(batches: Sequence[RecordBatch], first_offset: int, last_offset: int) -> Sequence[RecordBatch]:
-    """The batches (of ascending ones) that overlap first..last."""
+    """The batches that overlap first..last. `batches` ascend."""
     begin = bisect_left(batches, first_offset, key=_last_offset)
     return batches[begin : bisect_right(batches, last_offset, begin, key=_base_offset)]

@@ -1,4 +1,4 @@
-"""The record log's SQL, one function per statement. Schema `log`; partitions end at `greatest(end_floor, last batch + 1)`."""
+"""The SQL of the record log, one function per statement. A partition ends at `greatest(end_floor, last batch + 1)`."""
 
 import hashlib
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ SELECT $1, $2, $3, $4, $5, $6, $7, $8
 WHERE {_MAY_APPEND.format(lock_key="$9", topic_id="$1", partition="$2", base_offset="$3")}
 RETURNING append_id
 """
-"""As APPEND for a single batch, as in most commits: it takes the server a quarter less time."""
+"""APPEND for a single batch, which most commits have. It takes a quarter less of the server's time."""
 
 INSERT = f"""
 INSERT INTO log.record_batches ({_COLUMNS})
@@ -64,11 +64,11 @@ FROM (
 WHERE before < $4 AND last_offset >= $3
 ORDER BY base_offset
 """
-"""The subqueries carry sizes and references of the records; PostgreSQL loads only the records that are returned."""
+"""The subqueries use sizes and references of the records. PostgreSQL loads only the returned records."""
 
 
 class Bounds(NamedTuple):
-    """Where a partition begins and ends, and how often batches of it were replaced."""
+    """The bounds of a partition, and its number of replacements."""
 
     log_start_offset: int
     log_end_offset: int
@@ -100,9 +100,10 @@ def columns(batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> list[list[
 async def append(
     connection: Connection, batches: Sequence[tuple[str, int, RecordBatch, UUID]], timeout_s: float | None = None
 ) -> set[UUID]:
-    """Insert each batch if nobody else appends to its partition and the partition ends there. Returns: append ids inserted.
+    """Insert each batch if no other gateway is appending to its partition and the partition ends at its base offset.
 
-    Raises: TimeoutError: it may have happened.
+    Returns: the append ids of the inserted batches.
+    Raises: TimeoutError: the insert may have happened.
     """
     if len(batches) == 1:
         ((topic_id, partition, batch, append_id),) = batches
@@ -143,7 +144,7 @@ async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> Non
     """Take the advisory locks of partitions until the transaction ends, in the same order in every gateway.
 
     At most MOST_PARTITIONS: PostgreSQL has room for some thousand locks (max_locks_per_transaction × max_connections),
-    and once they are taken it refuses every other transaction.
+    and when they are used up it refuses every other transaction.
     """
     await connection.execute("SET LOCAL lock_timeout = '10s'")
     await connection.execute(
@@ -153,7 +154,7 @@ async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> Non
 
 
 async def make_partitions(connection: Connection, places: Sequence[tuple[str, int]], deleted: bool = False) -> None:
-    """Make missing partition rows; existing rows, marked deleted or not, stay as they are."""
+    """Make missing partition rows. Existing rows do not change, even if they are marked as deleted."""
     await connection.execute(
         """INSERT INTO log.partitions (topic_id, partition, deleted)
            SELECT t.topic_id, t.partition, $3 FROM unnest($1::uuid[], $2::int[]) AS t(topic_id, partition)
@@ -165,7 +166,7 @@ async def make_partitions(connection: Connection, places: Sequence[tuple[str, in
 
 
 async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
-    """Where partitions begin and end; those never appended to are left out."""
+    """The bounds of partitions. A partition without any append is left out."""
     rows = await connection.fetch(
         f"""SELECT p.topic_id, p.partition, p.log_start_offset, {_END} AS log_end_offset, p.deleted, p.replacements
             FROM log.partitions p
@@ -179,7 +180,7 @@ async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> d
 async def appended(
     connection: Connection, topic_id: str, partition: int, append_id: UUID, base_offset: int
 ) -> int | None:
-    """The base offset of an append whose outcome was lost, or None if it did not happen."""
+    """Look up an append whose outcome was lost. Returns: its base offset; None if it did not happen."""
     found: int | None = await connection.fetchval(
         """SELECT base_offset FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset >= $4 AND append_id = $3 LIMIT 1""",
@@ -201,7 +202,7 @@ async def read(
 async def batch_with_timestamp(
     connection: Connection, topic_id: str, partition: int, from_offset: int, timestamp_ms: int
 ) -> RecordBatch | None:
-    """The first batch that holds a timestamp not before the given one. Walks the partition from `from_offset` on."""
+    """The first batch with a timestamp at or after the given one. Reads the partition from `from_offset` on."""
     row = await connection.fetchrow(
         """SELECT base_offset, last_offset, max_timestamp_ms, records FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
@@ -220,7 +221,7 @@ async def batch_with_timestamp(
 async def raise_log_start(
     connection: Connection, topic_id: str, partition: int, log_start_offset: int, end: int
 ) -> None:
-    """Move the log start up and remember the end. The rows below go later: see `purging`."""
+    """Move the log start up and store the end. The purge removes the rows below it later: see `purging`."""
     await connection.execute(
         """UPDATE log.partitions SET log_start_offset = greatest(log_start_offset, $3),
              end_floor = greatest(end_floor, $4), trimmed_at = coalesce(trimmed_at, clock_timestamp()),
@@ -234,7 +235,7 @@ async def raise_log_start(
 
 
 async def start_by_bytes(connection: Connection, topic_id: str, partition: int, retention_bytes: int) -> int | None:
-    """The base offset of the oldest batch that fits in `retention_bytes`, counted from the newest, which always stays."""
+    """The base offset of the oldest batch that fits in `retention_bytes`. The newest batch always fits."""
     found: int | None = await connection.fetchval(
         """SELECT min(base_offset) FROM (
              SELECT base_offset, sum(octet_length(records)) OVER newest_first AS kept,
@@ -264,9 +265,9 @@ async def mark_deleted(connection: Connection, topic_id: str, partitions: range)
 
 
 class KeyTable(NamedTuple):
-    """A table of keys. It has a partition for each period, hour or day, by PostgreSQL's clock: gateways may disagree.
+    """A table of idempotency keys. It has a partition for each period (an hour or a day) by PostgreSQL's clock.
 
-    A partition is dropped whole `kept` periods later.
+    A partition is dropped as a whole, `kept` periods later. The clocks of gateways may differ, so they are not used.
     """
 
     name: str
@@ -276,12 +277,12 @@ class KeyTable(NamedTuple):
 
     @property
     def most_partitions(self) -> int:
-        """So many of the newest stay at any time: a clock that jumps ahead and back drops no key."""
+        """The number of newest partitions that are never dropped: a clock that jumps ahead and back drops no key."""
         return self.kept + 8
 
     @property
     def period(self) -> str:
-        """SQL: the period in which the transaction began."""
+        """The SQL for the period in which the transaction began."""
         return f"floor(extract(epoch FROM now()) / {self.seconds})::int"
 
 
@@ -314,7 +315,7 @@ async def drop_key_partitions(connection: Connection, table: KeyTable) -> None:
 
 
 def lacks_key_partition(fault: BaseException) -> bool:
-    """Whether a key was refused because its period has no partition: PostgreSQL's clock went on by more than a period."""
+    """Whether a key was refused because its period has no partition: PostgreSQL's clock has moved by more than one."""
     return isinstance(fault, asyncpg.CheckViolationError) and fault.table_name in (KEYS.name, LASTING_KEYS.name)
 
 

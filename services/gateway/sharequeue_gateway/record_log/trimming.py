@@ -1,4 +1,5 @@
-"""Moving log starts and deleting partitions, one function per transaction. The rows go later: see `purging`."""
+"""Moves log starts and deletes partitions, one function per transaction. The purge removes rows later: see
+`purging`."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange
 
 
 class Trimmed(NamedTuple):
-    """Where the partition begins and ends now."""
+    """The new bounds of a partition."""
 
     log_start_offset: int
     log_end_offset: int

@@ -1,4 +1,5 @@
-"""Which records a fetch acquires: limits, both modes, read gaps, throttled redelivery. Pure. Source: KIP-932, KIP-1206."""
+"""Acquires records for a fetch: limits, both modes, read gaps, throttled redelivery. Pure. Source: KIP-932,
+KIP-1206."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from sharequeue_gateway.share_partition.window import Window
 
 
 class LogBatch(Protocol):
-    """Extent of one record batch as it was read from the log."""
+    """The first and last offset of a record batch that was read from the log."""
 
     @property
     def base_offset(self) -> int: ...
@@ -19,7 +20,7 @@ class LogBatch(Protocol):
 
 
 class AcquiredRange(NamedTuple):
-    """Records one member now holds, and until when."""
+    """A range that one member holds, and the time at which its lock ends."""
 
     first_offset: int
     last_offset: int
@@ -28,9 +29,9 @@ class AcquiredRange(NamedTuple):
 
 
 class Acquisition:
-    """What one fetch acquires from a share-partition, out of one read of the log after another.
+    """The acquisition of one fetch from a share-partition, from one or more reads of the log.
 
-    `acquired`: ascending and disjoint. `left`: how many more records the limits of the last read allow.
+    `acquired`: ascending and disjoint. `left`: the number of records that the limits of the last read still allow.
     """
 
     __slots__ = (
@@ -71,7 +72,7 @@ class Acquisition:
         """Acquire records of the batches that were read from `fetch_offset` on, behind all earlier reads.
 
         Args:
-            absent: offsets that hold no record; they are archived, in memory only, and cut out of the answer.
+            absent: offsets without a record. They are archived, in memory only, and cut out of the answer.
         Returns: how many more records the member holds now.
         """
         window = self._window
@@ -110,7 +111,7 @@ class Acquisition:
     # Records in the window
 
     def redeliver(self, acquirable: Sequence[Run], first: int, last: int) -> None:
-        """Acquire the available records of one in-flight batch within first..last; throttled after many failures."""
+        """Acquire the available records of one in-flight batch in first..last, throttled after many deliveries."""
         limit = self._limit
         threshold = max(2, -(-limit // 2))
         if max(run.delivery_count for run in acquirable) >= threshold:
@@ -130,7 +131,7 @@ class Acquisition:
             self._take(run, begin, end)
 
     def _most_of_a_batch(self) -> int:
-        """batch_optimized takes all available records of the batch that reaches its limit; record_limit stops there."""
+        """How many records to take of a batch: all of them in batch_optimized, up to the limit in record_limit."""
         return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64
 
     def _redeliver_throttled(self, acquirable: Sequence[Run], first: int, last: int, threshold: int) -> None:
@@ -213,7 +214,7 @@ class Acquisition:
         window.insert(run)
 
     def _log_batch_end(self, offset: int) -> int:
-        """The last offset of the log batch that holds `offset`; in a hole `offset` itself."""
+        """The last offset of the log batch that holds `offset`; `offset` itself if no batch holds it."""
         if self._lasts is None:
             self._lasts = [batch.last_offset for batch in self._batches]
         index = bisect_left(self._lasts, offset)
@@ -242,7 +243,7 @@ class Acquisition:
     # Offsets without a record
 
     def _cut_absent(self, before: int, absent: Sequence[OffsetRange]) -> None:
-        """Archive offsets that hold no record, except those that other members hold: they may still acknowledge them."""
+        """Archive offsets without a record, except those that other members hold and may still acknowledge."""
         window, acquired = self._window, self.acquired[before:]
         for first, last in absent:
             for run in list(window.overlapping(first, last)):
@@ -261,7 +262,7 @@ class Acquisition:
 
 
 def can_acquire(window: Window) -> bool:
-    """Whether a fetch may take anything: the limits leave room, or there is something to deliver again."""
+    """Whether a fetch may acquire: the limits leave room, or there are records to deliver again."""
     left, beyond_end = room(window, window.end_offset + 1)
     if left > 0 and beyond_end:
         return True
@@ -272,7 +273,7 @@ def can_acquire(window: Window) -> bool:
 
 
 def _end_delay_that_blocks(window: Window, locks_used_up: bool) -> None:
-    """A delay ends early when the window is full and the delayed record is what keeps it full."""
+    """End a delay early if the window is full and the delayed record keeps it full."""
     if not window.held_count or window.config.count_span:
         return
     for run in window.runs:
@@ -296,7 +297,7 @@ def room(window: Window, fetch_offset: int) -> tuple[int, bool]:
 
 
 def _walk(window: Window, acquisition: Acquisition, base: int, last: int) -> None:
-    """Go through the in-flight batches that overlap base..last, fill the holes that were never read, then go on behind."""
+    """Acquire from the in-flight batches that overlap base..last, from unread holes, and then behind the window."""
     position = base
     while position <= last and not acquisition.over:
         index = window.index_of(position)
@@ -331,7 +332,7 @@ def _walk(window: Window, acquisition: Acquisition, base: int, last: int) -> Non
 
 
 def _fill(window: Window, acquisition: Acquisition, first: int, last: int) -> int:
-    """Acquire a hole that was never read. Returns: the offset to go on at."""
+    """Acquire an unread hole. Returns: the offset at which to continue."""
     first = max(first, window.gap_start)
     if first > last:
         return last + 1
@@ -344,7 +345,7 @@ def _covered(offset: int, acquired: Sequence[AcquiredRange]) -> bool:
 
 
 def cut(acquired: Sequence[AcquiredRange], absent: Sequence[OffsetRange]) -> list[AcquiredRange]:
-    """Take ranges, ascending and disjoint, out of acquired ones."""
+    """Remove ranges from acquired ones. Both ascend and are disjoint."""
     kept = []
     for entry in acquired:
         first = entry.first_offset

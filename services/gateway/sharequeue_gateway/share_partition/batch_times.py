@@ -1,6 +1,7 @@
-"""When the records in flight were appended, by batch: what a report needs to tell how long they took. Pure.
+"""The append times of records in flight, by batch. Reports compute from them how long a record took. Pure.
 
-Arrays of numbers, no object per batch. A batch that is not known here, as after a crash, has no time.
+The data are arrays of numbers, without an object per batch. A batch that is unknown here, for example after a crash,
+has no time.
 """
 
 from array import array
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 MOST: Final = 100_000
-"""Batches of one share-partition; with more the oldest half is forgotten."""
+"""The most batches of one share-partition. When there are more, the oldest half is dropped."""
 JOINED_MS: Final = 5
 """Batches this close in time count as one: small batches cost little more than large ones."""
 _WORTH_CUTTING: Final = 64
@@ -38,7 +39,8 @@ class BatchTimes:
         return len(self._bases)
 
     def note(self, batches: Sequence[TimedBatch]) -> None:
-        """Remember batches; those that are known already stay. One right behind another in time and place is joined."""
+        """Add batches that are not known yet. A batch right behind another one, at nearly the same time, is joined to
+        it."""
         bases, lasts, timestamps = self._bases, self._lasts, self._timestamps
         newest = lasts[-1] if lasts else -1
         for batch in batches:
@@ -60,7 +62,7 @@ class BatchTimes:
             self._cut(len(bases) // 2)
 
     def forget_below(self, start_offset: int) -> None:
-        """Drop batches that are finished, from time to time."""
+        """Drop finished batches, but not at every call."""
         bases = self._bases
         if len(bases) > _WORTH_CUTTING and self._lasts[len(bases) // 2] < start_offset:
             self._cut(bisect_left(self._lasts, start_offset))

@@ -1,4 +1,4 @@
-"""How one fetch's limits are shared over its share-partitions. Pure. Source: KIP-932, fetch fairness."""
+"""Divides the limits of a fetch between its share-partitions. Pure. Source: KIP-932, fetch fairness."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
@@ -24,7 +24,7 @@ B = TypeVar("B", bound=SizedBatch)
 
 
 def rotate(items: Sequence[T], turn: int) -> list[T]:
-    """Rotate left by `turn` modulo the length; turns below 1 rotate nothing."""
+    """Rotate left by `turn` modulo the length. Turns below 1 change nothing."""
     if turn < 1 or len(items) < 2:
         return list(items)
     places = turn % len(items)
@@ -32,7 +32,7 @@ def rotate(items: Sequence[T], turn: int) -> list[T]:
 
 
 def split_bytes(max_bytes: int, parts: int) -> list[int]:
-    """Split bytes evenly; the first parts get one byte more each where bytes are left over."""
+    """Split bytes evenly. If some are left over, the first parts get one more each."""
     each, rest = divmod(max_bytes, parts)
     return [each + 1] * rest + [each] * (parts - rest)
 
@@ -42,8 +42,8 @@ def fitting(
 ) -> tuple[Sequence[B], int, int]:
     """The part of a read that fits in `max_bytes`, at least one record.
 
-    Returns: the batches to acquire from, how many records at most, and how many bytes that is: more than `max_bytes` if
-    not even the first one fits.
+    Returns: the batches to acquire from, the most records, and their bytes: more than `max_bytes` if not even the first
+    record fits.
     """
     size = sum([batch.size for batch in batches])
     if size <= max_bytes:

@@ -52,7 +52,7 @@ class Loaded(NamedTuple):
 
 
 class SharePartition(Transitions):
-    """The state machine of one share-partition. Each method is one event; what it reads is its window's.
+    """The state machine of one share-partition. Each method is one event; the window has the data.
 
     | event | when |
     | --- | --- |
@@ -84,7 +84,7 @@ class SharePartition(Transitions):
         locks: Sequence[RestoredLock] = (),
         now_ms: int,
     ) -> Loaded:
-        """Rebuild a share-partition from what is persisted and from the locks that an earlier leader left.
+        """Rebuild a share-partition from the persisted state and the locks of an earlier leader.
 
         Raises: InvalidState: the persisted state contradicts itself.
         """
@@ -138,7 +138,7 @@ class SharePartition(Transitions):
                 self._settle(call, batch, acknowledge_type, list(self.overlapping(begin, end)), begin, end)
 
     def _check_fetched(self, batch: AcknowledgementBatch, runs: Sequence[Run]) -> None:
-        """Refuse offsets outside the window: below it, or of an empty one, with 121; behind it or in a hole with 42."""
+        """Refuse offsets outside the window: 121 below it or if it is empty, 42 behind it or in a hole."""
         window_first = self.runs[0].first if self.runs else batch.last_offset + 1
         begins_inside = window_first <= batch.first_offset or batch.first_offset < self.start_offset
         if window_first > batch.last_offset or not begins_inside:
@@ -155,7 +155,7 @@ class SharePartition(Transitions):
         first: int,
         last: int,
     ) -> None:
-        """Give one type to first..last, which `runs` cover."""
+        """Apply one type to first..last, which `runs` cover."""
         for run in runs:
             target = self._target(acknowledge_type, run)
             held = run.state is ACQUIRED and run.write is None and run.member_id == call.member_id
@@ -199,7 +199,7 @@ class SharePartition(Transitions):
         """Join the write of an earlier acknowledgement that this one repeats.
 
         (offset, delivery count) names one delivery: a repeat finds it in the state that its type leads to.
-        Raises: InvalidRecordState: it is no repeat, and the member does not hold the records.
+        Raises: InvalidRecordState: it is not a repeat, and the member does not hold the records.
         """
         same_delivery = batch.delivery_count is not None and run.delivery_count == batch.delivery_count
         settled = run.state is target or (target is ARCHIVING and run.state is ARCHIVED)
@@ -211,7 +211,7 @@ class SharePartition(Transitions):
             call.joined[id(run.write)] = run.write
 
     def complete_write(self, write: StateWrite, *, ok: bool, now_ms: int) -> Completed:
-        """Commit what a durable write changed, or roll it back: to ACQUIRED, or past a lock that ended by now."""
+        """Commit the changes of a durable write, or roll them back: to ACQUIRED, or further if the lock has ended."""
         made_available = self.commit(write) if ok else self.roll_back(write, now_ms)
         start_moved = self.advance()
         dead_letters = [self.dead_letter(run) for run in write.runs if ok and run.state is ARCHIVING]
@@ -224,7 +224,7 @@ class SharePartition(Transitions):
     # Locks that end
 
     def expire(self, now_ms: int) -> Expired:
-        """End locks and delays that are due. What memory decides stands, whatever becomes of the write."""
+        """End locks and delays that are due. The decision stands even if its write fails."""
         dead_letters: list[DeadLetter] = []
         changed: list[Run] = []
         records = 0
@@ -266,7 +266,8 @@ class SharePartition(Transitions):
         return True
 
     def release_member(self, member_id: str, now_ms: int) -> StateWrite | None:
-        """Make what a member holds AVAILABLE again; delivery counts stay and the limit applies."""
+        """Make the records that a member holds AVAILABLE again. Delivery counts stay, and the delivery limit
+        applies."""
         write = StateWrite(self.start_offset)
         for run in list(self.runs):
             if run.state is ACQUIRED and run.write is None and run.member_id == member_id:
@@ -286,7 +287,7 @@ class SharePartition(Transitions):
     # The log
 
     def move_log_start(self, log_start_offset: int, now_ms: int) -> bool:
-        """Follow the log start: what is gone cannot be delivered. Held records stay held until their locks end."""
+        """Follow the log start: records below it cannot be delivered. Held records stay held until their locks end."""
         if log_start_offset <= self.start_offset:
             return False
         self.discard(self.start_offset, log_start_offset - 1)
@@ -325,9 +326,10 @@ class SharePartition(Transitions):
         return iter(self.runs)
 
     def locks(self) -> list[RestoredLock]:
-        """What a later leader must not forget: all locks, also those whose end is not durable yet.
+        """The locks that the next leader must restore, including those whose end is not durable yet.
 
-        A lock that memory ended may never become durable: its delivery count is kept as one that is over, member "".
+        The end of a lock may never become durable. Such a lock is returned as ended, with member "", to keep its
+        delivery count.
         """
         return [
             RestoredLock(run.first, run.last, run.member_id or "", run.delivery_count, run.lock_expires_at_ms)
@@ -336,7 +338,7 @@ class SharePartition(Transitions):
         ]
 
     def held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:
-        """What a member still holds of a range."""
+        """The parts of a range that a member still holds."""
         return [
             AcquiredRange(
                 max(run.first, first_offset), min(run.last, last_offset), run.delivery_count, run.lock_expires_at_ms

@@ -1,4 +1,4 @@
-"""What the events of a share-partition take and return: acknowledgements, and what came of each event. Pure."""
+"""The arguments and results of the events of a share-partition. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,21 +10,23 @@ from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, DeadLet
 
 
 class AcknowledgementBatch(NamedTuple):
-    """What a member says of first..last: one type for all, or one per offset."""
+    """A member's acknowledgement of first..last: one type for all offsets, or one per offset."""
 
     first_offset: int
     last_offset: int
     types: tuple[AcknowledgeType, ...]
     delivery_count: int | None = None
-    """Fences: records with another count are refused. With it a repeat of the acknowledgement is recognised."""
+    """If given, records with another count are refused, and a repeat of the acknowledgement is recognised."""
     reason: str | None = None
     delay_ms: int = 0
 
 
 class Acknowledged(NamedTuple):
-    """What came of an acknowledgement. `writes`: await them all; one may be an earlier one that this repeats.
+    """The result of an acknowledgement. `writes`: await all of them; one may be the write of an earlier
+    acknowledgement.
 
-    Without writes the records were settled like this before, or, if `ignored`, all lie below the start offset.
+    Without writes, an earlier acknowledgement had settled the records in the same way. If `ignored`, all of them lie
+    below the start offset.
     """
 
     writes: tuple[StateWrite, ...]
@@ -33,7 +35,7 @@ class Acknowledged(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """What the outcome of a write changed. `dead_letters`: ranges whose ARCHIVING is durable now."""
+    """The changes after the outcome of a write. `dead_letters`: ranges that are durably ARCHIVING now."""
 
     made_available: bool
     start_moved: bool
@@ -41,7 +43,7 @@ class Completed(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """What locks and delays that were due changed. `records`: how many lost their lock."""
+    """The changes by locks and delays that were due. `records`: the number of records whose lock ended."""
 
     write: StateWrite | None
     records: int
@@ -50,7 +52,7 @@ class Expired(NamedTuple):
 
 
 class AcknowledgeCall(NamedTuple):
-    """One call of `acknowledge`. `write`: what it changes; `joined`: earlier writes that it repeats, by their id."""
+    """One call of `acknowledge`. `write`: its changes. `joined`: earlier writes that it repeats, by their id."""
 
     member_id: str
     now_ms: int
@@ -60,7 +62,7 @@ class AcknowledgeCall(NamedTuple):
 
 
 def not_held(run: Run, member_id: str, delivery_count: int | None) -> InvalidRecordState:
-    """Why a member may not settle the records of a run."""
+    """The error for a member that may not settle the records of a run."""
     where = f"offsets {run.first}-{run.last}" if run.last > run.first else f"offset {run.first}"
     if run.write is not None:
         return InvalidRecordState(f"{where}: another acknowledgement is being made durable")

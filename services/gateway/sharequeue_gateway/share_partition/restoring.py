@@ -1,4 +1,4 @@
-"""What a new leader makes of persisted state and of the locks its predecessor left. Pure. Source: KIP-932."""
+"""Restores a window from persisted state and from the locks of an earlier leader. Pure. Source: KIP-932."""
 
 import heapq
 import itertools
@@ -11,7 +11,7 @@ from sharequeue_gateway.share_partition.window import Window
 
 
 class InvalidState(ApiError):
-    """The persisted state contradicts itself; nothing can be served from it."""
+    """The persisted state contradicts itself, so the share-partition cannot be loaded."""
 
 
 def restore(
@@ -23,9 +23,9 @@ def restore(
 ) -> None:
     """Fill an empty window.
 
-    A lock is live only where its delivery count is higher than the persisted one: otherwise what ended it is already
-    durable. One past its deadline gives an AVAILABLE record with that count; at the delivery limit it stays a lock that
-    is due, for `expire` to settle. Holes become the read-gap window.
+    A lock is live only where its delivery count is above the persisted one: otherwise its end is already durable. A
+    lock past its deadline gives an AVAILABLE record with that count; at the delivery limit it stays a due lock, which
+    `expire` ends. Holes become the gap that is read again.
     Raises: InvalidState: a batch that ends before it begins, begins below the start offset, or overlaps another.
     """
     start_offset = window.start_offset
@@ -70,7 +70,7 @@ def _add(
 def _pieces(
     start_offset: int, batches: Sequence[StateBatch], locks: Sequence[RestoredLock]
 ) -> list[tuple[int, int, StateBatch | None, RestoredLock | None]]:
-    """Cut offsets wherever a batch or lock begins or ends; for each piece its batch and the lock that is live there."""
+    """Cut offsets where a batch or lock begins or ends. Returns: each piece with its batch and its live lock."""
     cuts = {start_offset}
     for first, last, *_ in locks:
         cuts.update((max(first, start_offset), max(last + 1, start_offset)))

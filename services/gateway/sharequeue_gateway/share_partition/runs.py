@@ -1,8 +1,8 @@
 """Runs of records in flight, and the table of their state changes. Pure. Source: KIP-932.
 
 The window of a share-partition is a list of runs: contiguous offsets with one state, ascending, never overlapping.
-Kafka keeps batches and splits one into single offsets; a run remembers the batch it was cut from, because throttled
-redelivery goes by the size of the batch.
+Kafka keeps batches and splits a batch into single offsets. A run remembers the batch it was cut from, because throttled
+redelivery depends on the size of that batch.
 
                   fetch                      accept
     AVAILABLE ─────────────▶ ACQUIRED ─────────────────────▶ ACKNOWLEDGED
@@ -51,11 +51,12 @@ LIMIT_EXCEEDED: Final = "Offset delivery count exceeded the threshold."
 
 
 class IllegalTransition(Exception):
-    """A change of state that the protocol does not have: a fault of this program."""
+    """A change of state that the table does not have: a fault of this program."""
 
 
 class StateWrite:
-    """What one event persists. Until `complete_write` the runs it changed are flagged and refuse any other event.
+    """The state to persist after one event. Until `complete_write`, the changed runs are flagged and refuse other
+    events.
 
     `start_offset`: the start offset when the event happened. `runs`: those to commit or roll back.
     """
@@ -70,7 +71,7 @@ class StateWrite:
         self.runs: list[Run] = []
 
     def fill(self, runs: Iterable["Run"], delivery_complete_count: int) -> None:
-        """Say what is to be persisted: the states of `runs`, cut at the start offset, with reasons and delays."""
+        """Set the content of the write: the states of `runs`, cut at the start offset, with reasons and delays."""
         self.delivery_complete_count = delivery_complete_count
         for run in runs:
             if run.last < self.start_offset:
@@ -85,9 +86,9 @@ class StateWrite:
 class Run:
     """Contiguous offsets of one state.
 
-    `batch_first`, `batch_last`: the in-flight batch it belongs to. `lock_expires_at_ms`: while ACQUIRED, and until a
-    pending transition from there is durable. `available_at_ms`: a delayed release, 0 when there is none. `write`: the
-    write that makes its last change of state durable, while that is under way.
+    `batch_first`, `batch_last`: its in-flight batch. `lock_expires_at_ms`: valid while ACQUIRED, and until a change
+    from ACQUIRED is durable. `available_at_ms`: the end of the delay of a release, 0 without a delay. `write`: the
+    write that makes its last change of state durable, while it is under way.
     """
 
     __slots__ = (
@@ -131,7 +132,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Terminal, and durably so."""
+        """Whether its state is terminal and durable."""
         return self.state in TERMINAL and self.write is None
 
     @property
@@ -150,7 +151,7 @@ class Run:
         self.lock_expires_at_ms = 0
 
     def split(self, offset: int) -> "Run":
-        """Cut before `offset`, which becomes the first of the returned run; both belong to the same write."""
+        """Cut before `offset`. Returns: the new run, which begins at `offset`. Both runs belong to the same write."""
         right = Run(offset, self.last, self.state, self.delivery_count, self.batch_first, self.batch_last)
         right.member_id = self.member_id
         right.lock_expires_at_ms = self.lock_expires_at_ms
@@ -165,7 +166,7 @@ class Run:
 
 
 class DeadLetter(NamedTuple):
-    """A range that is ARCHIVING and must be written to the dead-letter queue; `reason` is what the client gave."""
+    """A range that is ARCHIVING and must be written to the dead-letter queue. `reason`: given by the client, if any."""
 
     first_offset: int
     last_offset: int
@@ -175,7 +176,7 @@ class DeadLetter(NamedTuple):
 
 
 class RestoredLock(NamedTuple):
-    """An acquisition lock as an earlier leader left it; locks may overlap and may be stale."""
+    """An acquisition lock that an earlier leader left. Locks may overlap and may be stale."""
 
     first_offset: int
     last_offset: int
@@ -185,7 +186,7 @@ class RestoredLock(NamedTuple):
 
 
 class LeftLocks(NamedTuple):
-    """The locks that an earlier leader had in memory, and the state epoch under which it led."""
+    """The locks in the memory of an earlier leader, and the state epoch under which it led."""
 
     state_epoch: int
     locks: Sequence[RestoredLock]

@@ -1,7 +1,7 @@
-"""Share sessions: which partitions a member fetches, and the epoch that orders its requests. Pure. Source: KIP-932.
+"""Share sessions: the partitions that a member fetches, and the epoch that orders its requests. Pure. Source: KIP-932.
 
-Epoch 0 opens a session or replaces it, n continues, −1 closes. Fetch and acknowledge share one epoch. An idle session
-is dropped; its member keeps its records until their locks end.
+Epoch 0 opens or replaces a session, n continues it, −1 closes it. Fetch and acknowledge share one epoch. An idle
+session is dropped; its member keeps its records until their locks end.
 """
 
 from collections import OrderedDict
@@ -27,7 +27,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class ShareSession:
-    """One member's session. `epoch`: the one its next request must carry. `last_fetch_id`: of its last fetch."""
+    """The session of one member. `epoch`: of its next request. `last_fetch_id`: of its last fetch."""
 
     __slots__ = ("epoch", "key", "last_fetch_id", "partitions", "used_at_ms")
 
@@ -40,7 +40,7 @@ class ShareSession:
 
 
 class ShareSessionCache:
-    """All sessions of a gateway, the longest unused first."""
+    """All sessions of a gateway, the least recently used first."""
 
     def __init__(self, max_sessions: int, idle_ms: int) -> None:
         self._max_sessions = max_sessions
@@ -54,7 +54,7 @@ class ShareSessionCache:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def open(self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int) -> ShareSession:
-        """Open a session in the place of an earlier one of that key. Raises: ShareSessionLimitReached."""
+        """Open a session. It replaces an earlier one of that key. Raises: ShareSessionLimitReached."""
         self._sessions.pop(key, None)
         if len(self._sessions) >= self._max_sessions:
             raise ShareSessionLimitReached(
@@ -72,7 +72,9 @@ class ShareSessionCache:
         session = self.find(key)
         repeat = fetch_id is not None and fetch_id == session.last_fetch_id and next_epoch(epoch) == session.epoch
         if epoch != session.epoch and not repeat:
-            raise InvalidShareSessionEpoch(f"share_session_epoch must be {session.epoch}, not {epoch}; 0 opens anew")
+            raise InvalidShareSessionEpoch(
+                f"share_session_epoch must be {session.epoch}, not {epoch}; 0 opens a new session"
+            )
         if not repeat:
             session.epoch = next_epoch(session.epoch)
         session.last_fetch_id = fetch_id
@@ -82,13 +84,14 @@ class ShareSessionCache:
 
     @staticmethod
     def change(session: ShareSession, added: Sequence[TopicIdPartition], forgotten: Sequence[TopicIdPartition]) -> None:
-        """Add and forget partitions; to forget what is not there is no fault."""
+        """Add and remove partitions. Removing a partition that the session does not have changes nothing."""
         session.partitions.update(dict.fromkeys(added))
         for partition in forgotten:
             session.partitions.pop(partition, None)
 
     def check_room(self, key: SessionKey, added: Sequence[TopicIdPartition]) -> None:
-        """Raises: ShareSessionNotFound; InvalidRequest (422): with these a session has more than MAX_PARTITIONS_NAMED."""
+        """Raises: ShareSessionNotFound; InvalidRequest (422): with these a session has more than
+        MAX_PARTITIONS_NAMED."""
         count = len(self.find(key).partitions.keys() | set(added)) if added else 0
         if count > MAX_PARTITIONS_NAMED:
             raise InvalidRequest(
@@ -119,7 +122,7 @@ class ShareSessionCache:
         return list(self._sessions)
 
     def drop(self, key: SessionKey) -> bool:
-        """Drop a session, if it is there. Returns: whether it was."""
+        """Drop a session. Returns: whether there was one."""
         return self._sessions.pop(key, None) is not None
 
     def drop_idle(self, now_ms: int) -> int:

@@ -4,7 +4,7 @@
                                                  └─ refused ──▶ roll back: ACQUIRED again;
                                                                 AVAILABLE or ARCHIVED if the lock ended
 
-While the write is under way the lock goes on: what ends it by time waits for the outcome.
+While the write is under way, the time of the lock runs on. If the lock ends, its end waits for the outcome.
 """
 
 from sharequeue.protocol.types import DeliveryState
@@ -18,7 +18,8 @@ class Transitions(Window):
     __slots__ = ()
 
     def released_state(self, run: Run) -> DeliveryState:
-        """The state of a record that is delivered again if its delivery limit, read at this moment, allows it."""
+        """AVAILABLE if the delivery limit, as it is now, allows another delivery; otherwise the state after the last
+        one."""
         if run.last < self.start_offset:
             return ARCHIVED
         if run.delivery_count < self.config.delivery_count_limit:
@@ -34,7 +35,7 @@ class Transitions(Window):
             self.count_terminal(run, 1)
 
     def commit(self, write: StateWrite) -> bool:
-        """The write is durable: what it changed stands. Returns: whether records can be acquired again."""
+        """The write is durable: its changes stand. Returns: whether records can be acquired again."""
         made_available = False
         for run in write.runs:
             if run.write is not write:
@@ -52,7 +53,7 @@ class Transitions(Window):
         return made_available
 
     def roll_back(self, write: StateWrite, now_ms: int) -> bool:
-        """The write was refused: its records are held again, or past their lock's end what that makes of them.
+        """The write was refused: its records are ACQUIRED again, or AVAILABLE or ARCHIVED if their lock has ended.
 
         Returns: whether records can be acquired again.
         """

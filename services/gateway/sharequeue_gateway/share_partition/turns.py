@@ -1,6 +1,6 @@
-"""Whose turn it is: share-partitions by when they last gave records, leaders by the fetches of their partitions. Pure.
+"""The order of share-partitions, by the time they last gave records, and of leaders, by the number of fetches. Pure.
 
-A share-partition with records is served within as many fetches as there are partitions, in any order of fetches: a
+A share-partition with records is served within as many fetches as there are partitions, in any order of fetches. A
 fetch that passes it over serves one that was served longer ago, and each of the others can be that one only once.
 Source: KIP-932, a partition that returned records moves to the end.
 """
@@ -24,7 +24,7 @@ _served_turn: Final = attrgetter("served_turn")
 
 
 def in_turn(share_partitions: Iterable[S]) -> list[S]:
-    """Sort by when each last gave records, the longest ago first; equal ones stay in order."""
+    """Sort by the last turn that gave records, the oldest first. Equal ones keep their order."""
     return sorted(share_partitions, key=_served_turn)
 
 
@@ -34,10 +34,11 @@ def leaders_in_turn(
     """The order in which a fetch asks the leaders of its partitions.
 
     Args:
-        turn: of the fetch, among those of the same partitions: the partition with this number, modulo how many there
-            are, has its leader asked first, then comes the leader of the next one that has another.
-        leaders: how many different ones there are.
-    Returns: each leader once. In as many turns as there are partitions each leader is first once for each partition.
+        turn: the number of the fetch among those of the same partitions. Modulo the number of partitions, it chooses
+            one: its leader is asked first, then the leaders of the partitions behind it.
+        leaders: the number of different leaders.
+    Returns: each leader once. In as many turns as there are partitions, each leader is first once for each of its
+        partitions.
     """
     found: dict[Leader, None] = {}
     for step in range(len(places)):
@@ -48,9 +49,9 @@ def leaders_in_turn(
 
 
 class Turns:
-    """Counts turns by key. Keys that are not used are forgotten, and the oldest ones where there are very many.
+    """Counts turns by key. Unused keys are dropped, and also the oldest ones if there are too many.
 
-    `first` gives the number at which an unknown key begins. It should differ from one time to the next.
+    `first` returns the first number of an unknown key. It should differ from call to call.
     """
 
     def __init__(self, most: int, idle_ms: int, first: Callable[[], int]) -> None:

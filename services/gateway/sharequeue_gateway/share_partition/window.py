@@ -1,9 +1,9 @@
 """The window of a share-partition: its runs, its offsets and its counts. Pure. Source: KIP-932.
 
-`start_offset` (SPSO): the first offset that is not finished. `end_offset`: the last offset that was ever fetched into the
-window; both are the next offset to fetch while the window is empty. Offsets between two runs are a hole. The log has no
-record in a natural hole. After a load, holes between `gap_start` and `gap_end` are unread: records may lie there.
-The page of this folder draws a window with both.
+`start_offset` (SPSO): the first offset that is not finished. `end_offset`: the last offset that was ever fetched into
+the window; both are the next offset to fetch while the window is empty. Offsets between two runs are a hole. The log
+has no record in a natural hole. After a load, holes between `gap_start` and `gap_end` are unread: records may lie
+there. The page of this folder draws a window with both.
 """
 
 import heapq
@@ -17,11 +17,11 @@ from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTE
 _first = attrgetter("first")
 _HEAP_SLACK = 64
 _NEAR = 32
-"""One read goes over so many offsets that cannot be acquired; over more of them there are two reads."""
+"""One read covers up to this many offsets that cannot be acquired. If there are more, two reads go around them."""
 
 
 class Window:
-    """Runs in flight. Its methods keep the counts true; they decide nothing of the protocol."""
+    """Runs in flight. Its methods keep the counts correct; they decide no rule of the protocol."""
 
     __slots__ = (
         "_available",
@@ -46,10 +46,10 @@ class Window:
         self.gap_start = -1
         self.gap_end = -1
         self._available: list[int] = []
-        """Where the runs begin that can be acquired, ascending."""
+        """The first offsets of the runs that can be acquired, ascending."""
         self._deadlines: list[tuple[int, int, int]] = []
 
-    # Where things stand
+    # The present state
 
     @property
     def window_empty(self) -> bool:
@@ -69,7 +69,7 @@ class Window:
         return bisect_right(self.runs, offset, key=_first) - 1
 
     def overlapping(self, first: int, last: int) -> Iterator[Run]:
-        """The runs that share an offset with first..last, as they stand when asked for."""
+        """The runs that share an offset with first..last. Each is looked up when the iterator reaches it."""
         index = max(self.index_of(first), 0)
         while index < len(self.runs) and self.runs[index].first <= last:
             run = self.runs[index]
@@ -78,7 +78,7 @@ class Window:
                 yield run
 
     def cut_out(self, run: Run, first: int, last: int) -> Run:
-        """Split `run` so that one run covers exactly its part in first..last; return that one."""
+        """Split `run` so that one run is exactly its part in first..last. Returns: that run."""
         if run.first < first:
             run = self._split(run, first)
         if run.last > last:
@@ -93,7 +93,7 @@ class Window:
         return right
 
     def insert(self, run: Run) -> None:
-        """Add a run of offsets that no other run covers. The caller counts it where it is held."""
+        """Add a run of offsets that no other run covers. The caller counts it if it is held."""
         if not self.runs or run.first > self.runs[-1].last:
             self.runs.append(run)
         else:
@@ -111,17 +111,17 @@ class Window:
             self._available.insert(index, first)
 
     def mark_taken(self, first: int) -> None:
-        """The run that begins at `first` cannot be acquired any more, if it could."""
+        """The run that begins at `first` cannot be acquired any more. It need not have been acquirable."""
         index = bisect_left(self._available, first)
         if index < len(self._available) and self._available[index] == first:
             del self._available[index]
 
     def mark_all(self) -> None:
-        """Note which runs can be acquired: they were restored, not marked one by one."""
+        """Note which runs can be acquired, after a load has inserted runs without marking them."""
         self._available = [run.first for run in self.runs if run.acquirable]
 
     def available_of_batch(self, index: int, last: int) -> list[Run]:
-        """Of the in-flight batch of the run at `index`: the runs from that one to `last` that can be acquired."""
+        """The acquirable runs of one in-flight batch, from the run at `index` up to the offset `last`."""
         runs, found = self.runs, []
         batch_first = runs[index].batch_first
         for place in range(bisect_left(self._available, runs[index].first), len(self._available)):
@@ -138,7 +138,8 @@ class Window:
         return found
 
     def next_fetch_offset(self) -> int:
-        """The offset to read the log from: a hole not read yet, a record to deliver again, else behind the end."""
+        """The offset at which the log is read next: the first unread hole or AVAILABLE record, else the one behind the
+        end."""
         hole = self._first_hole() if self.gap_start >= 0 else None
         if self._available:
             return self._available[0] if hole is None else min(hole, self._available[0])
@@ -149,7 +150,7 @@ class Window:
         return self.end_offset + 1
 
     def acquirable_from(self, offset: int) -> int:
-        """`offset`, or a later one: nothing of the window between them can be acquired."""
+        """`offset`, or a later one if the window has nothing to acquire between the two."""
         index = bisect_left(self._available, offset)
         found = self._available[index] if index < len(self._available) else self.end_offset + 1
         if self.gap_start >= 0:
@@ -158,15 +159,15 @@ class Window:
         return max(found, offset)
 
     def _first_hole(self) -> int | None:
-        """The first offset of the gap that no run covers: nobody has read it. The gap then begins there.
+        """The first offset of the gap that no run covers, so that it is unread. The gap then begins there.
 
             offsets   0       5       10      15      20
             runs      [ run ] [ run ]         [ run ]
             gap       ├───────────────────────────────┤        gap_start = 0
                       ╰──────────────▶ expected = 10           10 is returned; gap_start = 10
 
-        `expected` is the offset behind the runs so far. A run that begins later leaves a hole at `expected`. Without any
-        hole the gap is over.
+        `expected` is the offset behind the runs so far. A run that begins later leaves a hole at `expected`. Without
+        any hole the gap is over.
         """
         expected = max(self.gap_start, self.start_offset)
         for index in range(max(self.index_of(expected), 0), len(self.runs)):
@@ -179,9 +180,9 @@ class Window:
         return None
 
     def reach(self, offset: int, most: int) -> int:
-        """How many offsets a read from the next fetch offset on is to cover, to bring `most` records that can be acquired.
+        """The number of offsets to read from the next fetch offset, to get `most` records that can be acquired.
 
-        It brings fewer where many that cannot be acquired come between: they are not worth reading.
+        The read stops before a long stretch of records that cannot be acquired, and then brings fewer.
         """
         if self.gap_start >= 0 or not self._available or offset != self._available[0]:
             return most
@@ -221,7 +222,8 @@ class Window:
         heapq.heappush(self._deadlines, (deadline_ms, first, last))
 
     def next_deadline_ms(self) -> int | None:
-        """When the next lock or delay may end; never late, but a lock that ended before may still be named."""
+        """The time at which the next lock or delay may end. It is never late, but may be of a lock that has already
+        ended."""
         if not self.held_count:
             self._deadlines.clear()
         return self._deadlines[0][0] if self._deadlines else None
@@ -242,11 +244,11 @@ class Window:
         self.mark_available(run.first)
 
     def count_terminal(self, run: Run, sign: int) -> None:
-        """Count a run that becomes (or, rolled back, ceases to be) terminal, as far as it is not below the start."""
+        """Count the part of a run at or above the start offset that becomes terminal. `sign`: -1 for a roll-back."""
         self.delivery_complete_count += sign * max(0, run.last - max(run.first, self.start_offset) + 1)
 
     def discard(self, first: int, last: int) -> None:
-        """Archive AVAILABLE records of a range: they are gone from the log. In memory only."""
+        """Archive AVAILABLE records of a range that the log has lost, in memory only."""
         for run in list(self.overlapping(first, last)):
             if run.state is AVAILABLE:
                 part = self.cut_out(run, first, last)
