@@ -183,7 +183,7 @@ def test_every_file_named_in_a_document_exists(document: Path) -> None:
             assert any(f"/{there}".endswith(f"/{path}") for there in PATHS), path
 
 
-def test_the_picture_is_what_its_program_draws() -> None:
+def test_the_picture_equals_the_output_of_its_program() -> None:
     assert draw.TARGET.read_text() == draw.picture(), "run python docs/pictures/draw.py"
 
 

@@ -120,7 +120,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("kind", "body", "faults"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_a_mistake_is_told_with_its_place(kind: Any, body: bytes, faults: dict[str, str]) -> None:
+def test_a_mistake_is_reported_with_its_place(kind: Any, body: bytes, faults: dict[str, str]) -> None:
     refused = refusal(kind, body)
     assert refused.status == 422
     assert dict(refused.pointers) == faults

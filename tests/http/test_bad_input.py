@@ -189,7 +189,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("path", "body", "faults"), PLACES.values(), ids=PLACES.keys())
-def test_a_mistake_is_told_in_the_words_of_json(
+def test_a_mistake_is_reported_in_the_words_of_json(
     gateway: Gateway, setting: Setting, path: str, body: Any, faults: dict[str, str]
 ) -> None:
     response = gateway.http.post(filled(path, setting), json=filled(body, setting))

@@ -178,7 +178,7 @@ def test_requests_and_parameters_have_bounds(document: Json) -> None:
     assert seen > 100
 
 
-def test_names_and_words_are_told(document: Json) -> None:
+def test_the_document_lists_names_and_words(document: Json) -> None:
     schemas = document["components"]["schemas"]
     name = {"type": "string", "minLength": 1, "maxLength": 249, "pattern": "^[a-zA-Z0-9._-]{1,249}$"}
     create = schemas["CreateTopicRequest"]["properties"]

@@ -67,7 +67,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
 
-def test_the_first_two_calls_answer_what_they_show(stack: Stack) -> None:
+def test_the_first_two_calls_answer_as_shown(stack: Stack) -> None:
     assert shutil.which("curl"), "the first calls need curl: install it to run this test"
     shown = calls("Start")
     assert len(shown) == 2
