@@ -1,12 +1,12 @@
-"""The time that decisions of a service use. The shell reads it once per request and passes milliseconds down."""
+"""The clock of a service's decisions. The shell reads it, and passes milliseconds down."""
 
 import time
 
 
 class Clock:
-    """Milliseconds since the epoch that never go back: a clock that is read once, then the monotonic clock.
+    """Milliseconds since the epoch that never go back: a clock is read once, and the monotonic clock adds to it.
 
-    `now_ms`: the present time of a clock that several processes share; without it, this machine's clock is read.
+    `now_ms`: the present time of a clock that several processes share. None: the clock of this machine is read.
     """
 
     def __init__(self, now_ms: float | None = None) -> None:

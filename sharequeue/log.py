@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with the id of the request and the fields that the caller names.
+"""Structured logs: one JSON object per line, with the id of the request and the fields that the caller adds.
 
 `log.warning("state write failed", extra=fields(group_id=…, cause=…))`.
 """
@@ -22,7 +22,7 @@ REQUEST: ContextVar[RequestContext | None] = ContextVar("request", default=None)
 
 
 def fields(**values: Any) -> Mapping[str, Any]:
-    """The argument `extra` of a log call: fields of the line besides its message."""
+    """Make the argument `extra` of a log call: the fields of the line besides its message."""
     return {"fields": values}
 
 
@@ -56,7 +56,7 @@ def configure(level: str) -> None:
 
 
 class Rarely:
-    """Lets a line through a few times within a period, so that a crowd of equal events does not fill the log."""
+    """Allows a few lines per period, so that many equal events do not fill the log."""
 
     def __init__(self, lines: int, seconds: float) -> None:
         self._lines = lines
@@ -66,7 +66,7 @@ class Rarely:
         self._missed = 0
 
     def allows(self, now: float) -> int | None:
-        """Decide about one line. Returns: how many lines were left out before it; None: leave this one out too.
+        """Decide about one line. Returns: the number of lines left out before it; None: leave this one out too.
 
         Args:
             now: seconds of a clock that never goes back.

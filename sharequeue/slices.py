@@ -9,7 +9,7 @@ SLICE_S: Final = 0.01
 
 
 class Slices:
-    """Slices of one piece of work; each begins when the pause before it has ended.
+    """The slices of one piece of work. A slice begins when the pause before it has ended.
 
     slices = Slices()
     for item in many:

@@ -27,16 +27,16 @@ _FROM_BETWEEN: Final = {
     503: "COORDINATOR_NOT_AVAILABLE",
     504: "REQUEST_TIMED_OUT",
 }
-"""What a proxy on the way means by a status without a problem document."""
+"""The error for a status without a problem document, which a proxy on the way has sent."""
 LONGEST_RETRY_S: Final = 86_400
-SHORTEST_ATTEMPT_S: Final = 0.05  # with less time left a definite failure would be repeated into a doubtful one
+SHORTEST_ATTEMPT_S: Final = 0.05  # with less time, the repeat of a definite failure would end in doubt
 
 
 class CallOptions(TypedDict, total=False):
-    """What a call takes besides its request.
+    """The options of a call besides its request.
 
-    `path`: values of the path's parameters. `deadline_s`: seconds for all attempts together. `retry`: False for one
-    attempt alone.
+    `path`: values of the path's parameters. `deadline_s`: seconds for all attempts together. `retry`: False
+    for a single attempt.
     """
 
     path: Mapping[str, Any] | None
@@ -46,9 +46,9 @@ class CallOptions(TypedDict, total=False):
 
 
 class Repeats:
-    """Whether a call that failed is made again, and when: after pauses that grow, until the deadline.
+    """Decides whether and when a failed call is repeated: after growing pauses, until the deadline.
 
-    A call is retried if its error is retriable and either it did not happen for certain or the call is idempotent.
+    A call is repeated if its error is retriable and, besides, the error is definite or the call is idempotent.
     """
 
     def __init__(self, api: Api, deadline: float, longest_pause_s: float) -> None:
@@ -60,7 +60,7 @@ class Repeats:
         self.pause_s = 0.0
 
     def after(self, error: ApiError) -> bool:
-        """Note a failure: none is definite after one that was not. Returns: whether there is another attempt."""
+        """Note a failure. After an indefinite one, no later failure is definite. Returns: whether to try again."""
         self._definite = error.definite = self._definite and error.definite
         self.pause_s = max(self._next_pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
         self._next_pause_s = min(self._next_pause_s * 2, self._longest_pause_s)
@@ -74,8 +74,8 @@ class Repeats:
 class Client:
     """Calls another service, or the gateway: one set of connections, one retry policy.
 
-    A refused connection and a definite retriable answer (503, 429) are retried; a lost answer only if the call is
-    idempotent. All attempts together end at the deadline.
+    A refused connection and a definite retriable answer (503, 429) are retried. A lost answer is retried only if the
+    call is idempotent. All attempts together end at the deadline.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Client:
         retry: bool = True,
         in_doubt: Callable[[], None] | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
-        """As `call`, with the answer as it came: its body and its headers."""
+        """As `call`. Returns: the undecoded body of the answer, and its headers."""
         target = path_of(api, **path) if path else api.path
         if api.query_parameters and request is not None:
             query = {name: str(value) for name, value in msgspec.to_builtins(request).items() if value is not None}
@@ -182,7 +182,7 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
-    """The exception for a problem document another service answered."""
+    """The exception for a problem document from another service."""
     try:
         problem = msgspec.json.decode(body)
         error = BY_CODE[problem["code"]]

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as the calling end speaks it: connections that stay open, one request at a time on each, one write for each.
+"""The calling end of HTTP/1.1: connections stay open, and each has one request at a time, sent with one write.
 
-Framing is httptools', which uvicorn uses too. No redirects, cookies, proxies or compression: no service answers so.
+httptools parses answers, as in uvicorn. There are no redirects, cookies, proxies or compression: no service uses them.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httptools
 
 IDLE_S: Final = 30.0
-"""A connection that was idle for longer is not used again: services and proxies close theirs later than that."""
+"""A connection that was idle for longer is not used again. Services and proxies close theirs later."""
 
 
 class CannotConnect(Exception):
@@ -25,7 +25,7 @@ class ConnectionLost(Exception):
 
 
 class HttpAnswer(NamedTuple):
-    """`headers`: by lower-case name."""
+    """`headers`: by name in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -33,7 +33,7 @@ class HttpAnswer(NamedTuple):
 
 
 class Connections:
-    """The connections to one service: those in use, at most `most`, and those that wait to be used again."""
+    """The connections to one service. At most `most` are in use; idle ones are kept for later requests."""
 
     def __init__(self, base_url: str, most: int) -> None:
         """Raises: ValueError: not a URL of http or https."""
@@ -62,7 +62,7 @@ class Connections:
             target: the encoded path and query, below the base URL.
             deadline: on the clock of `time.monotonic`.
         Raises: CannotConnect; ConnectionLost; TimeoutError: sent, and not answered before the deadline;
-            ValueError: a header that cannot be one.
+            ValueError: a header with a line break.
         """
         lines = [f"{method} {self._path}{target} HTTP/1.1", f"Host: {self._host_header}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -85,7 +85,7 @@ class Connections:
             try:
                 return await answer
             finally:
-                if not answer.done() or answer.cancelled():  # the caller is gone; an answer may still come
+                if not answer.done() or answer.cancelled():  # the caller is gone, and an answer may still arrive
                     connection.close()
         finally:
             self._free.release()
@@ -93,7 +93,7 @@ class Connections:
     def _take(self) -> "_Connection | None":
         oldest = time.monotonic() - IDLE_S
         while self._idle:
-            connection = self._idle.pop()  # the one used last, so that the others grow old and close
+            connection = self._idle.pop()  # the one used last, so that the others become too old and close
             if connection.usable and connection.idle_since > oldest:
                 return connection
             connection.close()
@@ -121,7 +121,7 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection; httptools calls the methods `on_…` as an answer comes in."""
+    """One connection. httptools calls the methods `on_…` while an answer arrives."""
 
     def __init__(self, idle: list["_Connection"], all_open: set["_Connection"]) -> None:
         self._idle = idle
@@ -177,7 +177,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as fault:
-            self._end(ConnectionLost(f"what it answered is not HTTP: {fault}"))
+            self._end(ConnectionLost(f"its answer is not HTTP: {fault}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False

@@ -1,6 +1,6 @@
-"""All connections of one server together: which one gives way when files, memory or time run out.
+"""All connections of one server together: chooses one to close or refuse when files, memory or time run out.
 
-A connection registers here while it is idle, while one of its clocks runs, and while a body is on its way.
+A connection registers here while it is idle, while one of its clocks runs, and while a body arrives.
 `sharequeue.http.protocol` decides about one connection; this module chooses among them.
 """
 
@@ -50,26 +50,27 @@ class Edge:
     """The application, the limits and the connections of one server."""
 
     def __init__(self, app: ASGIApp, limits: HttpLimits, max_connections: int) -> None:
-        """`max_connections`: the limit, or less if the process may not open so many files."""
+        """`max_connections`: the limit, or less if the process cannot open so many files."""
         self.app = app
         self.paths = app.straight if isinstance(app, App) else None
         self.limits = limits
         self.max_connections = max_connections
         self.idle: dict[Connection, float] = {}
-        """Connections without a request, with the time it began (seconds of the loop's clock); the longest idle first."""
+        """Connections without a request, with the time it began (seconds of the loop's clock); the longest idle
+        first."""
         self.watched: dict[Connection, None] = {}
-        """Connections whose clock runs: in a head or a body, with an answer that is not taken, or closing."""
+        """Connections with a running clock: a head or body arrives, the client takes no answer, or it is closing."""
         self._receiving: dict[Connection, int] = {}
-        """Connections with a body on its way, each with the bytes it keeps of it, the earliest first."""
+        """Connections with an arriving body, each with the bytes of it in memory, the earliest first."""
         self._receiving_bytes = 0
         self.malformed = Rarely(lines=3, seconds=1)
         self.full = Rarely(lines=1, seconds=60)
         self._no_file = Rarely(lines=1, seconds=60)
 
     def make_room(self) -> bool:
-        """Close the connection that is idle longest; if none is idle, one that has sent a part of a head and nothing else.
+        """Close the connection that is idle longest. If none is idle, close one with a part of a head and nothing else.
 
-        Returns: False: there is neither.
+        Returns: False if there is neither.
         """
         connection = next(iter(self.idle), None)
         if connection is None:
@@ -80,7 +81,7 @@ class Edge:
         return True
 
     def receive(self, connection: Connection, kept: int) -> None:
-        """A connection keeps `kept` bytes of a body that is not whole yet; 0: the body is whole, or was given up."""
+        """A connection has `kept` bytes of an incomplete body in memory; 0: the body is complete or was refused."""
         receiving = self._receiving
         self._receiving_bytes += kept - receiving.get(connection, 0)
         if not kept:
@@ -91,7 +92,7 @@ class Edge:
             next(iter(receiving)).give_way()
 
     def _look_for_a_file(self, now: float) -> None:
-        """Log it if no file can be opened. uvicorn resets new connections then, and nothing else would show that."""
+        """Log if no file can be opened. uvicorn then resets new connections, and nothing else would show that."""
         try:
             os.close(os.dup(2))
         except OSError as fault:
@@ -102,7 +103,7 @@ class Edge:
                 )
 
     def _bound_unsent(self) -> None:
-        """While more answers wait than may, close the connection whose client has taken nothing for longest."""
+        """While unsent answers exceed their limit, close the connection whose client has taken nothing for longest."""
         stalled = [connection for connection in self.watched if connection.unsent]
         unsent = sum(connection.unsent for connection in stalled)
         stalled.sort(key=lambda connection: connection.taken_at)
@@ -113,7 +114,7 @@ class Edge:
             connection.drop()
 
     async def watch(self) -> None:
-        """Close connections whose time is over. Runs as long as the service does."""
+        """Close connections whose time is over. Never returns."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)

@@ -1,11 +1,12 @@
 """Protects a gateway that authenticates no caller: refuses the requests that a page of another site could have sent.
 
-A browser sends the requests of a page to any address, also on its own machine and network. The page cannot choose two of
-the headers. `Host` is the name by which the page calls. A site can point a name of its own at any address; then the
-browser takes its page and the gateway for one site. It cannot do that with an IP address or `localhost`. `Origin`, or
-`Sec-Fetch-Site` if it is missing, names the site of the page.
+A browser sends the requests of a page to any address, including its own machine and network. The page cannot choose two
+of the headers. `Host` is the name in the URL that the page calls. A site can point a name of its own at any address;
+then the browser treats the page and the gateway as one site. That is impossible with an IP address or `localhost`.
+`Origin`, or `Sec-Fetch-Site` if it is missing, names the site of the page.
 
-No IO, no clock, no logging. Sources: RFC 9110 7.2, 7.4; RFC 9112 3.2; RFC 6454; the Fetch standard (CORS); Fetch Metadata.
+No IO, no clock, no logging. Sources: RFC 9110 7.2, 7.4; RFC 9112 3.2; RFC 6454; the Fetch standard (CORS); Fetch
+Metadata.
 """
 
 import ipaddress
@@ -21,7 +22,8 @@ Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers, names in lower case."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""They change and acquire nothing, so pages of any origin may send them. The browser does not show pages the answers."""
+"""They change and acquire nothing, so pages of any origin may send them. The browser hides the answers from the
+page."""
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 """`Sec-Fetch-Site` of a page of this service, and of a request that the user made without a page."""
 _METHODS: Final = b"GET, POST, PATCH, DELETE"
@@ -37,7 +39,7 @@ _LONGEST_KNOWN: Final = 262
 
 
 class Authority(NamedTuple):
-    """A host and a port. `host`: in lower case, without a dot at its end; an IPv6 address without brackets."""
+    """A host and a port. `host`: in lower case, without a final dot; an IPv6 address without brackets."""
 
     host: str
     port: int | None
@@ -51,7 +53,7 @@ class Authority(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """`port`: None: the default port of the scheme."""
+    """The origin of a page. `port`: None for the default port of the scheme."""
 
     scheme: str
     host: str
@@ -119,14 +121,14 @@ def origins_of(setting: str) -> list[str]:
 
 
 class Callers:
-    """The hosts that requests may name, and the origins whose pages may call. The latest verdicts are cached."""
+    """The hosts that requests may name, and the origins whose pages may call. Recent decisions are cached."""
 
     def __init__(self, hosts: Iterable[str] = (), origins: Sequence[str] = ()) -> None:
         """Take the settings.
 
         Args:
-            hosts: names that requests may use besides addresses and localhost, as `hosts_of` and `host_of_url` give them.
-            origins: of pages that may call, as `origins_of` gives them; `*`: of all pages.
+            hosts: names that requests may use besides addresses and localhost, as `hosts_of` and `host_of_url` give
+            them. origins: of pages that may call, as `origins_of` gives them; `*`: of all pages.
         """
         self._hosts = frozenset(hosts)
         self._any_origin = "*" in origins
@@ -173,7 +175,7 @@ class Callers:
     def preflight(self, method: str, headers: Mapping[bytes, bytes]) -> Pairs | None:
         """The headers of the answer to a browser that asks whether a page may call; None for other requests.
 
-        `refusal` has let the request pass.
+        Call it after `refusal` has allowed the request.
         """
         if not _is_preflight(method, headers):
             return None

@@ -18,7 +18,7 @@ body itself. The times and sizes are defaults of `HttpLimits`.
 - Trailers are dropped (RFC 9110 6.5.1): nothing behind a body counts as a header.
 - A refused request that is not whole ends its connection. What still comes in is thrown away for a moment, because a
   closed socket would reset the connection and take the answer with it.
-- While reading is paused, the service does not learn that the client left. Its request goes on as if it had stayed.
+- While reading is paused, the service does not learn that the client left. Its request continues.
 - A client that shut down its sending side gets the answers under way, but counts as gone: nothing is acquired for it.
 
 uvicorn listens, accepts and shuts down; it gets this class by its option `http`.
@@ -127,7 +127,7 @@ class HttpProtocol(asyncio.Protocol):
         self.unsent = 0
         """Bytes that the client had not taken at the last look."""
         self.taken_at = 0.0
-        """When the client last took some, as far as the looks show."""
+        """When the client last took bytes, by the last look."""
 
     # Connection
 
@@ -230,7 +230,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._unparsed = data[start + PIECE :]
                 return
         if time.perf_counter() - began > BUSY_S and not self._paused:
-            self.transport.pause_reading()  # otherwise the loop would go on reading here while there is data
+            self.transport.pause_reading()  # otherwise the loop would read on while there is data
             self.loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:

@@ -1,4 +1,4 @@
-"""Messages made of texts: query parameters and environment variables. A number is digits, as a person writes it."""
+"""Makes messages of texts: query parameters and environment variables. A whole number is written in digits."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def convert_texts(values: Mapping[str, str], message: Any) -> Any:
 
 @cache
 def _whole_numbers(message: Any) -> frozenset[str]:
-    """The names of the fields that hold whole numbers only; they may be optional."""
+    """The names of the fields whose only type is a whole number, optional or not."""
     fields = inspect.type_info(message).fields  # type: ignore[attr-defined]  # it is a Struct
     return frozenset(field.encode_name for field in fields if _is_whole(field.type))
 
