@@ -127,7 +127,7 @@ class Ownership:
     async def start(self, events: ShardEvents) -> None:
         """Make the rows of the shards if they are missing, take the name and the free shards. Raises: ValueError.
 
-        `events`: hears of every change from now on, this first one included.
+        `events`: receives every change from now on, including this first one.
         """
         self._events = events
         connection = await self._connected()

@@ -23,7 +23,7 @@ LOOK_EVERY_S: Final = 0.5
 
 
 class Reading:
-    """Reads one partition of a topic, or all, and prints the records. Each `read` goes on where the last one ended."""
+    """Reads one partition of a topic, or all, and prints the records. Each `read` begins where the last one ended."""
 
     def __init__(
         self,
