@@ -34,7 +34,7 @@ from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.dead_letters import DeadLetterWriter
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
-from sharequeue_gateway.http.app import create_gateway_app
+from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.in_flight_api import InFlightApi
@@ -283,38 +283,40 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
     group_use = GroupUse(metadata, leader, fetcher.fetches, sessions, base.lock_timers)
     hosts = [host_of_url(cluster.me.url), *hosts_of(settings.allow_hosts)]
     return create_gateway_app(
-        FetchApi(
-            clock=clock,
-            metadata=metadata,
-            fetcher=fetcher,
-            routing=routing,
-            routed=RoutedFetch(routing, fetcher, repeated, clock),
-            acknowledger=routed_acknowledger,
-            sessions=sessions,
-            max_waiting_fetches=settings.max_waiting_fetches,
+        GatewayApis(
+            FetchApi(
+                clock=clock,
+                metadata=metadata,
+                fetcher=fetcher,
+                routing=routing,
+                routed=RoutedFetch(routing, fetcher, repeated, clock),
+                acknowledger=routed_acknowledger,
+                sessions=sessions,
+                max_waiting_fetches=settings.max_waiting_fetches,
+            ),
+            RecordsApi(metadata, routing, acknowledger, routed_acknowledger, sessions),
+            ProduceApi(Producer(metadata, record_log.appender, clock, settings.max_value_depth)),
+            LeaderApi(
+                clock=clock,
+                metadata=metadata,
+                cluster=cluster,
+                hand_over=hand_over,
+                fetcher=fetcher,
+                repeated=repeated,
+                acknowledger=acknowledger,
+                sessions=sessions,
+            ),
+            TopicsApi(coordinator, metadata, record_log),
+            CompactionApi(metadata, record_log.compaction),
+            GroupsApi(coordinator, metadata, record_log),
+            InFlightApi(coordinator, metadata, record_log.dead_letters, leader, dead_letters, routing),
+            MembershipApi(coordinator, cluster, group_use),
+            GroupAdminApi(coordinator, metadata, record_log),
+            Redriving(metadata, record_log, record_log.dead_letters),
+            group_use,
+            ActivityApi(leading.activity, leading.activity_log),
+            AuditApi(metadata, base.share_coordinator, base.database),
         ),
-        RecordsApi(metadata, routing, acknowledger, routed_acknowledger, sessions),
-        ProduceApi(Producer(metadata, record_log.appender, clock, settings.max_value_depth)),
-        LeaderApi(
-            clock=clock,
-            metadata=metadata,
-            cluster=cluster,
-            hand_over=hand_over,
-            fetcher=fetcher,
-            repeated=repeated,
-            acknowledger=acknowledger,
-            sessions=sessions,
-        ),
-        TopicsApi(coordinator, metadata, record_log),
-        CompactionApi(metadata, record_log.compaction),
-        GroupsApi(coordinator, metadata, record_log),
-        InFlightApi(coordinator, metadata, record_log.dead_letters, leader, dead_letters, routing),
-        MembershipApi(coordinator, cluster, group_use),
-        GroupAdminApi(coordinator, metadata, record_log),
-        Redriving(metadata, record_log, record_log.dead_letters),
-        group_use,
-        ActivityApi(leading.activity, leading.activity_log),
-        AuditApi(metadata, base.share_coordinator, base.database),
         ReadinessCheck(base.database, base.lock_timers, metadata, base.share_coordinator, dead_letters, cluster),
         partial(leading.series, clock),
         callers=Callers(hosts, origins_of(settings.allow_origins)),

@@ -1,11 +1,14 @@
 """The application of the gateway: every call, and its handler."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple
 
 from sharequeue.http.app import App, create_app, serve
+from sharequeue.http.endpoint import Handler
 from sharequeue.http.openapi import serve_openapi
 from sharequeue.http.origins import Callers
 from sharequeue.protocol import apis
+from sharequeue.protocol.apis.api import Api
 from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.service.service import serve_operations
 from sharequeue_gateway.http.fetch_api import FetchApi
@@ -28,21 +31,70 @@ PRODUCES = (apis.PRODUCE_RECORDS, apis.PRODUCE_RAW_RECORD)
 DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
 
 
+class GatewayApis(NamedTuple):
+    """The handlers of all calls, by subject."""
+
+    fetch: FetchApi
+    records: RecordsApi
+    produce: ProduceApi
+    leader: LeaderApi
+    topics: TopicsApi
+    compaction: CompactionApi
+    groups: GroupsApi
+    in_flight: InFlightApi
+    membership: MembershipApi
+    group_admin: GroupAdminApi
+    redriving: Redriving
+    group_use: GroupUse
+    activity: ActivityApi
+    audit: AuditApi
+
+    def calls(self) -> tuple[tuple[Api, Handler], ...]:
+        """Each call that clients and other services make, and its handler. The audits of the pipeline are beside it."""
+        return (
+            (apis.FETCH_RECORDS, self.fetch.fetch_records),
+            (apis.ACKNOWLEDGE_RECORDS, self.records.acknowledge_records),
+            (apis.PRODUCE_RECORDS, self.produce.produce_records),
+            (apis.FETCH_FROM_LEADER, self.leader.fetch),
+            (apis.ACKNOWLEDGE_AT_LEADER, self.leader.acknowledge),
+            (apis.PRODUCE_RAW_RECORD, self.produce.produce_raw_record),
+            (apis.CREATE_TOPIC, self.topics.create_topic),
+            (apis.LIST_TOPICS, self.topics.list_topics),
+            (apis.DESCRIBE_TOPIC, self.topics.describe_topic),
+            (apis.UPDATE_TOPIC, self.topics.update_topic),
+            (apis.DELETE_TOPIC, self.topics.delete_topic),
+            (apis.DELETE_RECORDS, self.topics.delete_records),
+            (apis.READ_RECORDS, self.topics.read_records),
+            (apis.LIST_RECORD_BATCHES, self.compaction.list_batches),
+            (apis.REPLACE_RECORD_BATCHES, self.compaction.replace_batches),
+            (apis.DELETE_TOPIC_RECORDS, self.topics.delete_topic_records),
+            (apis.GET_SHARE_GROUP_CONFIG, self.groups.get_config),
+            (apis.UPDATE_SHARE_GROUP_CONFIG, self.groups.update_config),
+            (apis.LIST_SHARE_GROUP_OFFSETS, self.groups.offsets),
+            (apis.LIST_IN_FLIGHT_RECORDS, self.in_flight.in_flight),
+            (apis.FETCH_IN_SESSION, self.fetch.fetch_here),
+            (apis.ACKNOWLEDGE_IN_SESSION, self.records.acknowledge_here),
+            (apis.AWAIT_RECORDS, self.leader.await_records),
+            (apis.RELEASE_AT_LEADER, self.leader.release),
+            (apis.IN_FLIGHT_AT_LEADER, self.in_flight.in_flight_here),
+            (apis.YIELD_SHARE_PARTITIONS, self.leader.yield_share_partitions),
+            (apis.SHARE_GROUP_HEARTBEAT, self.membership.heartbeat),
+            (apis.LEAVE_SHARE_GROUP, self.membership.leave),
+            (apis.LIST_SHARE_GROUPS, self.membership.list_groups),
+            (apis.DESCRIBE_SHARE_GROUP, self.membership.describe),
+            (apis.DELETE_SHARE_GROUP, self.group_admin.delete),
+            (apis.DELETE_SHARE_GROUP_OFFSETS, self.group_admin.delete_offsets),
+            (apis.RESET_SHARE_GROUP_OFFSETS, self.group_admin.reset_offsets),
+            (apis.LIST_ACTIVITY, self.activity.list_activity),
+            (apis.REDRIVE_DEAD_LETTERS, self.redriving.redrive),
+            (apis.GROUP_USAGE, self.group_use.usage),
+            (apis.UNLOAD_GROUP, self.group_use.unload),
+            (apis.RELEASE_MEMBER, self.group_use.release_member),
+        )
+
+
 def create_gateway_app(
-    fetch: FetchApi,
-    records: RecordsApi,
-    produce: ProduceApi,
-    leader: LeaderApi,
-    topics: TopicsApi,
-    compaction: CompactionApi,
-    groups: GroupsApi,
-    in_flight: InFlightApi,
-    membership: MembershipApi,
-    group_admin: GroupAdminApi,
-    redriving: Redriving,
-    group_use: GroupUse,
-    activity: ActivityApi,
-    audit: AuditApi,
+    handlers: GatewayApis,
     ready: Callable[[], Awaitable[Readiness]],
     series: Callable[[], Iterator[str]],
     *,
@@ -54,46 +106,7 @@ def create_gateway_app(
     """The application of one gateway."""
     admission = ProduceAdmission(max_produce_bytes)
     app = create_app("sharequeue", DESCRIPTION, callers)
-    for api, handler in (
-        (apis.FETCH_RECORDS, fetch.fetch_records),
-        (apis.ACKNOWLEDGE_RECORDS, records.acknowledge_records),
-        (apis.PRODUCE_RECORDS, produce.produce_records),
-        (apis.FETCH_FROM_LEADER, leader.fetch),
-        (apis.ACKNOWLEDGE_AT_LEADER, leader.acknowledge),
-        (apis.PRODUCE_RAW_RECORD, produce.produce_raw_record),
-        (apis.CREATE_TOPIC, topics.create_topic),
-        (apis.LIST_TOPICS, topics.list_topics),
-        (apis.DESCRIBE_TOPIC, topics.describe_topic),
-        (apis.UPDATE_TOPIC, topics.update_topic),
-        (apis.DELETE_TOPIC, topics.delete_topic),
-        (apis.DELETE_RECORDS, topics.delete_records),
-        (apis.READ_RECORDS, topics.read_records),
-        (apis.LIST_RECORD_BATCHES, compaction.list_batches),
-        (apis.REPLACE_RECORD_BATCHES, compaction.replace_batches),
-        (apis.DELETE_TOPIC_RECORDS, topics.delete_topic_records),
-        (apis.GET_SHARE_GROUP_CONFIG, groups.get_config),
-        (apis.UPDATE_SHARE_GROUP_CONFIG, groups.update_config),
-        (apis.LIST_SHARE_GROUP_OFFSETS, groups.offsets),
-        (apis.LIST_IN_FLIGHT_RECORDS, in_flight.in_flight),
-        (apis.FETCH_IN_SESSION, fetch.fetch_here),
-        (apis.ACKNOWLEDGE_IN_SESSION, records.acknowledge_here),
-        (apis.AWAIT_RECORDS, leader.await_records),
-        (apis.RELEASE_AT_LEADER, leader.release),
-        (apis.IN_FLIGHT_AT_LEADER, in_flight.in_flight_here),
-        (apis.YIELD_SHARE_PARTITIONS, leader.yield_share_partitions),
-        (apis.SHARE_GROUP_HEARTBEAT, membership.heartbeat),
-        (apis.LEAVE_SHARE_GROUP, membership.leave),
-        (apis.LIST_SHARE_GROUPS, membership.list_groups),
-        (apis.DESCRIBE_SHARE_GROUP, membership.describe),
-        (apis.DELETE_SHARE_GROUP, group_admin.delete),
-        (apis.DELETE_SHARE_GROUP_OFFSETS, group_admin.delete_offsets),
-        (apis.RESET_SHARE_GROUP_OFFSETS, group_admin.reset_offsets),
-        (apis.LIST_ACTIVITY, activity.list_activity),
-        (apis.REDRIVE_DEAD_LETTERS, redriving.redrive),
-        (apis.GROUP_USAGE, group_use.usage),
-        (apis.UNLOAD_GROUP, group_use.unload),
-        (apis.RELEASE_MEMBER, group_use.release_member),
-    ):
+    for api, handler in handlers.calls():
         serve(
             app,
             api,
@@ -102,8 +115,8 @@ def create_gateway_app(
             cluster_token=cluster_token,
             admission=admission if api in PRODUCES else None,
         )
-    serve(app, apis.AUDIT_SHARE_STATE, audit.share_state, cluster_token=cluster_token, protect=True)
-    serve(app, apis.AUDIT_LOG, audit.log, cluster_token=cluster_token, protect=True)
+    serve(app, apis.AUDIT_SHARE_STATE, handlers.audit.share_state, cluster_token=cluster_token, protect=True)
+    serve(app, apis.AUDIT_LOG, handlers.audit.log, cluster_token=cluster_token, protect=True)
     serve_operations(app, ready, series)
     serve_openapi(app, DESCRIPTION)
     return app
