@@ -100,7 +100,7 @@ async def test_invalid_ranges_and_protected_batches_are_refused(module_database:
         for ranges in ([(4, 5)], [(3, 2)], [(2, 3), (3, 4)]):
             with pytest.raises(InvalidRequest, match="not an ascending range"):
                 await log.compaction.replace(topic, 0, [Replacement(0, 0, ranges)])
-        with pytest.raises(InvalidUpdateVersion, match="no batch at 1 any more"):
+        with pytest.raises(InvalidUpdateVersion, match="there is no batch at 1: list the batches again"):
             await log.compaction.replace(topic, 0, [Replacement(1, 0, [(1, 1)])])
         await log.delete_records(topic, 0, 7)
         with pytest.raises(InvalidUpdateVersion, match="was deleted"):
