@@ -13,7 +13,7 @@ RULES: Final = (
     "goes with",
     "go together",
     "needs an offset",
-    "must be set when joining",
+    "must name a topic when a member joins",
     "name topics or topic_partitions",
     "cannot acknowledge",
     "with is_renew_ack nothing is fetched",
