@@ -42,7 +42,7 @@ class Redis(Process):
         self._databases = databases
         self._password = password
         self.port = port or free_port(self)
-        self._program = self.program or self._embedded()
+        self.executable = self.program or self._embedded()
 
     def _embedded(self) -> Path:
         root, program = package_root(PACKAGE), find_programs(PACKAGE, "valkey-server")[0]
@@ -67,7 +67,7 @@ class Redis(Process):
         if self._user is not None:
             for place in (self._home, *self._home.glob("appendonly*"), *self._home.glob("appendonlydir/*")):
                 shutil.chown(place, self._user, pwd.getpwnam(self._user).pw_gid)
-        command = [str(self._program), "-", "--port", str(self.port), "--bind", "127.0.0.1"]
+        command = [str(self.executable), "-", "--port", str(self.port), "--bind", "127.0.0.1"]
         command += ["--appendonly", "yes", "--appendfsync", self._append_fsync, "--save", ""]
         command += ["--databases", str(self._databases), "--maxmemory-policy", "noeviction"]
         reader, writer = os.pipe()

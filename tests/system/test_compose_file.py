@@ -117,7 +117,7 @@ def test_redis_needs_its_password_and_does_not_show_it(services: dict[str, dict[
     embedded = Redis(tmp_path)
     port = embedded.port
     shell, option, script = service["command"]
-    script = script.replace("redis-server -", f"{embedded._program} - --port {port} --bind 127.0.0.1", 1)
+    script = script.replace("redis-server -", f"{embedded.executable} - --port {port} --bind 127.0.0.1", 1)
     environment = {"PATH": os.defpath, **service["environment"]}
     with (
         subprocess.Popen([shell, option, script], env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL) as process,
