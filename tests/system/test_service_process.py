@@ -46,7 +46,8 @@ def test_a_loop_that_ends_is_named_and_ends_the_service(loop: str) -> None:
     assert "RuntimeError: Sweeper.sweep ended; it must run as long as the service" in ended.stderr
 
 
-def test_a_paused_service_can_be_stopped(tmp_path: Path) -> None:
+def test_a_paused_service_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServiceProcess, "popen", subprocess.Popen)
     (tmp_path / "waiting.py").write_text(WAITING)
     service = ServiceProcess("waiting", "waiting", 0, {"PYTHONPATH": str(tmp_path)}, tmp_path / "log")
     service.start()
