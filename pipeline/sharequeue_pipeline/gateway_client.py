@@ -27,7 +27,7 @@ from sharequeue.protocol.messages.records import (
     FetchResponse,
     ReadRecordsQuery,
 )
-from sharequeue.protocol.messages.topics import DescribeTopicResponse
+from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.errors import PipelineError, refused
 from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
@@ -95,11 +95,11 @@ class GatewayClient:
         except ApiError as error:
             raise refused(error, self._options.url) from None
 
-    def describe(self, topic: str, *, first_try: bool = False) -> DescribeTopicResponse:
+    def describe(self, topic: str, *, first_try: bool = False) -> TopicDescription:
         """A topic's partitions and offsets. `first_try`: give up after `FIRST_TRY_S` if there is no gateway."""
         wait_s = min(0.0, FIRST_TRY_S - self._options.timeout_ms / 1000) if first_try else 0.0
         try:
-            described: DescribeTopicResponse = self._call(apis.DESCRIBE_TOPIC, wait_s=wait_s, topic=topic)
+            described: TopicDescription = self._call(apis.DESCRIBE_TOPIC, wait_s=wait_s, topic=topic)
         except ApiError as error:
             if error.error.code == "UNKNOWN_TOPIC_OR_PARTITION":
                 raise PipelineError(f"there is no topic {topic!r} at {self._options.url}") from None

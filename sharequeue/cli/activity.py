@@ -10,7 +10,7 @@ import msgspec
 from sharequeue.cli.completion import complete_group, complete_topic
 from sharequeue.cli.output import ask, decode, echo_json, json_option, moment_ms, run, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.reports import ActivityEntry, ListActivityQuery, ListActivityResponse
+from sharequeue.protocol.messages.reports import ActivityEntry, ActivityReport, ListActivityQuery
 
 PAGE: Final = 10_000
 DAY_MS: Final = 24 * 3600 * 1000
@@ -54,13 +54,13 @@ async def activity(
     )
     entries: list[ActivityEntry] = []
     while True:
-        page: ListActivityResponse = decode(await ask(url, apis.LIST_ACTIVITY, query), apis.LIST_ACTIVITY)
+        page: ActivityReport = decode(await ask(url, apis.LIST_ACTIVITY, query), apis.LIST_ACTIVITY)
         entries += page.activity
         if page.next_page_token is msgspec.UNSET:
             break
         query.page_token = page.next_page_token
     if as_json:
-        echo_json(msgspec.json.encode(ListActivityResponse(activity=entries)))
+        echo_json(msgspec.json.encode(ActivityReport(activity=entries)))
     else:
         show_table(COLUMNS, map(_row, entries))
 

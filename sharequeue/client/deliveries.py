@@ -28,7 +28,7 @@ class Record:
 
     __slots__ = ("_message", "_value", "delivery", "renewed_until")
 
-    def __init__(self, message: record_messages.Record, delivery: "Delivery") -> None:
+    def __init__(self, message: record_messages.ConsumerRecord, delivery: "Delivery") -> None:
         self.renewed_until = 0.0
         self._message = message
         self._value: Any = _UNREAD

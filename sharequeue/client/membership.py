@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.messages.groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from sharequeue.protocol.messages.groups import HeartbeatResult, ShareGroupHeartbeatRequest
 
 log = logging.getLogger(__name__)
 
@@ -173,8 +173,8 @@ class Membership:
             self.assignment = assignment
             self.changed.set()
 
-    async def _send(self, request: ShareGroupHeartbeatRequest, deadline_s: float) -> ShareGroupHeartbeatResponse:
-        answer: ShareGroupHeartbeatResponse = await self._client.call(
+    async def _send(self, request: ShareGroupHeartbeatRequest, deadline_s: float) -> HeartbeatResult:
+        answer: HeartbeatResult = await self._client.call(
             apis.SHARE_GROUP_HEARTBEAT, request, path=self._path, deadline_s=deadline_s, retry=False
         )
         return answer

@@ -54,7 +54,7 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
 }
 """Other headers take any text."""
 _NULL: Final = {"type": "null"}
-_NULLABLE: Final = frozenset({("Record", "key")})
+_NULLABLE: Final = frozenset({("ConsumerRecord", "key")})
 """The only optional field of answers that is null and not absent. `value` is any JSON, `null` included."""
 
 

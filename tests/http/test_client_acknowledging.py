@@ -14,7 +14,7 @@ from sharequeue.client.acknowledging import Settled
 from sharequeue.client.deliveries import Delivery
 from sharequeue.client.outcomes import ACCEPT
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import FetchedBatch, Record
+from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
 from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
     NOTHING_MS,
@@ -154,7 +154,7 @@ def test_acknowledgements_are_sent_once_per_run_of_offsets() -> None:
         last_offset=19,
         delivery_count=2,
         lock_expires_at_ms=0,
-        records=[Record(offset=offset, timestamp_ms=0) for offset in range(10, 20) if offset not in (14, 15)],
+        records=[ConsumerRecord(offset=offset, timestamp_ms=0) for offset in range(10, 20) if offset not in (14, 15)],
     )
     delivery = Delivery(batch)
     delivery.choose_all(ACCEPT)

@@ -11,7 +11,7 @@ from sharequeue.cli import main
 from sharequeue.client import ValueTooDeep, sync
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
-from sharequeue.protocol.messages.records import ReadRecordsResponse
+from sharequeue.protocol.messages.records import RecordPage
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.database import append_behind
@@ -89,7 +89,7 @@ def read(gateway: Gateway, topic: str) -> Any:
     """The answer of readRecords, by a decoder without a limit of depth."""
     answer = gateway.http.get(f"/v1/topics/{topic}/partitions/0/records")
     assert answer.status_code == 200
-    return nesting.decode(msgspec.json.Decoder(ReadRecordsResponse), answer.content).records
+    return nesting.decode(msgspec.json.Decoder(RecordPage), answer.content).records
 
 
 def test_dead_letters_and_redriving_carry_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:

@@ -12,7 +12,7 @@ from sharequeue_pipeline.jobs import redrive as redrive_module
 from sharequeue_pipeline.jobs.redrive import Pace, RedriveCounts, redrive
 
 from sharequeue.cli import main
-from sharequeue.protocol.messages.groups import RedriveDeadLettersResponse
+from sharequeue.protocol.messages.groups import RedriveResult
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
 
@@ -116,13 +116,13 @@ def test_the_rate_is_kept() -> None:
     left = [95]
     asked = []
 
-    def call(most: int, page_token: str | None) -> RedriveDeadLettersResponse:
+    def call(most: int, page_token: str | None) -> RedriveResult:
         assert page_token == (str(left[0]) if asked else None)
         asked.append(most)
         taken = min(most, left[0])
         left[0] -= taken
         following = str(left[0]) if left[0] else UNSET
-        return RedriveDeadLettersResponse(matched=taken, redriven=taken, next_page_token=following)
+        return RedriveResult(matched=taken, redriven=taken, next_page_token=following)
 
     *_, done = redrive(call, None, Pace(10, now=lambda: now[0], sleep=sleep))
     assert done == RedriveCounts(95, 0)

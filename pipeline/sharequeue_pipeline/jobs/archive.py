@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from pyspark.sql import SparkSession
 
-from sharequeue.protocol.messages.topics import DescribeTopicResponse
+from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.archiving.manifest import Archive, Gap, Manifest, PartitionArchive, Segment
 from sharequeue_pipeline.archiving.segments import SegmentTask, archive_segment, verify_segment
 from sharequeue_pipeline.jobs.command_line import (
@@ -36,7 +36,7 @@ class Archiver:
     """One run over one topic: archive, then verify, then delete from the log."""
 
     def __init__(
-        self, spark: SparkSession, target: GatewayOptions, archive: Archive, root: str, topic: DescribeTopicResponse
+        self, spark: SparkSession, target: GatewayOptions, archive: Archive, root: str, topic: TopicDescription
     ) -> None:
         self._spark = spark
         self._target = target

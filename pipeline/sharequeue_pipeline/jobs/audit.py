@@ -18,12 +18,12 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages.audit import (
     AuditedState,
     AuditLogQuery,
-    AuditLogResponse,
     AuditStateResponse,
     ExportStateQuery,
+    LogAudit,
     LogBatch,
 )
-from sharequeue.protocol.messages.topics import DescribeTopicResponse, ListTopicsQuery, ListTopicsResponse
+from sharequeue.protocol.messages.topics import ListTopicsQuery, TopicDescription, TopicList
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.jobs.command_line import (
@@ -128,10 +128,10 @@ def stretches(gateway: GatewayClient) -> Iterator[Stretch]:
     """The logs of all partitions as they are now, in stretches."""
     query = ListTopicsQuery()
     while True:
-        page: ListTopicsResponse = gateway.ask(apis.LIST_TOPICS, query)
+        page: TopicList = gateway.ask(apis.LIST_TOPICS, query)
         for topic in page.topics:
             try:
-                described: DescribeTopicResponse = gateway.describe(topic.name)
+                described: TopicDescription = gateway.describe(topic.name)
             except PipelineError:
                 continue  # deleted since it was listed
             for entry in described.partitions:
@@ -180,12 +180,12 @@ def check_stretch(services: GatewayOptions, reading: GatewayOptions, stretch: St
         return AuditCounts(stretches=1, restless=1), []
 
 
-def _log_of(gateway: GatewayClient, stretch: Stretch) -> AuditLogResponse:
+def _log_of(gateway: GatewayClient, stretch: Stretch) -> LogAudit:
     """The bounds of the log, with the batches of the stretch: the first one may begin before it."""
     batches: list[LogBatch] = []
     offset = stretch.begin
     while True:
-        page: AuditLogResponse = gateway.ask(
+        page: LogAudit = gateway.ask(
             apis.AUDIT_LOG,
             AuditLogQuery(offset=offset, page_size=10_000),
             topic_id=stretch.topic_id,
@@ -199,7 +199,7 @@ def _log_of(gateway: GatewayClient, stretch: Stretch) -> AuditLogResponse:
         offset = new[-1].base_offset
 
 
-def _counted(reader: GatewayClient, stretch: Stretch, log: AuditLogResponse) -> dict[int, int]:
+def _counted(reader: GatewayClient, stretch: Stretch, log: LogAudit) -> dict[int, int]:
     """The number of records read, by the base offset of their batch; under -1 those that belong to no batch."""
     begin = max(stretch.begin, log.log_start_offset)
     last = max((batch.last_offset for batch in log.batches), default=-1)

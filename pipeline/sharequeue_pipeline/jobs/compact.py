@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from sharequeue.protocol.messages.compaction import BatchReplacement, RemovedRange
-from sharequeue.protocol.messages.topics import DescribeTopicResponse
+from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.command_line import (
     echo_json,
@@ -54,7 +54,7 @@ class Listing(NamedTuple):
     records: int
 
 
-def list_batches(gateway: OperatorClient, topic: DescribeTopicResponse, now_ms: int) -> dict[int, Listing]:
+def list_batches(gateway: OperatorClient, topic: TopicDescription, now_ms: int) -> dict[int, Listing]:
     """The batches that may be compacted, by partition: those before the first young batch, without the newest."""
     lag_ms = int(topic.config["min.compaction.lag.ms"])
     listings = {}
@@ -76,7 +76,7 @@ def list_batches(gateway: OperatorClient, topic: DescribeTopicResponse, now_ms: 
     return listings
 
 
-def oldest_starts(gateway: OperatorClient, topic: DescribeTopicResponse) -> dict[int, int]:
+def oldest_starts(gateway: OperatorClient, topic: TopicDescription) -> dict[int, int]:
     """By partition: the offset below which every group has finished all records."""
     starts = gateway.start_offsets(topic.name, topic.topic_id)
     return {partition: min(groups.values()) for partition, groups in starts.items()}
@@ -191,7 +191,7 @@ class Compactor:
     """One run over one topic. Raises: PipelineError: the topic's cleanup.policy is not compact."""
 
     def __init__(
-        self, spark: SparkSession, gateway: OperatorClient, target: GatewayOptions, topic: DescribeTopicResponse
+        self, spark: SparkSession, gateway: OperatorClient, target: GatewayOptions, topic: TopicDescription
     ) -> None:
         if topic.config["cleanup.policy"] != "compact":
             raise PipelineError(f"topic {topic.name!r} is not to be compacted: its cleanup.policy is not compact")

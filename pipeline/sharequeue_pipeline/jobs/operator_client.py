@@ -8,7 +8,7 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.compaction import (
     BatchReplacement,
     ListRecordBatchesQuery,
-    ListRecordBatchesResponse,
+    RecordBatchList,
     RecordBatchListing,
     ReplacedBatch,
     ReplaceRecordBatchesRequest,
@@ -99,9 +99,7 @@ class OperatorClient(GatewayClient):
         """The stored batches from the one with `first_offset` to the last one that begins below `end_offset`."""
         while first_offset < end_offset:
             query = ListRecordBatchesQuery(offset=first_offset, max_batches=LISTED_AT_ONCE)
-            page: ListRecordBatchesResponse = self.ask(
-                apis.LIST_RECORD_BATCHES, query, topic=topic, partition=partition
-            )
+            page: RecordBatchList = self.ask(apis.LIST_RECORD_BATCHES, query, topic=topic, partition=partition)
             for batch in page.batches:
                 if batch.base_offset >= end_offset:
                     return

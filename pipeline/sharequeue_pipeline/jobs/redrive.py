@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from sharequeue.cli.output import show_table
 from sharequeue.cli.redrive_options import redrive_options, redrive_request
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveDeadLettersResponse
+from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveResult
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.jobs.command_line import (
@@ -64,7 +64,7 @@ class Pace:
         self._sleep(max(0.0, self._until - self._now()))
 
 
-RedriveCall = Callable[[int, str | None], RedriveDeadLettersResponse]
+RedriveCall = Callable[[int, str | None], RedriveResult]
 
 
 def redrive(call: RedriveCall, most: int | None, pace: Pace) -> Iterator[RedriveCounts]:
@@ -157,9 +157,9 @@ def command(
     done = RedriveCounts(0, 0)
     with GatewayClient(to) as gateway:
 
-        def call(most: int, page_token: str | None) -> RedriveDeadLettersResponse:
+        def call(most: int, page_token: str | None) -> RedriveResult:
             request.max_records, request.page_token = most, page_token
-            answer: RedriveDeadLettersResponse = gateway.ask(apis.REDRIVE_DEAD_LETTERS, request, group=group)
+            answer: RedriveResult = gateway.ask(apis.REDRIVE_DEAD_LETTERS, request, group=group)
             return answer
 
         try:
@@ -177,7 +177,7 @@ def command(
 
 def _show(to: GatewayOptions, group: str, request: RedriveDeadLettersRequest, master: str | None, as_json: bool) -> int:
     with GatewayClient(to) as gateway:
-        answer: RedriveDeadLettersResponse = gateway.ask(apis.REDRIVE_DEAD_LETTERS, request, group=group)
+        answer: RedriveResult = gateway.ask(apis.REDRIVE_DEAD_LETTERS, request, group=group)
         dead_letter_topic = gateway.group_config(group)[DLQ_NAME]
         there = dead_letter_topic and answer.matched and _exists(gateway, dead_letter_topic)
     rows = []

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from sharequeue.cli.output import moment_ms
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.reports import ListActivityQuery, ListActivityResponse
+from sharequeue.protocol.messages.reports import ActivityReport, ListActivityQuery
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.jobs.command_line import (
     echo_json,
@@ -77,7 +77,7 @@ def _rows(
         query = ListActivityQuery(
             from_ms=from_ms, to_ms=to_ms, group_id=group, topic=topic, page_size=10_000, page_token=token
         )
-        answer: ListActivityResponse = gateway.ask(apis.LIST_ACTIVITY, query)
+        answer: ActivityReport = gateway.ask(apis.LIST_ACTIVITY, query)
         for entry in answer.activity:
             row = msgspec.to_builtins(entry)
             row["hour"] = datetime.fromtimestamp(entry.hour_ms / 1000, UTC)

@@ -8,7 +8,7 @@ import click
 from sharequeue.cli.completion import complete_group
 from sharequeue.cli.output import ask, decode
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ListShareGroupsResponse, ShareGroupListing
+from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupList, ShareGroupListing
 
 group_argument: Final = click.argument("group", shell_complete=complete_group)
 groups_argument: Final = click.argument("group", nargs=-1, shell_complete=complete_group)
@@ -24,7 +24,7 @@ async def every_group(url: str, state: str | None = None) -> list[ShareGroupList
     token = None
     while True:
         query = ListShareGroupsQuery(state=state, page_token=token)
-        page: ListShareGroupsResponse = decode(await ask(url, apis.LIST_SHARE_GROUPS, query), apis.LIST_SHARE_GROUPS)
+        page: ShareGroupList = decode(await ask(url, apis.LIST_SHARE_GROUPS, query), apis.LIST_SHARE_GROUPS)
         groups += page.groups
         token = page.next_page_token
         if token is None:

@@ -11,10 +11,10 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
-    DescribeShareGroupResponse,
-    ListShareGroupOffsetsResponse,
     MemberAssignment,
+    ShareGroupDescription,
     ShareGroupMember,
+    ShareGroupOffsets,
 )
 
 
@@ -59,7 +59,7 @@ async def _describe_offsets(url: str, group_id: str, verbose: bool, as_json: boo
     if as_json:
         echo_json(answer)
         return
-    offsets: ListShareGroupOffsetsResponse = decode(answer, apis.LIST_SHARE_GROUP_OFFSETS)
+    offsets: ShareGroupOffsets = decode(answer, apis.LIST_SHARE_GROUP_OFFSETS)
     rows = [
         (
             group_id,
@@ -89,7 +89,7 @@ async def _describe_members(url: str, group_id: str, verbose: bool, as_json: boo
     while True:
         query = DescribeShareGroupQuery(page_token=page_token)
         answer = await ask(url, apis.DESCRIBE_SHARE_GROUP, query, group=group_id)
-        group: DescribeShareGroupResponse = decode(answer, apis.DESCRIBE_SHARE_GROUP)
+        group: ShareGroupDescription = decode(answer, apis.DESCRIBE_SHARE_GROUP)
         members += group.members
         page_token = group.next_page_token
         if page_token is None:

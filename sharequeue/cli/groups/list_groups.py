@@ -7,7 +7,7 @@ import msgspec
 
 from sharequeue.cli.groups.choosing import every_group
 from sharequeue.cli.output import echo_json, json_option, run, show_table, url_option
-from sharequeue.protocol.messages.groups import ListShareGroupsResponse
+from sharequeue.protocol.messages.groups import ShareGroupList
 
 STATES: Final = ("Empty", "Stable", "Dead")
 ALL_STATES: Final = "all"
@@ -37,7 +37,7 @@ async def list_all(*, state: str | None, as_json: bool, url: str) -> None:
         raise click.UsageError(f"a state is one of {', '.join(STATES)}, not {unknown[0]!r}")
     groups = await every_group(url, wanted)
     if as_json:
-        echo_json(msgspec.json.encode(ListShareGroupsResponse(groups=groups)))
+        echo_json(msgspec.json.encode(ShareGroupList(groups=groups)))
     elif state is None:
         for group in groups:
             click.echo(group.group_id)

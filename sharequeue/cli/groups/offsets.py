@@ -5,7 +5,7 @@ import click
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.groups import ListShareGroupOffsetsResponse
+from sharequeue.protocol.messages.groups import ShareGroupOffsets
 
 
 @click.command()
@@ -19,7 +19,7 @@ async def offsets(group: str, as_json: bool, url: str) -> None:
     if as_json:
         echo_json(answer)
         return
-    listed: ListShareGroupOffsetsResponse = decode(answer, apis.LIST_SHARE_GROUP_OFFSETS)
+    listed: ShareGroupOffsets = decode(answer, apis.LIST_SHARE_GROUP_OFFSETS)
     rows = [
         (
             topic.topic,

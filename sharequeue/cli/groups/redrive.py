@@ -9,7 +9,7 @@ from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say,
 from sharequeue.cli.redrive_options import redrive_options, redrive_request
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveDeadLettersResponse
+from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveResult
 
 AT_ONCE: Final = 10_000
 """One call redrives no more."""
@@ -67,8 +67,8 @@ async def redrive(
     say(f"{redriven} dead letters of {group} are redriven{left}")
 
 
-async def _page(url: str, group: str, request: RedriveDeadLettersRequest) -> RedriveDeadLettersResponse:
-    answer: RedriveDeadLettersResponse = decode(
+async def _page(url: str, group: str, request: RedriveDeadLettersRequest) -> RedriveResult:
+    answer: RedriveResult = decode(
         await ask(url, apis.REDRIVE_DEAD_LETTERS, request, group=group), apis.REDRIVE_DEAD_LETTERS
     )
     return answer

@@ -14,8 +14,8 @@ from sharequeue.cli.groups.choosing import force_option, group_argument
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import (
+    ResetOffsetsResult,
     ResetShareGroupOffsetsRequest,
-    ResetShareGroupOffsetsResponse,
     ResetTopic,
 )
 
@@ -98,7 +98,7 @@ async def reset_offsets(
     }
     request = ResetShareGroupOffsetsRequest(**fields)
     answer = await ask(url, apis.RESET_SHARE_GROUP_OFFSETS, request, group=group)
-    done: ResetShareGroupOffsetsResponse = decode(answer, apis.RESET_SHARE_GROUP_OFFSETS)
+    done: ResetOffsetsResult = decode(answer, apis.RESET_SHARE_GROUP_OFFSETS)
     rows = [(topic.topic, entry.partition, entry.start_offset) for topic in done.topics for entry in topic.partitions]
     if as_json:
         echo_json(answer)
@@ -111,7 +111,7 @@ async def reset_offsets(
     _end_if_failed(done, as_json)
 
 
-def _end_if_failed(done: ResetShareGroupOffsetsResponse, as_json: bool) -> None:
+def _end_if_failed(done: ResetOffsetsResult, as_json: bool) -> None:
     """Name the partitions that failed, and exit with 1 if there are any. A JSON answer names them itself."""
     for error in () if as_json else done.errors:
         say(f"sharequeue: {error.topic}-{error.partition}: {error.code}: {error.detail}")

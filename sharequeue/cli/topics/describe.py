@@ -5,7 +5,7 @@ import click
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, show_table, url_option
 from sharequeue.cli.topics.topic import name_argument
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.topics import DescribeTopicResponse
+from sharequeue.protocol.messages.topics import TopicDescription
 
 
 @click.command()
@@ -19,7 +19,7 @@ async def describe(name: str, as_json: bool, url: str) -> None:
     if as_json:
         echo_json(answer)
         return
-    topic: DescribeTopicResponse = decode(answer, apis.DESCRIBE_TOPIC)
+    topic: TopicDescription = decode(answer, apis.DESCRIBE_TOPIC)
     show_table(
         ("#partition", "#log start", "#last stable", "#log end", "#offsets"),
         [

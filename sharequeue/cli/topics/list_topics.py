@@ -5,7 +5,7 @@ import msgspec
 
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.topics import ListTopicsQuery, ListTopicsResponse, TopicListing
+from sharequeue.protocol.messages.topics import ListTopicsQuery, TopicList, TopicListing
 
 
 @run
@@ -14,7 +14,7 @@ async def list_all(*, as_json: bool, url: str) -> None:
     page_token = None
     while True:
         answer = await ask(url, apis.LIST_TOPICS, ListTopicsQuery(page_token=page_token))
-        page: ListTopicsResponse = decode(answer, apis.LIST_TOPICS)
+        page: TopicList = decode(answer, apis.LIST_TOPICS)
         listed += page.topics
         page_token = page.next_page_token
         if page_token is None:

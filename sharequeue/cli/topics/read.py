@@ -13,8 +13,8 @@ from sharequeue.cli.topics.topic import name_argument
 from sharequeue.client.deliveries import Delivery
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.records import FetchedBatch, ReadRecordsQuery, ReadRecordsResponse
-from sharequeue.protocol.messages.topics import DescribeTopicResponse
+from sharequeue.protocol.messages.records import FetchedBatch, ReadRecordsQuery, RecordPage
+from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue.protocol.types import MAX_INT64
 
 READ_AT_ONCE: Final = 1000
@@ -54,7 +54,7 @@ class Reading:
         if self._partition in self._next:
             await self._read_to(self._partition, MAX_INT64)
             return
-        described: DescribeTopicResponse = await self._client.call(
+        described: TopicDescription = await self._client.call(
             apis.DESCRIBE_TOPIC, path={"topic": self._topic}, retry=False
         )
         count = len(described.partitions)
@@ -80,7 +80,7 @@ class Reading:
                 max_records=READ_AT_ONCE if self._left is None else min(READ_AT_ONCE, self._left),
             )
             path = {"topic": self._topic, "partition": partition}
-            read: ReadRecordsResponse = await self._client.call(apis.READ_RECORDS, query, path=path, retry=False)
+            read: RecordPage = await self._client.call(apis.READ_RECORDS, query, path=path, retry=False)
             if read.next_offset == self._next[partition]:
                 return
             self._next[partition] = read.next_offset

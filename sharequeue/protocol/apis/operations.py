@@ -1,9 +1,9 @@
 """For operators: reports, audits (with the cluster token), and what every service answers about itself."""
 
 from sharequeue.protocol.apis.api import Api
-from sharequeue.protocol.messages.audit import AuditLogQuery, AuditLogResponse, AuditStateResponse, ExportStateQuery
+from sharequeue.protocol.messages.audit import AuditLogQuery, AuditStateResponse, ExportStateQuery, LogAudit
 from sharequeue.protocol.messages.operations import Empty, Readiness
-from sharequeue.protocol.messages.reports import ListActivityQuery, ListActivityResponse
+from sharequeue.protocol.messages.reports import ActivityReport, ListActivityQuery
 
 LIST_ACTIVITY = Api(
     "listActivity",
@@ -11,7 +11,7 @@ LIST_ACTIVITY = Api(
     "/v1/reports/activity",
     "Report the records that went through the queue, by hour, group and partition, a page at a time.",
     request=ListActivityQuery,
-    response=ListActivityResponse,
+    response=ActivityReport,
     tag="Reports",
     idempotent=True,
 )
@@ -32,7 +32,7 @@ AUDIT_LOG = Api(
     "/v1/audit/log/{topic_id}/{partition}",
     "List the record batches of a partition as they are stored, without their records.",
     request=AuditLogQuery,
-    response=AuditLogResponse,
+    response=LogAudit,
     tag="Audit",
     errors=("CLUSTER_AUTHORIZATION_FAILED",),
     idempotent=True,

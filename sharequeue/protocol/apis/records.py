@@ -10,7 +10,7 @@ from sharequeue.protocol.messages.records import (
     ProduceRequest,
     ProduceResponse,
     ReadRecordsQuery,
-    ReadRecordsResponse,
+    RecordPage,
 )
 
 _SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
@@ -74,7 +74,7 @@ READ_RECORDS = Api(
     "/v1/topics/{topic}/partitions/{partition}/records",
     "Read records by offset, without a group and without locks.",
     request=ReadRecordsQuery,
-    response=ReadRecordsResponse,
+    response=RecordPage,
     media_types=(ARROW_STREAM,),
     tag="Topics",
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),

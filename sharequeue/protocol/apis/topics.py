@@ -3,18 +3,18 @@
 from sharequeue.protocol.apis.api import TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
-    ListRecordBatchesResponse,
+    RecordBatchList,
+    ReplacedBatches,
     ReplaceRecordBatchesRequest,
-    ReplaceRecordBatchesResponse,
 )
 from sharequeue.protocol.messages.topics import (
     CreateTopicRequest,
+    DeletedRecords,
     DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DescribeTopicResponse,
     ListTopicsQuery,
-    ListTopicsResponse,
     Topic,
+    TopicDescription,
+    TopicList,
     UpdateTopicRequest,
 )
 
@@ -35,7 +35,7 @@ LIST_TOPICS = Api(
     "/v1/topics",
     "List topics by name, a page at a time.",
     request=ListTopicsQuery,
-    response=ListTopicsResponse,
+    response=TopicList,
     tag="Topics",
     idempotent=True,
 )
@@ -44,7 +44,7 @@ DESCRIBE_TOPIC = Api(
     "GET",
     "/v1/topics/{topic}",
     "Describe a topic: settings and the offsets of its partitions.",
-    response=DescribeTopicResponse,
+    response=TopicDescription,
     tag="Topics",
     errors=TOPIC_ERRORS,
     idempotent=True,
@@ -75,7 +75,7 @@ DELETE_RECORDS = Api(
     "/v1/topics/{topic}/delete-records",
     "Delete records below an offset; -1 is the log end. Every gateway knows it within a second.",
     request=DeleteRecordsRequest,
-    response=DeleteRecordsResponse,
+    response=DeletedRecords,
     tag="Topics",
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
@@ -86,7 +86,7 @@ LIST_RECORD_BATCHES = Api(
     "/v1/topics/{topic}/partitions/{partition}/batches",
     "List the record batches of a partition: their offsets, how many records each holds, its generation.",
     request=ListRecordBatchesQuery,
-    response=ListRecordBatchesResponse,
+    response=RecordBatchList,
     tag="Topics",
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
@@ -97,7 +97,7 @@ REPLACE_RECORD_BATCHES = Api(
     "/v1/topics/{topic}/partitions/{partition}/replace-batches",
     "Compact: take records out of batches of a topic with cleanup.policy=compact, all or none; offsets stay.",
     request=ReplaceRecordBatchesRequest,
-    response=ReplaceRecordBatchesResponse,
+    response=ReplacedBatches,
     tag="Topics",
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE", "INVALID_UPDATE_VERSION", "MESSAGE_TOO_LARGE"),
     idempotent=True,

@@ -110,7 +110,7 @@ class LogBatch(Struct, frozen=True, kw_only=True):
     generation: Int32
 
 
-class AuditLogResponse(Response):
+class LogAudit(Response):
     """Rows of a partition, including those below the log start that are not purged yet."""
 
     log_start_offset: Int64

@@ -27,7 +27,7 @@ class RecordBatchListing(Response):
     size_bytes: Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
 
 
-class ListRecordBatchesResponse(Response):
+class RecordBatchList(Response):
     """Batches from the one that holds the requested offset on; `next_offset`: the offset of the next request."""
 
     batches: list[RecordBatchListing]
@@ -62,5 +62,5 @@ class ReplacedBatch(Response):
     record_count: Count
 
 
-class ReplaceRecordBatchesResponse(Response):
+class ReplacedBatches(Response):
     batches: list[ReplacedBatch]

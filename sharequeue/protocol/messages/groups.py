@@ -63,7 +63,7 @@ class MemberAssignment(Response):
     topic_partitions: list[AssignedPartitions]
 
 
-class ShareGroupHeartbeatResponse(Response):
+class HeartbeatResult(Response):
     """Without `assignment` it is unchanged. `leaders`: of the assigned partitions, if there are several gateways."""
 
     member_id: str
@@ -96,7 +96,7 @@ class ShareGroupListing(Response):
     state: GroupStateName
 
 
-class ListShareGroupsResponse(Response):
+class ShareGroupList(Response):
     groups: list[ShareGroupListing]
     next_page_token: str | None = None
 
@@ -116,7 +116,7 @@ class ShareGroupMember(Response):
     rack_id: str | None = None
 
 
-class DescribeShareGroupResponse(Response):
+class ShareGroupDescription(Response):
     """`members`: one page of them, by member id. `member_count` counts all members."""
 
     group_id: str
@@ -169,7 +169,7 @@ class GroupTopicOffsets(Response):
     partitions: list[GroupPartitionOffset]
 
 
-class ListShareGroupOffsetsResponse(Response):
+class ShareGroupOffsets(Response):
     topics: list[GroupTopicOffsets]
 
 
@@ -207,7 +207,7 @@ class ResetTopicOffsets(Response):
     partitions: list[ResetPartition]
 
 
-class ResetShareGroupOffsetsResponse(Response):
+class ResetOffsetsResult(Response):
     """The new start offsets of the group (for `dry_run`, those it would get). `errors` lists at most 50 failed partitions
     of the `failed_count`."""
 
@@ -242,7 +242,7 @@ class RedriveDeadLettersRequest(Request):
     dry_run: bool = False
 
 
-class RedriveDeadLettersResponse(Response):
+class RedriveResult(Response):
     """`matched`: dead letters that fit the filter and were not redriven before. `skipped_count`: those of them whose record
     or topic no longer exists. `next_page_token`: there may be more dead letters than `max_records`."""
 

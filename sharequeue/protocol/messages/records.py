@@ -123,7 +123,7 @@ class FetchRequest(Request):
     with_records: bool = True
 
 
-class Record(Response):
+class ConsumerRecord(Response):
     """A record as it is read: `key`/`value` as JSON, or `key_base64`/`value_base64` where bytes were produced."""
 
     offset: Offset
@@ -145,7 +145,7 @@ class FetchedBatch(Response):
     last_offset: Offset
     delivery_count: Count
     lock_expires_at_ms: TimestampMs
-    records: list[Record] | None = None
+    records: list[ConsumerRecord] | None = None
 
 
 class PartitionLeader(Response):
@@ -194,8 +194,8 @@ class ReadRecordsQuery(Request):
     isolation_level: IsolationLevel = "read_uncommitted"
 
 
-class ReadRecordsResponse(Response):
-    records: list[Record]
+class RecordPage(Response):
+    records: list[ConsumerRecord]
     next_offset: Offset
     log_start_offset: Offset
     log_end_offset: Offset

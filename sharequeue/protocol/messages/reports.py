@@ -63,6 +63,6 @@ class ActivityEntry(Response):
     group_id: str | UnsetType = UNSET
 
 
-class ListActivityResponse(Response):
+class ActivityReport(Response):
     activity: list[ActivityEntry]
     next_page_token: str | UnsetType = UNSET

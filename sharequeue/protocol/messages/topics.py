@@ -43,7 +43,7 @@ class ListTopicsQuery(Request):
     page_token: PageToken | None = None
 
 
-class ListTopicsResponse(Response):
+class TopicList(Response):
     topics: list[TopicListing]
     next_page_token: str | None = None
 
@@ -55,7 +55,7 @@ class PartitionOffsets(Response):
     log_end_offset: Offset
 
 
-class DescribeTopicResponse(Response):
+class TopicDescription(Response):
     name: str
     topic_id: str
     config: dict[str, str]
@@ -84,5 +84,5 @@ class DeletedRecordsPartition(Response):
     log_start_offset: Offset
 
 
-class DeleteRecordsResponse(Response):
+class DeletedRecords(Response):
     partitions: list[DeletedRecordsPartition]

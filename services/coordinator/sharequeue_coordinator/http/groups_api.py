@@ -18,13 +18,13 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.groups import (
     AssignedPartitions,
     DescribeShareGroupQuery,
-    DescribeShareGroupResponse,
+    HeartbeatResult,
     InUseQuery,
     ListShareGroupsQuery,
-    ListShareGroupsResponse,
     MemberAssignment,
+    ShareGroupDescription,
     ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
+    ShareGroupList,
     ShareGroupListing,
     ShareGroupMember,
 )
@@ -66,7 +66,7 @@ class GroupsApi:
 
     # Members
 
-    async def heartbeat(self, call: Call) -> ShareGroupHeartbeatResponse:
+    async def heartbeat(self, call: Call) -> HeartbeatResult:
         request: ShareGroupHeartbeatRequest = call.request
         names = request.subscribed_topic_names
         heartbeat = Heartbeat(
@@ -78,7 +78,7 @@ class GroupsApi:
             call.header(CLIENT_HOST) or "",
         )
         answer = await self._members.heartbeat(call.group_id(), heartbeat)
-        return ShareGroupHeartbeatResponse(
+        return HeartbeatResult(
             member_id=answer.member_id,
             member_epoch=answer.member_epoch,
             heartbeat_interval_ms=answer.heartbeat_interval_ms,
@@ -106,7 +106,7 @@ class GroupsApi:
 
     # Listing
 
-    async def list_groups(self, call: Call) -> ListShareGroupsResponse:
+    async def list_groups(self, call: Call) -> ShareGroupList:
         query: ListShareGroupsQuery = call.request
         states = _states(query.state)
         listed = await self._query(
@@ -116,7 +116,7 @@ class GroupsApi:
             [state is ShareGroupState.STABLE for state in states if state is not ShareGroupState.DEAD],
         )
         page = listed[: query.page_size]
-        return ListShareGroupsResponse(
+        return ShareGroupList(
             groups=[
                 ShareGroupListing(
                     group_id=group_id,
@@ -128,7 +128,7 @@ class GroupsApi:
             next_page_token=page[-1][0] if len(listed) > len(page) else None,
         )
 
-    async def describe(self, call: Call) -> DescribeShareGroupResponse:
+    async def describe(self, call: Call) -> ShareGroupDescription:
         query: DescribeShareGroupQuery = call.request
         group_id = call.group_id()
         machine = (await self._groups.find(group_id)).machine
@@ -143,7 +143,7 @@ class GroupsApi:
             room -= len(page[-1].subscribed_topic_names) + sum(map(len, page[-1].assignment.values()))
             if room <= 0:
                 break
-        return DescribeShareGroupResponse(
+        return ShareGroupDescription(
             group_id=group_id,
             state=machine.state,
             group_epoch=machine.epochs.group_epoch,

@@ -7,8 +7,8 @@ from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.topics import (
     CreateTopicRequest,
     ListTopicsQuery,
-    ListTopicsResponse,
     Topic,
+    TopicList,
     TopicListing,
     UpdateTopicRequest,
 )
@@ -34,11 +34,11 @@ class TopicsApi:
         request: CreateTopicRequest = call.request
         return await self._topics.create(request.name, request.partitions, request.config)
 
-    async def list_topics(self, call: Call) -> ListTopicsResponse:
+    async def list_topics(self, call: Call) -> TopicList:
         query: ListTopicsQuery = call.request
         page, next_page_token = self._metadata.page(query.page_size, query.page_token)
         listed = [TopicListing(name=topic.name, topic_id=topic.topic_id, partitions=topic.partitions) for topic in page]
-        return ListTopicsResponse(topics=listed, next_page_token=next_page_token)
+        return TopicList(topics=listed, next_page_token=next_page_token)
 
     async def update(self, call: Call) -> Topic:
         request: UpdateTopicRequest = call.request

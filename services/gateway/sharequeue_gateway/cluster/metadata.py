@@ -28,7 +28,7 @@ from sharequeue.protocol.messages.cluster import (
     MetadataChangesResponse,
     TopicIdPartitions,
 )
-from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery, ListTopicsResponse
+from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery, TopicList
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_INT64, topic_name_fault
 from sharequeue_gateway import metrics
@@ -202,7 +202,7 @@ class Metadata:
         """Learn every topic."""
         query = ListTopicsQuery()
         while True:
-            page: ListTopicsResponse = await self._coordinator.call(apis.LIST_TOPICS, query, key=CLUSTER)
+            page: TopicList = await self._coordinator.call(apis.LIST_TOPICS, query, key=CLUSTER)
             await self.topics_by_id([topic.topic_id for topic in page.topics])
             if page.next_page_token is None:
                 return

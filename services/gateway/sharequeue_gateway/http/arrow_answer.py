@@ -16,11 +16,11 @@ import msgspec
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.messages.records import Record
+from sharequeue.protocol.messages.records import ConsumerRecord
 
 CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
 _WEIGHT: Final = re.compile(r"[01](\.[0-9]{0,3})?")
-_records: Final = msgspec.json.Decoder(list[Record])
+_records: Final = msgspec.json.Decoder(list[ConsumerRecord])
 
 
 def arrow_wanted(accept: str | None) -> bool:
@@ -91,20 +91,20 @@ def arrow_stream(records: bytes, next_offset: int, log_start_offset: int, log_en
     return body
 
 
-def _key(record: Record) -> bytes | None:
+def _key(record: ConsumerRecord) -> bytes | None:
     if record.key_base64 is not None:
         return base64.b64decode(record.key_base64)
     return None if record.key is None else record.key.encode()
 
 
-def _value(record: Record) -> bytes | None:
+def _value(record: ConsumerRecord) -> bytes | None:
     if record.value_base64 is not None:
         return base64.b64decode(record.value_base64)
     value = b"null" if isinstance(record.value, msgspec.UnsetType) else bytes(record.value)
     return None if value == b"null" else value
 
 
-def _headers(pa: Any, records: Sequence[Record]) -> Any:
+def _headers(pa: Any, records: Sequence[ConsumerRecord]) -> Any:
     """A map array; most records have no headers, so these cost one flat pass."""
     ends = [0]
     names: list[str] = []

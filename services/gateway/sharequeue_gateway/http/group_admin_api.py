@@ -26,9 +26,9 @@ from sharequeue.protocol.messages.cluster import (
 )
 from sharequeue.protocol.messages.groups import (
     InUseQuery,
+    ResetOffsetsResult,
     ResetPartition,
     ResetShareGroupOffsetsRequest,
-    ResetShareGroupOffsetsResponse,
     ResetTopic,
     ResetTopicOffsets,
 )
@@ -83,7 +83,7 @@ class GroupAdminApi:
 
     # Reset
 
-    async def reset_offsets(self, call: Call) -> ResetShareGroupOffsetsResponse:
+    async def reset_offsets(self, call: Call) -> ResetOffsetsResult:
         request: ResetShareGroupOffsetsRequest = call.request
         group_id = call.group_id()
         since_ms = _check(request)
@@ -103,7 +103,7 @@ class GroupAdminApi:
             faults.update(await self._alter(group_id, planned, topics, force=request.force))
         if faults and all((topics[topic_id].name, p) in faults for topic_id, ps in planned.items() for p in ps):
             raise next(iter(faults.values()))
-        return ResetShareGroupOffsetsResponse(
+        return ResetOffsetsResult(
             topics=[
                 ResetTopicOffsets(
                     topic=topics[topic_id].name,

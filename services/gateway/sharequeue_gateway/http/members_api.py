@@ -15,7 +15,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, error_of
 from sharequeue.protocol.messages.cluster import CLIENT_HOST, CLIENT_ID, LeaveShareGroupResponse
-from sharequeue.protocol.messages.groups import ShareGroupHeartbeatResponse
+from sharequeue.protocol.messages.groups import HeartbeatResult
 from sharequeue.protocol.messages.leaders import GroupTopicsRequest, ReleaseMemberResponse
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import PartitionLeader
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 MAX_CLIENT_ID_LENGTH: Final = 200
 GROUP_ID_NOT_FOUND: Final = 69
-_heartbeat: Final = msgspec.json.Decoder(ShareGroupHeartbeatResponse)
+_heartbeat: Final = msgspec.json.Decoder(HeartbeatResult)
 _left: Final = msgspec.json.Decoder(LeaveShareGroupResponse)
 
 

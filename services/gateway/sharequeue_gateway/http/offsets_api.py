@@ -12,7 +12,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
-from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, ListShareGroupOffsetsResponse
+from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, ShareGroupOffsets
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.record_log.log import RecordLog
 
@@ -43,7 +43,7 @@ class GroupsApi:
                 await self._metadata.group_changed(group_id)
         return Answer(body)
 
-    async def offsets(self, call: Call) -> ListShareGroupOffsetsResponse:
+    async def offsets(self, call: Call) -> ShareGroupOffsets:
         """Start offsets come from the share coordinator, ends from the log. Lag = end - start - delivery-complete
         count."""
         group_id = call.group_id()
@@ -69,4 +69,4 @@ class GroupsApi:
                     )
                 )
             topics.append(GroupTopicOffsets(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-        return ListShareGroupOffsetsResponse(topics=topics)
+        return ShareGroupOffsets(topics=topics)

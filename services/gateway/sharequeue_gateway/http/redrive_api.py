@@ -15,7 +15,7 @@ from sharequeue.http.endpoint import Call
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
-from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveDeadLettersResponse
+from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveResult
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.page_tokens import page_token, place_of
@@ -101,14 +101,14 @@ class Redriving:
         self._record_log = record_log
         self._dead_letters = dead_letters
 
-    async def redrive(self, call: Call) -> RedriveDeadLettersResponse:
+    async def redrive(self, call: Call) -> RedriveResult:
         request: RedriveDeadLettersRequest = call.request
         group_id = call.group_id()
         if request.topic is not None:
             await self._metadata.topic(request.topic)
         meant = _filter(group_id, request)
         behind = None if request.page_token is None else place_of(request.page_token, _place, "redriveDeadLetters")
-        done = RedriveDeadLettersResponse(matched=0, redriven=0)
+        done = RedriveResult(matched=0, redriven=0)
         async for chunk in self._chunks(group_id, behind):
             matching = [found for found in chunk if meant(found)]
             written = await self._dead_letters.written([found.key for found in matching])
@@ -186,9 +186,7 @@ class Redriving:
 
     # Sending
 
-    async def _send(
-        self, group_id: str, letters: Sequence[FoundLetter], alone: bool, done: RedriveDeadLettersResponse
-    ) -> None:
+    async def _send(self, group_id: str, letters: Sequence[FoundLetter], alone: bool, done: RedriveResult) -> None:
         """Append to the topics that the records came from. `alone`: only this group receives them."""
         rows: dict[tuple[str, int], list[DeadLetterRow]] = {}
         parked: dict[tuple[str, int], list[DeadLetterKey]] = {}

@@ -13,11 +13,11 @@ from sharequeue.protocol.messages.leaders import DeleteTopicRecordsRequest
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import ReadRecordsQuery
 from sharequeue.protocol.messages.topics import (
+    DeletedRecords,
     DeletedRecordsPartition,
     DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DescribeTopicResponse,
     PartitionOffsets,
+    TopicDescription,
 )
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -41,10 +41,10 @@ class TopicsApi:
     async def list_topics(self, call: Call) -> Answer:
         return Answer(await self._coordinator.exchange(apis.LIST_TOPICS, call.request, key=CLUSTER))
 
-    async def describe_topic(self, call: Call) -> DescribeTopicResponse:
+    async def describe_topic(self, call: Call) -> TopicDescription:
         topic = await self._metadata.topic(call.path["topic"])
         offsets = await self._record_log.offsets(topic.topic_id, range(topic.partitions))
-        return DescribeTopicResponse(
+        return TopicDescription(
             name=topic.name,
             topic_id=topic.topic_id,
             config=dict(topic.config),
@@ -68,7 +68,7 @@ class TopicsApi:
         self._metadata.forget(topic.topic_id)
         return Empty()
 
-    async def delete_records(self, call: Call) -> DeleteRecordsResponse:
+    async def delete_records(self, call: Call) -> DeletedRecords:
         request: DeleteRecordsRequest = call.request
         topic = await self._metadata.topic(call.path["topic"])
         wanted = {partition.partition: partition.before_offset for partition in request.partitions}
@@ -80,7 +80,7 @@ class TopicsApi:
             end = offsets[partition].log_end_offset
             if before_offset > end:
                 raise OffsetOutOfRange(f"before_offset {before_offset} is behind the log end {end}", 0)
-        return DeleteRecordsResponse(
+        return DeletedRecords(
             partitions=[
                 DeletedRecordsPartition(
                     partition=partition,

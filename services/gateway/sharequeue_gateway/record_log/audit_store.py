@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sharequeue.protocol.messages.audit import AuditLogResponse, LogBatch
+from sharequeue.protocol.messages.audit import LogAudit, LogBatch
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.store import Bounds
 
@@ -13,7 +13,7 @@ async def bounds(connection: Any, places: Sequence[tuple[str, int]]) -> dict[tup
     return await store.bounds(connection, places) if places else {}
 
 
-async def batches(connection: Any, topic_id: str, partition: int, offset: int, limit: int) -> AuditLogResponse:
+async def batches(connection: Any, topic_id: str, partition: int, offset: int, limit: int) -> LogAudit:
     """The rows from the one that holds `offset`, and the bounds of the partition, which are read after the rows."""
     rows = await connection.fetch(
         """SELECT base_offset, last_offset, record_count, generation FROM log.record_batches
@@ -27,7 +27,7 @@ async def batches(connection: Any, topic_id: str, partition: int, offset: int, l
         limit,
     )
     found = (await store.bounds(connection, [(topic_id, partition)])).get((topic_id, partition))
-    return AuditLogResponse(
+    return LogAudit(
         log_start_offset=0 if found is None else found.log_start_offset,
         log_end_offset=0 if found is None else found.log_end_offset,
         deleted=found is not None and found.deleted,

@@ -10,10 +10,10 @@ from sharequeue.protocol.histogram import bounds_of
 from sharequeue.protocol.messages.fields import PlainText
 from sharequeue.protocol.messages.reports import (
     ActivityEntry,
+    ActivityReport,
     DeadLetterCount,
     DeliveryCount,
     ListActivityQuery,
-    ListActivityResponse,
     TimeToAccept,
 )
 from sharequeue.protocol.types import MAX_INT32
@@ -36,7 +36,7 @@ class ActivityApi:
         self._activity = activity
         self._log = activity_log
 
-    async def list_activity(self, call: Call) -> ListActivityResponse:
+    async def list_activity(self, call: Call) -> ActivityReport:
         query: ListActivityQuery = call.request
         first_hour = query.from_ms // HOUR_MS
         end_hour = _LAST_HOUR if query.to_ms is None else -(-query.to_ms // HOUR_MS)
@@ -54,7 +54,7 @@ class ActivityApi:
         )
         more = len(found) > query.page_size
         found = found[: query.page_size]
-        return ListActivityResponse(
+        return ActivityReport(
             activity=[_entry(total) for total in found],
             next_page_token=_token(found[-1]) if more else msgspec.UNSET,
         )

@@ -11,10 +11,10 @@ from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.audit import (
     AuditedState,
     AuditLogQuery,
-    AuditLogResponse,
     AuditStateResponse,
     ExportStateQuery,
     ExportStateResponse,
+    LogAudit,
     StateAnswer,
     StoredState,
 )
@@ -89,12 +89,12 @@ class AuditApi:
             audited.log_start_offset, audited.log_end_offset = (0, 0) if bounds is None else bounds[:2]
         return audited
 
-    async def log(self, call: Call) -> AuditLogResponse:
+    async def log(self, call: Call) -> LogAudit:
         query: AuditLogQuery = call.request
         topic_id, partition = call.path["topic_id"], whole_number(call.path["partition"], MAX_INT32)
         if partition is None or not _is_uuid(topic_id):
             raise InvalidRequest("the path names a topic id, which is a UUID, and a partition's number")
-        answer: AuditLogResponse = await self._database.query(
+        answer: LogAudit = await self._database.query(
             audit_store.batches, topic_id, partition, query.offset, query.page_size
         )
         return answer

@@ -6,11 +6,11 @@ from sharequeue.http.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
-    ListRecordBatchesResponse,
+    RecordBatchList,
     RecordBatchListing,
     ReplacedBatch,
+    ReplacedBatches,
     ReplaceRecordBatchesRequest,
-    ReplaceRecordBatchesResponse,
 )
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.paths import partition_of
@@ -24,11 +24,11 @@ class CompactionApi:
         self._metadata = metadata
         self._compaction = compaction
 
-    async def list_batches(self, call: Call) -> ListRecordBatchesResponse:
+    async def list_batches(self, call: Call) -> RecordBatchList:
         query: ListRecordBatchesQuery = call.request
         topic, partition = await partition_of(call, self._metadata)
         found, bounds = await self._compaction.batches(topic.topic_id, partition, query.offset, query.max_batches)
-        return ListRecordBatchesResponse(
+        return RecordBatchList(
             batches=[RecordBatchListing(**batch._asdict()) for batch in found],
             next_offset=found[-1].last_offset + 1 if found else query.offset,
             log_start_offset=bounds.log_start_offset,
@@ -36,7 +36,7 @@ class CompactionApi:
             log_end_offset=bounds.log_end_offset,
         )
 
-    async def replace_batches(self, call: Call) -> ReplaceRecordBatchesResponse:
+    async def replace_batches(self, call: Call) -> ReplacedBatches:
         request: ReplaceRecordBatchesRequest = call.request
         topic, partition = await partition_of(call, self._metadata)
         if topic.config["cleanup.policy"] != "compact":
@@ -55,4 +55,4 @@ class CompactionApi:
                 for batch in request.batches
             ],
         )
-        return ReplaceRecordBatchesResponse(batches=[ReplacedBatch(**entry._asdict()) for entry in replaced])
+        return ReplacedBatches(batches=[ReplacedBatch(**entry._asdict()) for entry in replaced])
