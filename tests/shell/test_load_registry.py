@@ -1,7 +1,7 @@
 """Loads of share-partitions that are deleted or led by another gateway during the load, and unknown partitions."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,6 +25,8 @@ from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.record_log.readers import Readers
+from sharequeue_gateway.record_log.readers_store import Reader
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
 
@@ -44,7 +46,7 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
 from sharequeue.protocol.messages.topics import Topic as Described
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from tests.shell.coordinator_wire import CoordinatorWire
 
 
@@ -95,11 +97,17 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
     epochs = LeaderEpochs(cluster.next_leader_epoch)
     lock_store = LockTimers(redis, Clock(), "gateway-0", 50)
     nowhere: Any = None
+
+    async def known(_: object, group_id: str, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Reader]:
+        """Every group is among the readers of the log."""
+        return dict.fromkeys(places, Reader(1, 0, stale=False))
+
     loader = Loader(
         clock=Clock(),
         metadata=metadata,
         share_coordinator=share_coordinator,
         record_log=nowhere,
+        readers=Readers(known),
         lock_timers=lock_store,
         take_from_former=Routing(cluster).gateways.take_from_former,
         take_from_others=Routing(cluster).gateways.take_from_others,

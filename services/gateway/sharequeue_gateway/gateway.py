@@ -54,6 +54,7 @@ from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.due_locks import DueLocks
+from sharequeue_gateway.leader.floors import Floors
 from sharequeue_gateway.leader.hand_over import HandOver
 from sharequeue_gateway.leader.idle import unload_idle
 from sharequeue_gateway.leader.kept_locks import KeptLocks
@@ -68,6 +69,7 @@ from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.readers import Readers
 from sharequeue_gateway.retention import run_retention
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
@@ -114,6 +116,8 @@ class Leading(NamedTuple):
     persister: Persister
     activity: Activity
     activity_log: ActivityLog
+    readers: Readers
+    floors: Floors
 
     def series(self, clock: Clock) -> Iterator[str]:
         """The metrics with many series, as lines of text."""
@@ -157,6 +161,7 @@ async def prepare(settings: Settings) -> Service:
         partial(leading.persister.run, leader),
         lock_timers.run,
         partial(lock_timers.remind, due_locks),
+        leading.floors.run,
         partial(unload_idle, leader, leading.led, clock, settings.share_partition_idle_ms),
         due_locks.sweep,
         sessions.sweep,
@@ -176,6 +181,7 @@ async def prepare(settings: Settings) -> Service:
         await hand_over.finish(base.routing.gateways.have_loaded)
 
     async def close() -> None:
+        await leading.floors.close()
         await leading.activity.close()
         await base.close()
 
@@ -219,11 +225,13 @@ def _leading(base: Base, settings: Settings) -> Leading:
     led, append_news = LedIndex(), AppendNews(base.redis, cluster.me.node_id)
     log_news = LogNews(led=led, activity=activity, cluster=cluster, append_news=append_news, clock=clock)
     record_log = PostgresRecordLog(base.database, log_news, cache_bytes=settings.record_cache_bytes)
+    readers = Readers(base.database.query)
     loader = Loader(
         clock=clock,
         metadata=base.metadata,
         share_coordinator=base.share_coordinator,
         record_log=record_log,
+        readers=readers,
         lock_timers=base.lock_timers,
         take_from_former=base.routing.gateways.take_from_former,
         take_from_others=base.routing.gateways.take_from_others,
@@ -253,7 +261,18 @@ def _leading(base: Base, settings: Settings) -> Leading:
         activity=activity,
     )
     return Leading(
-        record_log, append_news, leader, led, loads, kept_locks, dead_letters, persister, activity, activity_log
+        record_log=record_log,
+        append_news=append_news,
+        leader=leader,
+        led=led,
+        loads=loads,
+        kept_locks=kept_locks,
+        dead_letters=dead_letters,
+        persister=persister,
+        activity=activity,
+        activity_log=activity_log,
+        readers=readers,
+        floors=Floors(leader, led, readers, clock, interval_ms=settings.floor_interval_ms),
     )
 
 

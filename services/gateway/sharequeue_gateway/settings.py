@@ -57,6 +57,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     activity_flush_ms: int = 5000
     """The pause between two writes of the counts for reports. A crash loses the counts since the last write."""
     activity_retention_ms: Positive = 2_592_000_000
+    floor_interval_ms: Positive = 10_000
+    """The pause between two raises of floors: how far each group has finished, which retention goes by."""
     retention_interval_ms: Positive = 60_000
     """The pause between two runs of retention, which moves log starts up."""
 

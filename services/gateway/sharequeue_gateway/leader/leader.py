@@ -112,6 +112,7 @@ class Leader:
         """Stop leading it. Fetches that wait for it load it again, here or at its new leader."""
         led.fenced = True
         if self._led.remove(led):
+            self._led.note_left(led)
             self._loads.unloaded(led)
             led.unserved_since_ms = 0
             led_metrics.forget_share_partition(led)
@@ -190,6 +191,7 @@ class Leader:
             self._loads.writes_ended(led)
         now_ms = self._clock.now_ms()
         if error is None:
+            led.stored_start = max(led.stored_start, write.start_offset)
             self.activity.settled(led, write, now_ms)
         else:
             self._unload_after(led, error)

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.metadata import KnownTopic
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.record_log.readers_store import Floor
 
 Leds = dict[LedSharePartition, None]
 K = TypeVar("K")
@@ -19,12 +20,14 @@ NOTHING: Final[Mapping[int, LedSharePartition]] = MappingProxyType({})
 class LedIndex:
     """The cost of a look-up follows the number found, not the number led.
 
-    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay.
+    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay. `left`: how far
+    groups had finished what was unloaded, where the log's readers do not say so yet.
     """
 
     def __init__(self) -> None:
         self.by_key: dict[SharePartitionKey, LedSharePartition] = {}
         self.timed: dict[LedSharePartition, None] = {}
+        self.left: dict[SharePartitionKey, Floor] = {}
         self._by_group: dict[str, dict[str, dict[int, LedSharePartition]]] = {}
         self._by_topic: dict[str, dict[int, Leds]] = {}
 
@@ -69,6 +72,11 @@ class LedIndex:
         self._by_group.setdefault(key.group_id, {}).setdefault(key.topic_id, {})[key.partition] = led
         self._by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
         self.timed[led] = None
+
+    def note_left(self, led: LedSharePartition) -> None:
+        """It is unloaded: keep how far its group has finished it, for the next raise of floors."""
+        if led.stored_start > led.floor:
+            self.left[led.key] = Floor(led.key, led.machine.state_epoch, led.stored_start)
 
     def remove(self, led: LedSharePartition) -> bool:
         """Returns: whether it was there."""

@@ -20,16 +20,21 @@ _encode: Final = msgspec.json.Encoder().encode
 class LedSharePartition(WakeUps):
     """A loaded share-partition. `machine` decides; this object has the state that only the shell needs.
 
-    `served_turn`: see `turns.Served`.
+    `served_turn`: see `turns.Served`. `stored_start`: the start offset that is durable at the share coordinator, as far
+    as this leader knows. `floor`, `told_at_ms`: what this leader has last read or written among the log's readers, and
+    when.
     """
 
     __slots__ = (
         "_quiet",
         "batch_times",
         "fetch_lock_ended_s",
+        "floor",
         "json_prefix",
         "lock_entries",
         "served_turn",
+        "stored_start",
+        "told_at_ms",
         "topic_name",
         "unanswered",
         "used_at_ms",
@@ -42,6 +47,9 @@ class LedSharePartition(WakeUps):
         self.json_prefix = b'{"topic":%b,"partition":%d,"first_offset":' % (_encode(topic_name), key.partition)
         self.batch_times: BatchTimes | None = None
         self.served_turn = 0
+        self.stored_start = machine.start_offset
+        self.floor = machine.start_offset
+        self.told_at_ms = now_ms
         self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
         self._quiet: asyncio.Future[None] | None = None

@@ -1,4 +1,4 @@
-"""Loading a share-partition: initialise it, read its state, restore its locks, find its start offset.
+"""Loading a share-partition: initialise it, read its state, restore its locks, find its start, be a reader of the log.
 
 The order fences earlier leaders. Reading the state records the leader epoch at the share coordinator: from then on no
 earlier leader can write. Then the lock script raises it in Redis: no earlier leader can acquire. Source: KIP-932.
@@ -21,7 +21,7 @@ from sharequeue.protocol.errors import (
     error_of,
 )
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader import lock_entries
@@ -30,6 +30,7 @@ from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.leader.start_offsets import StartOffsets
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.record_log.readers import Begun, Readers
 from sharequeue_gateway.share_partition.machine import DeadLetter, RestoredLock, SharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks
 
@@ -53,6 +54,7 @@ class Loader:
         metadata: Metadata,
         share_coordinator: ShareStateClient,
         record_log: RecordLog,
+        readers: Readers,
         lock_timers: LockTimers,
         take_from_former: Take,
         take_from_others: Take,
@@ -61,7 +63,7 @@ class Loader:
         self._clock = clock
         self._metadata = metadata
         self._share_coordinator = share_coordinator
-        self._start_offsets = StartOffsets(record_log, share_coordinator, clock)
+        self._start_offsets = StartOffsets(record_log, readers, share_coordinator, clock)
         self._lock_timers = lock_timers
         self._take_from_former = take_from_former
         self._take_from_others = take_from_others
@@ -113,12 +115,9 @@ class Loader:
             if led:
                 # only now: otherwise requests with unknown group names would fill the memory
                 config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
-                unstarted = {
-                    key: states[key].state_epoch or 0
-                    for key in led
-                    if states[key].start_offset in (None, UNINITIALIZED_START_OFFSET)
-                }
-                starts = await self._start_offsets.resolve(group_id, unstarted, leader_epoch, config)
+                begun = await self._start_offsets.begin(
+                    group_id, {key: states[key] for key in led}, leader_epoch, config
+                )
                 # the settings may have changed while the start offsets were resolved
                 config = self._metadata.config(group_id) or config
             outcomes: list[Outcome] = []
@@ -130,11 +129,10 @@ class Loader:
                 elif restored[key] is None:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
-                    start_offset = starts.get(key, states[key].start_offset)
                     known = [*([left[key]] if key in left else ()), *given.get(key, ())]
                     missed = [lock for locks in known for lock in _of_this_life(locks, states[key])]
                     kept = restored[key] or ()
-                    outcome = self._make(key, topic, config, states[key], start_offset, kept, missed, leader_epoch)
+                    outcome = self._make(key, topic, config, states[key], begun[key], kept, missed, leader_epoch)
                     outcomes.append(outcome)
             return outcomes
 
@@ -170,21 +168,21 @@ class Loader:
         topic: KnownTopic,
         config: ShareGroupConfig,
         state: PartitionStateResult,
-        start_offset: int | ApiError | None,
+        begun: Begun | ApiError,
         locks: Sequence[RestoredLock],
         missed: Sequence[RestoredLock],
         leader_epoch: int,
     ) -> Outcome:
         """`locks`: those of Redis; `missed`: those that Redis may have missed."""
-        if isinstance(start_offset, ApiError):
-            return start_offset
+        if isinstance(begun, ApiError):
+            return begun
         try:
             now_ms = self._clock.now_ms()
             loaded = SharePartition.load(
                 config,
                 state_epoch=state.state_epoch or 0,
                 leader_epoch=leader_epoch,
-                start_offset=0 if start_offset is None else start_offset,
+                start_offset=begun.start_offset,
                 state_batches=state.state_batches or [],
                 annotations=state.annotations or [],
                 locks=[*locks, *missed],
@@ -193,6 +191,7 @@ class Loader:
         except ApiError as error:
             return error
         led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
+        led.stored_start, led.floor = begun
         if missed:
             self._lock_timers.write(lock_entries.whole(led, now_ms))
         elif locks:

@@ -1,7 +1,9 @@
-"""Resolves where a group begins in a partition that it has never read, once, and persists it before any delivery.
+"""Where a group begins to read a partition, decided once and durable before any delivery.
 
-Otherwise a group that fetches rarely would resolve `latest` with each fetch, and never receive a record. Source:
-KIP-932, share.auto.offset.reset.
+A load gives the group its row among the readers of the log (`record_log/readers.py`), so that retention knows it. If
+the share-partition has no start offset yet, the group's reset strategy chooses one. First the row is durable, then the
+start is stored at the share coordinator, then records are handed out. Without a stored start a group that fetches
+rarely would resolve `latest` with each fetch, and never receive a record. Source: KIP-932, share.auto.offset.reset.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,69 +13,105 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
+from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
+from sharequeue_gateway.record_log.readers import Beginning, Begun, Readers
 
 
 class StartOffsets:
-    """Resolves and persists the first start offsets of share-partitions."""
+    """Resolves and persists the first start offsets of share-partitions, and adds their rows to the readers."""
 
-    def __init__(self, record_log: RecordLog, share_coordinators: ShareStateClient, clock: Clock) -> None:
+    def __init__(
+        self, record_log: RecordLog, readers: Readers, share_coordinators: ShareStateClient, clock: Clock
+    ) -> None:
         self._record_log = record_log
+        self._readers = readers
         self._share_coordinators = share_coordinators
         self._clock = clock
 
-    async def resolve(
-        self, group_id: str, state_epochs: Mapping[SharePartitionKey, int], leader_epoch: int, config: ShareGroupConfig
-    ) -> dict[SharePartitionKey, int | ApiError]:
-        """The start offset of each share-partition of a group, or the error for it.
+    async def begin(
+        self,
+        group_id: str,
+        states: Mapping[SharePartitionKey, PartitionStateResult],
+        leader_epoch: int,
+        config: ShareGroupConfig,
+    ) -> dict[SharePartitionKey, Begun | ApiError]:
+        """Make sure that share-partitions of a group have their rows and a start offset. A later load only reads.
 
         Args:
-            state_epochs: the share-partitions to start, with their state epochs.
+            states: as the share coordinator answered.
+        Returns: where each one begins, or the error for it.
         """
-        if not state_epochs:
+        if not states:
             return {}
-        by_topic: dict[str, list[SharePartitionKey]] = {}
-        for key in state_epochs:
-            by_topic.setdefault(key.topic_id, []).append(key)
         try:
-            starts = {
-                key: start_offset
-                for topic_id, keys in by_topic.items()
-                for key, start_offset in (await self._chosen(topic_id, keys, config)).items()
-            }
-            states = {
-                topic_id: [
-                    PartitionState(
-                        partition=key.partition,
-                        state_epoch=state_epochs[key],
-                        leader_epoch=leader_epoch,
-                        start_offset=starts[key],
-                        delivery_complete_count=0,
-                    )
-                    for key in keys
-                ]
-                for topic_id, keys in by_topic.items()
-            }
-            results = await self._share_coordinators.state(apis.WRITE_STATE, group_id, states)
+            rows = await self._readers.find(group_id, [(key.topic_id, key.partition) for key in states])
+            begun: dict[SharePartitionKey, Begun | ApiError] = {}
+            beginnings: list[Beginning] = []
+            unresolved: list[SharePartitionKey] = []
+            for key, state in states.items():
+                row = rows.get((key.topic_id, key.partition))
+                if state.start_offset is None or state.start_offset == UNINITIALIZED_START_OFFSET:
+                    unresolved.append(key)
+                elif row is None or row.stale or row.state_epoch < (state.state_epoch or 0):
+                    beginnings.append(Beginning(key, state.state_epoch or 0, state.start_offset, chosen=False))
+                else:
+                    begun[key] = Begun(state.start_offset, row.floor)
+            for key, start_offset in (await self._chosen(unresolved, config)).items():
+                beginnings.append(Beginning(key, states[key].state_epoch or 0, start_offset, chosen=True))
+            new = await self._readers.begin(beginnings)
+            begun.update(new)
+            if unresolved:
+                starts = {key: new[key].start_offset for key in unresolved}
+                begun.update(await self._store(group_id, starts, states, leader_epoch))
         except ApiError as error:
-            return dict.fromkeys(state_epochs, error)
-        outcomes: dict[SharePartitionKey, int | ApiError] = dict(starts)
-        for key, result in results.items():
-            if result.error_code:
-                outcomes[key] = persist_error(result.error_code, result.error_message)
-        return outcomes
+            return dict.fromkeys(states, error)
+        return begun
+
+    async def _store(
+        self,
+        group_id: str,
+        starts: Mapping[SharePartitionKey, int],
+        read: Mapping[SharePartitionKey, PartitionStateResult],
+        leader_epoch: int,
+    ) -> dict[SharePartitionKey, ApiError]:
+        """Write resolved starts to the share coordinator. Returns: those that it refused."""
+        states: dict[str, list[PartitionState]] = {}
+        for key, start_offset in starts.items():
+            states.setdefault(key.topic_id, []).append(
+                PartitionState(
+                    partition=key.partition,
+                    state_epoch=read[key].state_epoch or 0,
+                    leader_epoch=leader_epoch,
+                    start_offset=start_offset,
+                    delivery_complete_count=0,
+                )
+            )
+        results = await self._share_coordinators.state(apis.WRITE_STATE, group_id, states)
+        return {
+            key: persist_error(result.error_code, result.error_message)
+            for key, result in results.items()
+            if result.error_code
+        }
 
     async def _chosen(
-        self, topic_id: str, keys: Sequence[SharePartitionKey], config: ShareGroupConfig
+        self, keys: Sequence[SharePartitionKey], config: ShareGroupConfig
     ) -> dict[SharePartitionKey, int]:
         """The start offsets that the group's reset strategy chooses."""
-        ends = await self._record_log.offsets(topic_id, [key.partition for key in keys])
-        return {key: await self._choose(key, ends[key.partition], config.auto_offset_reset) for key in keys}
+        by_topic: dict[str, list[SharePartitionKey]] = {}
+        for key in keys:
+            by_topic.setdefault(key.topic_id, []).append(key)
+        chosen = {}
+        for topic_id, of_topic in by_topic.items():
+            ends = await self._record_log.offsets(topic_id, [key.partition for key in of_topic])
+            for key in of_topic:
+                chosen[key] = await self._choose(key, ends[key.partition], config.auto_offset_reset)
+        return chosen
 
     async def _choose(self, key: SharePartitionKey, ends: Offsets, reset: str) -> int:
+        """The row is added later, under the partition's lock, and not below the log start of that moment."""
         if reset == "latest":
             return ends.log_end_offset
         if reset == "earliest":

@@ -76,7 +76,7 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
         return 0
     gone = [row[0] for row in topics]
     # no index: these tables are small, and this happens once for each topic
-    for table in ("dead_letter_keys", "dead_letter_writers", "parked_dead_letters"):
+    for table in ("dead_letter_keys", "dead_letter_writers", "parked_dead_letters", "readers"):
         await connection.execute(f"DELETE FROM log.{table} WHERE topic_id = ANY($1::uuid[])", gone)
     status: str = await connection.execute(
         """DELETE FROM log.partitions WHERE topic_id = ANY($1::uuid[])

@@ -143,6 +143,7 @@ async def insert(connection: Connection, batches: Sequence[tuple[str, int, Recor
 async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> None:
     """Take the advisory locks of partitions until the transaction ends, in the same order in every gateway.
 
+    Take these first, then rows of `log.readers`, then rows of `log.partitions`.
     At most MOST_PARTITIONS: PostgreSQL has room for some thousand locks (max_locks_per_transaction × max_connections),
     and when they are used up it refuses every other transaction.
     """

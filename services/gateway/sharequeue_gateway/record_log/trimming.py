@@ -3,7 +3,7 @@
 
 from typing import Any, NamedTuple
 
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import readers_store, store
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
 
 
@@ -36,5 +36,6 @@ async def delete_partitions(connection: Any, topic_id: str, part: range) -> None
     places = [(topic_id, partition) for partition in part]
     async with connection.transaction():
         await store.lock(connection, places)
+        await readers_store.remove_of_topic(connection, topic_id, part)
         await store.make_partitions(connection, places, deleted=True)
         await store.mark_deleted(connection, topic_id, part)

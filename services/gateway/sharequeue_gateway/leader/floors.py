@@ -1,0 +1,144 @@
+"""Raises floors: tells the log's readers how far the groups have durably finished what this gateway leads.
+
+Every few seconds, for all share-partitions at once:
+
+    memory's start is above the stored one ──▶ write the start to the share coordinator, alone
+    the stored start is above the floor ─────▶ raise the floor to it
+    in use, and not told for an hour ────────▶ raise to the same floor: the row is active
+
+The first line is for offsets without a record (compacted, redriven for another group, below the log start). They are
+archived in memory only, so a group that has caught up would hold the log and show a lag until its next write.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from sharequeue.clock import Clock
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.slices import Slices
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_index import LedIndex
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.record_log.readers import Beginning, Readers
+from sharequeue_gateway.record_log.readers_store import STALE_MS, Floor
+from sharequeue_gateway.share_partition.machine import StateWrite
+
+log = logging.getLogger(__name__)
+
+CLOSE_S: Final = 2.0
+SENT_AT_ONCE: Final = 1000
+
+
+class Floors:
+    """Raises the floors of one gateway. `interval_ms`: the pause between two raises."""
+
+    def __init__(self, leader: Leader, led: LedIndex, readers: Readers, clock: Clock, *, interval_ms: int) -> None:
+        self._leader = leader
+        self._led = led
+        self._readers = readers
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._raising = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Raise floors. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.raise_all()
+
+    async def close(self) -> None:
+        """Raise what is durable, once more."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._raise()
+        except TimeoutError:
+            log.info("floors were not raised before the end: the next leaders raise them")
+
+    async def raise_all(self) -> None:
+        """Write starts that only memory knows, then raise every floor."""
+        await self._write_starts()
+        await self._raise()
+
+    # Starts that only memory knows
+
+    async def _write_starts(self) -> None:
+        """One write first, alone: while the share coordinator does not answer, the others are left in peace."""
+        behind = []
+        slices = Slices()
+        for led in list(self._led):
+            if slices.over():
+                await slices.pause()
+            if led.machine.start_offset > led.stored_start and not led.writes:
+                behind.append(led)
+        if behind and await self._write(behind[:1]):
+            for first in range(1, len(behind), SENT_AT_ONCE):
+                await self._write(behind[first : first + SENT_AT_ONCE])
+
+    async def _write(self, leds: Sequence[LedSharePartition]) -> bool:
+        """Returns: whether the starts of all that are still led are durable now."""
+        outcomes = []
+        for led in leds:
+            machine = led.machine
+            if not led.fenced and not led.writes and machine.start_offset > led.stored_start:
+                write = StateWrite(machine.start_offset)
+                write.fill((), machine.delivery_complete_count)
+                outcomes.append(self._leader.persist(led, write))
+        return not any(await asyncio.gather(*outcomes))
+
+    # Floors
+
+    async def _raise(self) -> None:
+        async with self._raising:  # `close` may come while `run` raises
+            left, self._led.left = self._led.left, {}
+            moved = await self._moved()
+            floors = [Floor(led.key, led.machine.state_epoch, led.stored_start) for led in moved]
+            try:
+                found = await self._readers.raise_floors([*left.values(), *floors])
+                missing = self._note(moved, floors, found)
+                if missing:
+                    await self._enter_again(missing)
+            except ApiError as error:
+                self._led.left = {**left, **self._led.left}
+                log.warning("cannot raise floors now", extra=fields(rows=len(floors), cause=error.detail))
+
+    async def _moved(self) -> list[LedSharePartition]:
+        now_ms = self._clock.now_ms()
+        moved = []
+        slices = Slices()
+        for led in list(self._led):
+            if slices.over():
+                await slices.pause()
+            used = led.used_at_ms > led.told_at_ms or led.waiters is not None
+            if led.stored_start > led.floor or (used and now_ms - led.told_at_ms > STALE_MS):
+                moved.append(led)
+        return moved
+
+    def _note(
+        self, moved: Sequence[LedSharePartition], floors: Sequence[Floor], found: set[SharePartitionKey]
+    ) -> list[LedSharePartition]:
+        """Note which floors are raised. Returns: the share-partitions whose row is gone, or was not free."""
+        now_ms = self._clock.now_ms()
+        missing = []
+        for led, floor in zip(moved, floors, strict=True):
+            if led.key in found:
+                led.floor, led.told_at_ms = floor.floor, now_ms
+            elif not led.fenced:
+                missing.append(led)
+        return missing
+
+    async def _enter_again(self, leds: Sequence[LedSharePartition]) -> None:
+        """A row that is gone, although its share-partition is led: add it."""
+        by_group: dict[str, list[LedSharePartition]] = {}
+        for led in leds:
+            by_group.setdefault(led.key.group_id, []).append(led)
+        for group_id, of_group in by_group.items():
+            rows = await self._readers.find(group_id, [(led.key.topic_id, led.key.partition) for led in of_group])
+            gone = [led for led in of_group if (led.key.topic_id, led.key.partition) not in rows and not led.fenced]
+            if gone:
+                await self._readers.begin(
+                    [Beginning(led.key, led.machine.state_epoch, led.stored_start, chosen=False) for led in gone]
+                )

@@ -1,0 +1,83 @@
+"""The readers of the log: every group has a row for each partition that it reads, before it gets a record of it.
+
+A trim takes the partition's lock and looks at the rows. So a group that begins either has its row there, or it reads
+the log start after the trim:
+
+    begin    lock ── read the log start ── add the row ── commit ──▶ the start is stored, records are handed out
+    trim     lock ── read min(floor) ───── move the log start ── commit
+
+Locks are taken in one order: the partitions' advisory locks, then rows of `log.readers`, then rows of
+`log.partitions`. A raise takes no advisory lock and waits for no row.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue_gateway.record_log import readers_store, store
+from sharequeue_gateway.record_log.log import MOST_PARTITIONS
+from sharequeue_gateway.record_log.readers_store import Floor, Reader
+
+RAISED_AT_ONCE: Final = 5000
+
+
+class Beginning(NamedTuple):
+    """A share-partition that is about to be read. `start_offset`: its stored start, or where it is to begin.
+
+    It does not begin below the log start if `chosen`: then nobody has read the partition for this group before.
+    """
+
+    key: SharePartitionKey
+    state_epoch: int
+    start_offset: int
+    chosen: bool
+
+
+class Begun(NamedTuple):
+    """A share-partition that may hand out records. `floor`: that of its row."""
+
+    start_offset: int
+    floor: int
+
+
+async def begin(connection: Any, beginnings: Sequence[Beginning]) -> dict[SharePartitionKey, Begun]:
+    """See Readers.begin."""
+    places = sorted({(beginning.key.topic_id, beginning.key.partition) for beginning in beginnings})
+    async with connection.transaction():
+        await store.lock(connection, places)
+        bounds = await store.bounds(connection, places)
+        starts = {}
+        for key, _, start_offset, chosen in beginnings:
+            found = bounds.get((key.topic_id, key.partition))
+            starts[key] = max(start_offset, found.log_start_offset) if chosen and found is not None else start_offset
+        floors = await readers_store.enter(
+            connection, [Floor(each.key, each.state_epoch, starts[each.key]) for each in beginnings]
+        )
+    return {key: Begun(start_offset, floors[key]) for key, start_offset in starts.items()}
+
+
+class Readers:
+    """The rows as the gateway uses them. `query`: runs a function with a connection. Every method may raise
+    StorageError."""
+
+    def __init__(self, query: Callable[..., Awaitable[Any]]) -> None:
+        self._query = query
+
+    async def find(self, group_id: str, places: Sequence[TopicIdPartition]) -> Mapping[TopicIdPartition, Reader]:
+        """The rows of one group."""
+        found: dict[TopicIdPartition, Reader] = await self._query(readers_store.find, group_id, places)
+        return found
+
+    async def begin(self, beginnings: Sequence[Beginning]) -> dict[SharePartitionKey, Begun]:
+        """Add the rows of share-partitions before anything is handed out. Returns: where each begins."""
+        begun: dict[SharePartitionKey, Begun] = {}
+        for first in range(0, len(beginnings), MOST_PARTITIONS):
+            begun.update(await self._query(begin, beginnings[first : first + MOST_PARTITIONS]))
+        return begun
+
+    async def raise_floors(self, floors: Sequence[Floor]) -> set[SharePartitionKey]:
+        """Raise floors to what is durably finished. Returns: the share-partitions whose row was there and free."""
+        raised: set[SharePartitionKey] = set()
+        for first in range(0, len(floors), RAISED_AT_ONCE):
+            raised |= await self._query(readers_store.raise_floors, floors[first : first + RAISED_AT_ONCE])
+        return raised

@@ -1,0 +1,196 @@
+"""The log's readers on PostgreSQL: rows are there before records are handed out, and rise only to what is durable.
+
+A test pauses a transaction by holding the advisory lock of its partition, or a row, in a transaction of its own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.readers import Beginning, Begun, Readers
+from sharequeue_gateway.record_log.readers_store import Floor
+
+from sharequeue.protocol.types import SharePartitionKey
+from tests.storage.record_logs import PostgresRecordLogs, append, new_topic
+
+
+@asynccontextmanager
+async def opened(database_url: str) -> AsyncIterator[tuple[PostgresRecordLog, Readers, Any]]:
+    """A record log, its readers, and a connection of the test."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        async with PostgresRecordLogs(database_url).open() as log:
+            yield log, Readers(log.database.query), connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def partition_locked(connection: Any, topic_id: str) -> AsyncIterator[None]:
+    """Hold the lock of partition 0: whoever takes it next waits until this ends."""
+    async with connection.transaction():
+        await store.lock(connection, [(topic_id, 0)])
+        yield
+
+
+async def until_waiting(connection: Any, tasks: int = 1) -> None:
+    """Wait until this many sessions wait for an advisory lock of this database."""
+    waiting = """SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+    while True:
+        if await connection.fetchval(waiting) >= tasks:
+            return
+        await asyncio.sleep(0.005)
+
+
+def key(topic_id: str, group_id: str = "g") -> SharePartitionKey:
+    return SharePartitionKey(group_id, topic_id, 0)
+
+
+def beginning(topic_id: str, start_offset: int, *, chosen: bool, epoch: int = 1, group_id: str = "g") -> Beginning:
+    return Beginning(key(topic_id, group_id), epoch, start_offset, chosen)
+
+
+async def rows(connection: Any, topic_id: str) -> dict[str, tuple[int, int]]:
+    """State epoch and floor of each group at partition 0."""
+    found = await connection.fetch(
+        "SELECT group_id, state_epoch, floor FROM log.readers WHERE topic_id = $1 AND partition = 0", topic_id
+    )
+    return {row[0]: (row[1], row[2]) for row in found}
+
+
+# Begin
+
+
+async def test_rd_101_a_chosen_start_is_not_below_the_log_start_of_its_transaction(module_database: str) -> None:
+    """The log start moves while the beginning waits for the partition's lock."""
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        async with partition_locked(connection, topic):
+            begun = asyncio.create_task(readers.begin([beginning(topic, 0, chosen=True)]))
+            await until_waiting(connection)
+            await store.make_partitions(connection, [(topic, 0)])
+            await store.raise_log_start(connection, topic, 0, 6, 10)
+        assert await begun == {key(topic): Begun(6, 6)}
+        assert await rows(connection, topic) == {"g": (1, 6)}
+
+
+async def test_rd_102_a_stored_start_is_the_floor_even_below_the_log_start(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, _):
+        await append(log, topic, range(10))
+        await log.delete_records(topic, 0, 6)
+        assert await readers.begin([beginning(topic, 2, chosen=False)]) == {key(topic): Begun(2, 2)}
+
+
+async def test_rd_103_nothing_is_begun_before_the_row_is_durable(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(3))
+        async with partition_locked(connection, topic):
+            begun = asyncio.create_task(readers.begin([beginning(topic, 0, chosen=True)]))
+            await until_waiting(connection)
+            assert not begun.done()
+            assert await rows(connection, topic) == {}
+        await begun
+        assert await rows(connection, topic) == {"g": (1, 0)}
+
+
+async def test_rd_104_two_leaders_of_one_life_keep_the_lower_floor(module_database: str) -> None:
+    """A paused leader that chose `latest` cannot lift the floor of one that chose `earliest`, in either order."""
+    for starts in (8, 0), (0, 8):
+        topic = new_topic()
+        async with opened(module_database) as (log, readers, connection):
+            await append(log, topic, range(10))
+            for start in starts:
+                await readers.begin([beginning(topic, start, chosen=True)])
+            assert await rows(connection, topic) == {"g": (1, 0)}
+
+
+async def test_rd_105_a_later_life_takes_the_row_and_an_earlier_one_leaves_it(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        await readers.begin([beginning(topic, 7, chosen=False, epoch=3)])
+        await readers.begin([beginning(topic, 2, chosen=False, epoch=4)])
+        assert await rows(connection, topic) == {"g": (4, 2)}
+        assert await readers.begin([beginning(topic, 9, chosen=False, epoch=3)]) == {key(topic): Begun(9, 2)}
+        assert await rows(connection, topic) == {"g": (4, 2)}
+
+
+async def test_rd_106_more_partitions_than_one_transaction_may_lock_begin(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (_, readers, connection):
+        keys = [SharePartitionKey("g", topic, partition) for partition in range(1_500)]
+        begun = await readers.begin([Beginning(each, 1, 0, True) for each in keys])
+        assert begun == dict.fromkeys(keys, Begun(0, 0))
+        assert await connection.fetchval("SELECT count(*) FROM log.readers WHERE topic_id = $1", topic) == 1_500
+
+
+# Raise
+
+
+async def test_rd_201_a_raise_changes_only_rows_of_its_own_life(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        await readers.begin([beginning(topic, 2, chosen=False, epoch=4)])
+        for epoch in 3, 5:
+            assert await readers.raise_floors([Floor(key(topic), epoch, 9)]) == {key(topic)}
+        assert await rows(connection, topic) == {"g": (4, 2)}
+        await readers.raise_floors([Floor(key(topic), 4, 5)])
+        await readers.raise_floors([Floor(key(topic), 4, 3)])
+        assert await rows(connection, topic) == {"g": (4, 5)}, "a floor never goes down"
+
+
+async def test_rd_202_a_raise_adds_no_row(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (_, readers, connection):
+        assert await readers.raise_floors([Floor(key(topic), 1, 9)]) == set()
+        assert await rows(connection, topic) == {}
+
+
+async def test_rd_203_a_raise_waits_for_no_transaction(module_database: str) -> None:
+    """Neither for the partition's lock nor for a row: it leaves the row out and says so."""
+    topic = new_topic()
+    async with opened(module_database) as (_, readers, connection):
+        await readers.begin([beginning(topic, 0, chosen=False), beginning(topic, 0, chosen=False, group_id="h")])
+        async with partition_locked(connection, topic):
+            await connection.execute("UPDATE log.readers SET floor = 1 WHERE topic_id = $1 AND group_id = 'g'", topic)
+            raised = await readers.raise_floors([Floor(key(topic, group), 1, 5) for group in ("g", "h")])
+            assert raised == {key(topic, "h")}
+        assert await rows(connection, topic) == {"g": (1, 1), "h": (1, 5)}
+
+
+async def test_rd_204_a_raise_and_a_reset_that_meet_leave_the_reset(module_database: str) -> None:
+    """The raise of the earlier life comes while the reset's transaction is open, and after it."""
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        await readers.begin([beginning(topic, 3, chosen=False)])
+        async with partition_locked(connection, topic):
+            await connection.execute(
+                "UPDATE log.readers SET state_epoch = 2, floor = 0 WHERE topic_id = $1 AND group_id = 'g'", topic
+            )
+            assert await readers.raise_floors([Floor(key(topic), 1, 9)]) == set()
+        await readers.raise_floors([Floor(key(topic), 1, 9)])
+        assert await rows(connection, topic) == {"g": (2, 0)}
+
+
+async def test_rd_205_raises_keep_a_row_active(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (_, readers, connection):
+        await readers.begin([beginning(topic, 0, chosen=False)])
+        age = "UPDATE log.readers SET active_at = now() - interval '2 hours' WHERE topic_id = $1"
+        await connection.execute(age, topic)
+        assert (await readers.find("g", [(topic, 0)]))[topic, 0].stale
+        await readers.raise_floors([Floor(key(topic), 1, 0)])
+        assert not (await readers.find("g", [(topic, 0)]))[topic, 0].stale
+        await connection.execute(age, topic)
+        await readers.begin([beginning(topic, 0, chosen=False)])
+        assert not (await readers.find("g", [(topic, 0)]))[topic, 0].stale
