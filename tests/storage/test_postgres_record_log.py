@@ -13,7 +13,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.types import OffsetRange
-from tests.storage.database import session
+from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import (
     Heard,
@@ -26,6 +26,16 @@ from tests.storage.record_logs import (
     rows_of,
     tail,
 )
+
+
+async def commits_of(admin: Any, topic_id: str) -> list[int]:
+    """The number of batches of each commit to partition 0, in order."""
+    rows = await admin.fetch(
+        """SELECT count(*) FROM log.record_batches WHERE topic_id = $1 AND partition = 0
+           GROUP BY xmin::text ORDER BY min(base_offset)""",
+        topic_id,
+    )
+    return [row[0] for row in rows]
 
 
 async def test_waiting_appends_share_a_commit(module_database: str) -> None:
@@ -48,6 +58,36 @@ async def test_one_of_many_first_appends_reads_the_log_end_for_all(module_databa
         assert sorted(bases) == list(range(200))
         commits = "SELECT count(DISTINCT xmin::text) FROM log.record_batches WHERE topic_id = $1"
         assert await admin.fetchval(commits, topic) < 10
+
+
+async def test_appends_behind_a_refused_one_share_a_commit_of_the_fast_path(module_database: str) -> None:
+    """Else each of them is refused as well and takes the slow path, and so do the appends that follow it, without end."""
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, ["first"])
+        await admin.execute("SELECT pg_advisory_lock($1)", store.lock_key(topic, 0))
+        together = [asyncio.create_task(append(log, topic, [number])) for number in range(20)]
+        await waiting_for_a_lock(admin, "sharequeue-gateway-log")
+        later = [asyncio.create_task(append(log, topic, [number])) for number in range(20, 40)]
+        await append(log, new_topic(), ["a commit of the fast path"])
+        await admin.execute("SELECT pg_advisory_unlock($1)", store.lock_key(topic, 0))
+        assert await asyncio.gather(*together, *later) == list(range(1, 41))
+        assert await read_all(log, topic, offset=1) == list(range(40))
+        assert await commits_of(admin, topic) == [1, 1, 39]
+
+
+async def test_appends_wait_for_the_first_one_though_a_fetch_reads_the_log_end_before(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        await admin.execute("SELECT pg_advisory_lock($1)", store.lock_key(topic, 0))
+        first = asyncio.create_task(append(log, topic, ["first"]))
+        await waiting_for_a_lock(admin, "sharequeue-gateway-log")
+        await log.read(topic, 0, 0, 1 << 20, 100)
+        later = [asyncio.create_task(append(log, topic, [number])) for number in range(20)]
+        await append(log, new_topic(), ["a commit of the fast path"])
+        await admin.execute("SELECT pg_advisory_unlock($1)", store.lock_key(topic, 0))
+        assert await asyncio.gather(first, *later) == list(range(21))
+        assert await commits_of(admin, topic) == [1, 20]
 
 
 async def test_a_refused_writer_does_not_delay_the_others_of_its_commit(module_database: str) -> None:

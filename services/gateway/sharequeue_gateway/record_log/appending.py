@@ -2,7 +2,8 @@
 
 A commit is one statement. It inserts a batch only if no other gateway is appending to the partition and the partition
 ends where this gateway expects. So the database refuses a stale writer. A refused append takes the slow path,
-`locked_append`.
+`locked_append`. Until that has ended, the fast path would be refused again, so the other appends to the partition wait.
+Then they gather, and the fast path continues from the end that the slow path has found.
 
 An append waits for its turn until the deadline at most; then its own deadline begins. If its turn does not come, it has
 certainly not happened.
@@ -47,6 +48,16 @@ class WaitingAppend(NamedTuple):
     turn_by: float
 
 
+class SlowAppends:
+    """The number of appends to a partition that are on the slow path, and the appends that wait for their end."""
+
+    __slots__ = ("behind", "running")
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.behind: list[WaitingAppend] = []
+
+
 Encoded = list[tuple[WaitingAppend, RecordBatch]]
 
 
@@ -59,8 +70,8 @@ class Appender:
         self._locked_append = locked_append
         self._deadline_s = deadline_s
         self._gathered: deque[WaitingAppend] = deque()
-        self._behind: dict[TopicIdPartition, list[WaitingAppend]] = {}
-        """By partition whose end the slow path is reading: the appends that gather again when the end is known."""
+        self._slow: dict[TopicIdPartition, SlowAppends] = {}
+        """The partitions with an append on the slow path."""
         self._wake = asyncio.Event()
         self._connection: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -136,18 +147,22 @@ class Appender:
         self._known.publish(appended)
 
     def _encode(self, gathered: Sequence[WaitingAppend], deadline: float) -> Encoded:
-        """The batches of the appends to partitions with a known end, one behind the other."""
+        """The batches of the appends that may take the fast path, one behind the other."""
         ends: dict[TopicIdPartition, int] = {}
         encoded: Encoded = []
         for waiting in gathered:
             append = waiting.append
             place = (append.topic_id, append.partition)
+            slow = self._slow.get(place)
+            if slow is not None:
+                slow.behind.append(waiting)
+                continue
             end = ends.get(place)
             if end is None:
                 known = self._known.cache.partition(place)
                 end = -1 if known is None else known.log_end_offset
             if end < 0:
-                self._learn_end(place, waiting, deadline)
+                self._fall_back(waiting, deadline)
                 continue
             batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms, append.for_group)
             if batch.size > LARGE_RECORD_BYTES * batch.record_count:
@@ -183,37 +198,43 @@ class Appender:
             await self._commit(appends[: len(appends) // 2], deadline)
             await self._commit(appends[len(appends) // 2 :], deadline)
 
-    def _learn_end(self, place: TopicIdPartition, waiting: WaitingAppend, deadline: float) -> None:
-        """The first append to a partition with an unknown end takes the slow path; the others gather again after it."""
-        if place in self._behind:
-            self._behind[place].append(waiting)
-            return
-        self._behind[place] = []
-
-        def gather_again(_: "asyncio.Task[None]") -> None:
-            self._gathered.extendleft(reversed(self._behind.pop(place)))
-            self._wake.set()
-
-        self._fall_back(waiting, deadline).add_done_callback(gather_again)
-
     def _fall_back_all(self, encoded: Encoded, deadline: float) -> None:
         for waiting, _ in encoded:
             self._fall_back(waiting, deadline)
 
-    def _fall_back(self, waiting: WaitingAppend, deadline: float, lost_at: int | None = None) -> "asyncio.Task[None]":
-        """Take the slow path. `lost_at`: as in LockedAppend.append."""
+    def _fall_back(self, waiting: WaitingAppend, deadline: float, lost_at: int | None = None) -> None:
+        """Take the slow path, or wait behind the append to the partition that is on it.
 
-        async def append_locked() -> None:
-            request = AppendRequest([waiting.append], None, waiting.append_id, waiting.size)
-            try:
-                result = await self._locked_append.append(request, deadline=deadline, lost_at=lost_at)
-            except ApiError as error:
-                _refuse(waiting, error)
-                return
+        Args:
+            lost_at: as in LockedAppend.append. Such an append may have happened, so it must not gather again.
+        """
+        place = (waiting.append.topic_id, waiting.append.partition)
+        slow = self._slow.get(place)
+        if slow is None:
+            slow = self._slow[place] = SlowAppends()
+        elif lost_at is None:
+            slow.behind.append(waiting)
+            return
+        slow.running += 1
+        background.start(self._tasks, self._append_locked(waiting, deadline, lost_at, place, slow))
+
+    async def _append_locked(
+        self, waiting: WaitingAppend, deadline: float, lost_at: int | None, place: TopicIdPartition, slow: SlowAppends
+    ) -> None:
+        request = AppendRequest([waiting.append], None, waiting.append_id, waiting.size)
+        try:
+            result = await self._locked_append.append(request, deadline=deadline, lost_at=lost_at)
+        except ApiError as error:
+            _refuse(waiting, error)
+        else:
             if not waiting.done.done():
                 waiting.done.set_result(result.base_offsets[0])
-
-        return background.start(self._tasks, append_locked())
+        finally:
+            slow.running -= 1
+            if not slow.running:
+                del self._slow[place]
+                self._gathered.extendleft(reversed(slow.behind))
+                self._wake.set()
 
 
 def _refuse(waiting: WaitingAppend, error: ApiError) -> None:
