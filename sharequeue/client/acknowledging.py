@@ -104,8 +104,6 @@ class Acknowledging:
         self._path = {"group": group}
         self.member_id = member_id
         self._patience_s = patience_s
-        self.lock_timeout_ms = 0
-        """How long locks last, by the last answer."""
 
     async def send(self, acknowledgements: list[OutcomeRun], settled: Settled, deadline_s: float | None = None) -> None:
         """Send acknowledgements until each has its result. Remove those that have one from the list.
@@ -148,5 +146,4 @@ class Acknowledging:
             if "results" not in error.extra:
                 raise
             return msgspec.convert(error.extra["results"], list[AcknowledgementResult])
-        self.lock_timeout_ms = response.acquisition_lock_timeout_ms
         return response.results

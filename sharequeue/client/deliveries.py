@@ -113,6 +113,7 @@ class Delivery:
         "first_offset",
         "in_flight",
         "last_offset",
+        "lock_duration_s",
         "lost",
         "partition",
         "records",
@@ -127,6 +128,7 @@ class Delivery:
         self.first_offset = batch.first_offset
         self.last_offset = batch.last_offset
         self.delivery_count = batch.delivery_count
+        self.lock_duration_s = batch.lock_duration_ms / 1000
         self.deadline = 0.0
         self.renew_at = 0.0
         self.in_flight = 0

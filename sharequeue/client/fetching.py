@@ -44,13 +44,14 @@ REPEAT: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 
 
 class FetchLimits(NamedTuple):
-    """The limits of one fetch. `batch_size` None: as many as `max_records`."""
+    """The limits of one fetch. `batch_size` None: as many as `max_records`. `lock_duration_ms` None: the group's."""
 
     max_records: int
     max_bytes: int
     min_bytes: int
     batch_size: int | None
     acquire_mode: AcquireMode
+    lock_duration_ms: int | None
 
 
 class Fetched(NamedTuple):
@@ -167,6 +168,7 @@ class Fetching:
             max_wait_ms=max_wait_ms,
             batch_size=limits.batch_size,
             acquire_mode=limits.acquire_mode,
+            lock_duration_ms=limits.lock_duration_ms,
             share_session_epoch=self._epoch if self._following is None else None,
             acknowledgements=[run.message() for run in unanswered.acknowledgements],
             fetch_id=unanswered.fetch_id,

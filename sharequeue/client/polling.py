@@ -137,7 +137,7 @@ class Polling:
             delivery = Delivery(batch)
             self._settling.hold(delivery)
             self._ready.extend(delivery.records.values())
-            self._renewing.held(delivery, received_at, response.acquisition_lock_timeout_ms, urgent=fetched.repeated)
+            self._renewing.held(delivery, received_at, urgent=fetched.repeated)
         faults = self._fetching.faults(response)
         refused = [fault for fault in faults if not fault.error.retriable and fault.error not in MISSING_TOPIC]
         if refused and not self._ready:

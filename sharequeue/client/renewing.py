@@ -1,7 +1,7 @@
 """Keeps the acquisition locks of held records alive: renews each at half of its time.
 
-A lock's time is `acquisition_lock_timeout_ms`, counted here from the moment the answer arrived. The service's clock is
-never used.
+A lock's time is its `lock_duration_ms`, counted here from the moment the answer arrived. The service's clock is never
+used. A renewal starts the same length again.
 """
 
 import asyncio
@@ -66,10 +66,10 @@ class Renewing:
         """The program used the consumer."""
         self._used_at = time.monotonic()
 
-    def held(self, delivery: Delivery, received_at: float, lock_timeout_ms: int, *, urgent: bool) -> None:
+    def held(self, delivery: Delivery, received_at: float, *, urgent: bool) -> None:
         """A delivery was acquired. `urgent`: an earlier, lost answer acquired it, so its lock is renewed at once."""
-        delivery.deadline = received_at + lock_timeout_ms / 1000
-        delivery.renew_at = received_at if urgent else received_at + lock_timeout_ms / 2000
+        delivery.deadline = received_at + delivery.lock_duration_s
+        delivery.renew_at = received_at if urgent else received_at + delivery.lock_duration_s / 2
         self._arm(delivery.renew_at)
 
     async def close(self) -> None:
@@ -135,14 +135,12 @@ class Renewing:
         if not renewals:
             return
         results: list[AcknowledgementResult] = []
-        lock_timeout_ms = None
         for start in range(0, len(renewals), MAX_ACKNOWLEDGEMENTS):
             some = [renewal.message() for renewal in renewals[start : start + MAX_ACKNOWLEDGEMENTS]]
             request = AcknowledgeRequest(member_id=self._member_id, acknowledgements=some)
             try:
                 response: AcknowledgeResponse = await self._client.call(ACKNOWLEDGE, request, path=self._path)
                 results += response.results
-                lock_timeout_ms = response.acquisition_lock_timeout_ms
             except ApiError as error:
                 if "results" not in error.extra:
                     log.warning("cannot renew locks: %s", error.detail)
@@ -155,9 +153,9 @@ class Renewing:
             if result.status not in APPLIED or result.status == IGNORED:
                 again_at[renewal.delivery] = self._not_renewed(renewal, result)
         for delivery in due:
-            if lock_timeout_ms is not None and delivery not in again_at:
-                delivery.deadline = asked_at + lock_timeout_ms / 1000
-                delivery.renew_at = asked_at + lock_timeout_ms / 2000
+            if delivery not in again_at:
+                delivery.deadline = asked_at + delivery.lock_duration_s
+                delivery.renew_at = asked_at + delivery.lock_duration_s / 2
             elif delivery.held_runs():
                 delivery.renew_at = again_at.get(delivery, time.monotonic() + RETRY_S)
 

@@ -95,7 +95,7 @@ class Settling:
             self.held.pop(delivery, None)
         settled.touched.clear()
         for record in settled.renewed:
-            record.renewed_until = time.monotonic() + self._acknowledging.lock_timeout_ms / 1000
+            record.renewed_until = time.monotonic() + record.delivery.lock_duration_s
             self._ready.append(record)
         settled.renewed.clear()
 

@@ -48,6 +48,7 @@ class ShareConsumer:
             exist yet. `subscribe` joins the group instead.
         member_id: 1 to 36 characters; made when None. Two consumers must not share one.
         max_records, max_bytes, min_bytes, batch_size, acquire_mode: as in fetchRecords, for each poll.
+        lock_duration_ms: how long a record stays locked without a renewal; None: as long as the group's setting says.
         renew: renew the locks of held records in the background, where the group allows it, as long as the consumer is
             used at least every `max_poll_interval_ms`.
         follow_leaders: call the gateway that leads most of what is fetched, once answers name it. That saves a hop, and
@@ -74,6 +75,7 @@ class ShareConsumer:
         min_bytes: int = 1,
         batch_size: int | None = None,
         acquire_mode: AcquireMode | Literal["record_limit", "batch_optimized"] = AcquireMode.RECORD_LIMIT,
+        lock_duration_ms: int | None = None,
         renew: bool = True,
         follow_leaders: bool = False,
         request_timeout_ms: float = 30_000,
@@ -90,7 +92,8 @@ class ShareConsumer:
         patience_s = request_timeout_ms / 1000
         self._max_poll_interval_s = max_poll_interval_ms / 1000
         self._client = FollowingClient(url) if follow_leaders else Client(url)
-        limits = FetchLimits(max_records, max_bytes, min_bytes, batch_size, AcquireMode(acquire_mode))
+        mode = AcquireMode(acquire_mode)
+        limits = FetchLimits(max_records, max_bytes, min_bytes, batch_size, mode, lock_duration_ms)
         self._ready: deque[Record] = deque()
         """Acquired, not handed out yet."""
         self._returned: list[Delivery] = []

@@ -12,7 +12,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sharequeue.protocol.errors import InvalidConfig
-from sharequeue.protocol.types import MAX_INT64, MAX_NAME_LENGTH, topic_name_fault
+from sharequeue.protocol.types import (
+    MAX_INT64,
+    MAX_LOCK_DURATION_MS,
+    MAX_NAME_LENGTH,
+    MIN_LOCK_DURATION_MS,
+    topic_name_fault,
+)
 
 HOUR_MS: Final = 3_600_000
 
@@ -103,8 +109,8 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "int",
             "30000",
             "How long a fetched record stays locked for the member that fetched it.",
-            1000,
-            12 * HOUR_MS,
+            MIN_LOCK_DURATION_MS,
+            MAX_LOCK_DURATION_MS,
             kafka_minimum=15_000,
             kafka_maximum=60_000,
         ),
@@ -231,6 +237,14 @@ def validate(configs: Mapping[str, Config], name: str, value: str, kafka_default
     if fault:
         raise InvalidConfig(f"{name} {fault}, not {value!r}")
     return value
+
+
+def lock_duration_fault(lock_duration_ms: int, kafka_defaults: bool) -> str | None:
+    """The reason why a lock cannot have this length, or None if it can. The bounds are those of the group setting."""
+    low, high = GROUP_CONFIGS["share.record.lock.duration.ms"].bounds(kafka_defaults)
+    if low <= lock_duration_ms <= high:
+        return None
+    return f"lock_duration_ms must be in the range {low} to {high} inclusive, not {lock_duration_ms}"
 
 
 def dead_letter_topic_name(group_id: str) -> str:

@@ -89,6 +89,8 @@ MAX_IDEMPOTENCY_KEY_LENGTH: Final = 128
 MAX_IDEMPOTENCY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 """The longest time for which a client may have an idempotency key remembered."""
 MAX_DELAY_MS: Final = 12 * 3600 * 1000
+MIN_LOCK_DURATION_MS: Final = 1000
+MAX_LOCK_DURATION_MS: Final = 12 * 3600 * 1000
 MAX_WAIT_MS: Final = 30_000
 DEFAULT_MAX_WAIT_MS: Final = 10_000
 MAX_NAME_LENGTH: Final = 249

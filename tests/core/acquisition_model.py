@@ -20,9 +20,11 @@ class Call:
         now_ms: int,
         record_limit: bool,
         batch_size: int,
+        lock_ms: int | None,
     ) -> None:
         self.model = model
-        self.holder = {"member": member, "lock_ends_ms": now_ms + model.config.record_lock_duration_ms}
+        lock_ms = lock_ms or model.config.record_lock_duration_ms
+        self.holder = {"member": member, "lock_ends_ms": now_ms + lock_ms, "lock_ms": lock_ms}
         self.record_limit, self.batch_size = record_limit, batch_size
         self.log: Sequence[Range] = ()
         self.most = self.before = 0

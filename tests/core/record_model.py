@@ -22,13 +22,15 @@ class Refused(Exception):
 
 @dataclass
 class Record:
-    """`batch`: the in-flight batch it belongs to. `write`: the change on its way. `delayed_to_ms`: 0 without a delay."""
+    """`batch`: the in-flight batch it belongs to. `write`: the change on its way. `delayed_to_ms`: 0 without a delay.
+    `lock_ms`: the length of its last lock."""
 
     state: DeliveryState
     count: int
     batch: Range
     member: str | None = None
     lock_ends_ms: int = 0
+    lock_ms: int = 0
     delayed_to_ms: int = 0
     write: "Write | None" = None
     reason: str | None = None

@@ -60,9 +60,10 @@ class Driver:
         hold_writes: bool = False,
         locks: Sequence[RestoredLock] = (),
         state_epoch: int = 1,
+        now_ms: int = 1_000_000,
         **config: object,
     ) -> None:
-        self.now_ms = 1_000_000
+        self.now_ms = now_ms
         config.setdefault("dead_letter_topic_name", "")
         self.config = ShareGroupConfig(**config)  # type: ignore[arg-type]
         loaded = SharePartition.load(
@@ -95,11 +96,12 @@ class Driver:
         rl: bool = False,
         at: int | None = None,
         absent: Sequence[tuple[int, int]] = (),
+        lock_ms: int | None = None,
     ) -> str:
         if not can_acquire(self.machine):
             return ""
         mode = AcquireMode.RECORD_LIMIT if rl else AcquireMode.BATCH_OPTIMIZED
-        acquisition = Acquisition(self.machine, member, mode, bs, self.now_ms)
+        acquisition = Acquisition(self.machine, member, mode, bs, self.now_ms, lock_ms)
         acquisition.acquire(
             log(data),
             fetch_offset=self.machine.next_fetch_offset() if at is None else at,
@@ -109,7 +111,13 @@ class Driver:
         return shown(acquisition.acquired)
 
     def ack(
-        self, *batches: str, member: str = "M1", count: int | None = None, reason: str | None = None, delay_ms: int = 0
+        self,
+        *batches: str,
+        member: str = "M1",
+        count: int | None = None,
+        reason: str | None = None,
+        delay_ms: int = 0,
+        lock_ms: int | None = None,
     ) -> Acknowledged:
         """`ack("5-9 Rel", "10-11 Acc Gap")`: one atomic request."""
         parsed = []
@@ -117,7 +125,7 @@ class Driver:
             place, *names = batch.split()
             first, _, last = place.partition("-")
             types = tuple(AcknowledgeType(TYPES[name]) for name in names)
-            parsed.append(AcknowledgementBatch(int(first), int(last or first), types, count, reason, delay_ms))
+            parsed.append(AcknowledgementBatch(int(first), int(last or first), types, count, reason, delay_ms, lock_ms))
         acknowledged = self.machine.acknowledge(member, parsed, self.now_ms)
         for write in acknowledged.writes:
             self.sent(write)

@@ -45,17 +45,20 @@ class Model:
         start: int,
         persisted: Sequence[tuple[int, int, int, int]],
         notes: dict[int, tuple[int, int | None, str | None]],
-        locks: Sequence[tuple[int, int, str, int, int]],
+        locks: Sequence[tuple[int, int, str, int, int, int]],
         now_ms: int,
     ) -> tuple["Model", DeadLetters]:
-        """From (first, last, state, count), notes (count, delay, reason) by offset, locks (first, last, member, count, end)."""
+        """From (first, last, state, count), notes (count, delay, reason) by offset, locks (first, last, member, count, end,
+        length)."""
         model = cls(config, start)
         state = {o: batch for batch in persisted for o in range(batch[0], batch[1] + 1)}
         cuts = {edge for first, last, *_ in [*persisted, *locks] for edge in (first, last + 1)} | {start}
-        live: dict[int, tuple[int, int, str]] = {}
-        for first, last, member, count, end_ms in locks:
+        live: dict[int, tuple[int, int, int, tuple[int, int, str, int, int, int]]] = {}
+        none = (0, 0, 0, (0, 0, "", 0, 0, 0))
+        for lock in locks:
+            first, last, _, count, end_ms, _ = lock
             for offset in range(max(first, start), last + 1):
-                live[offset] = max(live.get(offset, (0, 0, "")), (count, end_ms, member))
+                live[offset] = max(live.get(offset, none), (count, end_ms, -last, lock))
         for offset in sorted({*state, *live}):
             if offset in state:
                 first, last, number, count = state[offset]
@@ -63,12 +66,14 @@ class Model:
             else:
                 piece = max(cut for cut in cuts if cut <= offset), min(cut for cut in cuts if cut > offset) - 1
                 record = Record(AVAILABLE, 0, piece)
-            count, end_ms, member = live.get(offset, (0, 0, ""))
+            _, _, member, count, end_ms, lock_ms = live.get(offset, none)[-1]
             if record.state is AVAILABLE and count > record.count:
                 record.count = count
-                end_ms = max(now_ms, min(end_ms, now_ms + config.record_lock_duration_ms))
+                lock_ms = lock_ms or config.record_lock_duration_ms
+                end_ms = max(now_ms, min(end_ms, now_ms + lock_ms))
                 if end_ms > now_ms or count >= config.delivery_count_limit:
                     record.state, record.member, record.lock_ends_ms = ACQUIRED, member, end_ms
+                    record.lock_ms = lock_ms
             count, delayed_to_ms, reason = notes.get(offset, (-1, None, None))
             if count == record.count and record.state is not ACQUIRED:
                 record.reason = reason
@@ -176,14 +181,14 @@ class Model:
     def acknowledge(
         self,
         member: str,
-        batches: Sequence[tuple[int, int, Sequence[AcknowledgeType], int | None, str | None, int]],
+        batches: Sequence[tuple[int, int, Sequence[AcknowledgeType], int | None, str | None, int, int | None]],
         now_ms: int,
     ) -> tuple[Write, list[Write], bool, set[int]]:
-        """(first, last, types, count, reason, delay) each. Returns: its write, those it joins, ignored, renewed."""
+        """(first, last, types, count, reason, delay, lock) each. Returns: its write, those it joins, ignored, renewed."""
         write, joined, ignored = Write(), [], True
         renewed: set[int] = set()
         try:
-            for first, last, types, count, reason, delay_ms in batches:
+            for first, last, types, count, reason, delay_ms, lock_ms in batches:
                 if last < self.start:
                     continue
                 ignored = False
@@ -194,7 +199,7 @@ class Model:
                     raise Refused(INVALID_REQUEST)
                 for offset in self.between(max(first, self.start), last):
                     kind = types[0] if len(types) == 1 else types[offset - first]
-                    other = self._acknowledge_one(member, offset, kind, count, write, now_ms, reason, delay_ms)
+                    other = self._acknowledge_one(member, offset, kind, count, write, now_ms, reason, delay_ms, lock_ms)
                     if other is not None and other not in joined:
                         joined.append(other)
                     if kind is AcknowledgeType.RENEW:
@@ -215,6 +220,7 @@ class Model:
         now_ms: int,
         reason: str | None,
         delay_ms: int,
+        lock_ms: int | None,
     ) -> Write | None:
         record = self.records[offset]
         target = self._target(kind, offset)
@@ -227,7 +233,8 @@ class Model:
         if not holds or count not in (None, record.count):
             raise Refused(INVALID_RECORD_STATE)
         if target is None:
-            record.lock_ends_ms = now_ms + self.config.record_lock_duration_ms
+            record.lock_ms = lock_ms or record.lock_ms
+            record.lock_ends_ms = now_ms + record.lock_ms
             return None
         record.reason = reason
         record.cause = REJECTED if kind is AcknowledgeType.REJECT else LIMIT_EXCEEDED

@@ -132,6 +132,7 @@ class SideBySide(RuleBasedStateMachine):
                 record.write is not None,
                 record.member if record.lock_ends_ms else None,
                 record.lock_ends_ms,
+                record.lock_ms if record.lock_ends_ms else 0,
             )
             for offset, record in model.records.items()
         }
@@ -146,6 +147,7 @@ class SideBySide(RuleBasedStateMachine):
                     r.write is not None,
                     r.member_id,
                     r.lock_expires_at_ms,
+                    r.lock_duration_ms if r.lock_expires_at_ms else 0,
                 )
                 for r in runs
             ]

@@ -18,7 +18,7 @@ def led_by(driver: Driver) -> LedSharePartition:
 
 
 def noted(led: LedSharePartition, *names: tuple[int, int]) -> None:
-    lock_entries.note(led, [AcquiredRange(first, last, 1, 0) for first, last in names])
+    lock_entries.note(led, [AcquiredRange(first, last, 1, 0, 0) for first, last in names])
 
 
 def over(led: LedSharePartition) -> Sequence[tuple[int, int]]:
@@ -27,7 +27,7 @@ def over(led: LedSharePartition) -> Sequence[tuple[int, int]]:
 
 def written(led: LedSharePartition, name: tuple[int, int]) -> LockWrite:
     """What is written to Redis when a member acquires a range."""
-    return lock_entries.taken(led, "M1", [AcquiredRange(*name, 1, 0)], None, Clock())
+    return lock_entries.taken(led, "M1", [AcquiredRange(*name, 1, 0, 0)], None, Clock())
 
 
 def test_lock_entries_end_when_the_start_offset_has_passed_them() -> None:

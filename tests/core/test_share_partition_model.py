@@ -35,6 +35,8 @@ from tests.core.side_by_side import SideBySide, spread
 MEMBERS = ("M1", "M2", "M3")
 NAMES = (*ACKNOWLEDGE_TYPES, "accept", "accept", "release", "release", "acquire")
 SIZES = st.integers(1, 5)
+LENGTHS = (None, None, 5_000, 300_000)
+"""Of a lock: the group's, shorter, or longer."""
 
 configs = st.fixed_dictionaries(
     {
@@ -60,6 +62,7 @@ calls = st.fixed_dictionaries(
         "absent": st.sampled_from(([], [], [], [(0, 0)], [(2, 1)], [(1, 0), (1, 2)])),
         "ask": st.booleans(),
         "reads": st.sampled_from((1, 1, 2, 4)),
+        "lock_ms": st.sampled_from(LENGTHS),
     }
 )
 
@@ -140,14 +143,15 @@ class AnyEvents(SideBySide):
         absent: list[tuple[int, int]],
         ask: bool,
         reads: int,
+        lock_ms: int | None,
     ) -> None:
         """One fetch, which reads on behind what it has read while its limits allow more."""
         self.read = None
         if ask:
             self.ask()
-        call = Call(self.model, member, self.now_ms, record_limit, batch_size)
+        call = Call(self.model, member, self.now_ms, record_limit, batch_size, lock_ms)
         mode = AcquireMode.RECORD_LIMIT if record_limit else AcquireMode.BATCH_OPTIMIZED
-        acquisition = Acquisition(self.machine, member, mode, batch_size, self.now_ms)
+        acquisition = Acquisition(self.machine, member, mode, batch_size, self.now_ms, lock_ms)
         while True:
             self.acquire_of_read(call, acquisition, fetch_offset, log, max_records - len(call.taken), absent)
             fetch_offset, reads, absent = self.machine.next_fetch_offset(), reads - 1, []
@@ -158,11 +162,12 @@ class AnyEvents(SideBySide):
         assert ranges == sorted(ranges)
         limit = "record_limit" if record_limit else "batch_optimized"
         note(f"{member} acquires {max_records} in all, {limit}, {batch_size=}: {ranges}")
-        ends_ms = self.now_ms + self.config.record_lock_duration_ms
-        assert spread(ranges) == {offset: (count, ends_ms) for offset, count in call.taken.items()}
+        length_ms = lock_ms or self.config.record_lock_duration_ms
+        ends_ms = self.now_ms + length_ms
+        assert spread(ranges) == {offset: (count, ends_ms, length_ms) for offset, count in call.taken.items()}
         if record_limit:
             assert len(call.taken) <= max_records
-        self.locks += [RestoredLock(first, last, member, count, end) for first, last, count, end in ranges]
+        self.locks += [RestoredLock(first, last, member, *rest) for first, last, *rest in ranges]
 
     def acquire_of_read(
         self,
@@ -235,6 +240,7 @@ class AnyEvents(SideBySide):
                     delivery_count=count,
                     reason=data.draw(st.sampled_from((None, None, "why"))) if alters else None,
                     delay_ms=data.draw(st.sampled_from((0, 0, 5_000))) if "release" in names else 0,
+                    lock_duration_ms=data.draw(st.sampled_from(LENGTHS)) if "renew" in names else None,
                 )
             )
         for unit in [wanted] if atomic else [[one] for one in wanted]:
@@ -254,6 +260,8 @@ class AnyEvents(SideBySide):
             one = Acknowledgement(topic="t", partition=0, first_offset=first, last_offset=last, type=name)
             if name == "release":
                 one.delay_ms = data.draw(st.sampled_from((0, 0, 5_000)))
+            if name == "renew":
+                one.lock_duration_ms = data.draw(st.sampled_from(LENGTHS))
             self.apply(record.member or "", [one], False)
 
     def settle_all(self, data: st.DataObject) -> None:
@@ -282,7 +290,7 @@ class AnyEvents(SideBySide):
         result = self.apply_to_machine(member, unit, atomic)
         assert result.ignored == ignored
         assert set(spread([lock[:2] for lock in set(result.renewed)])) == renewed
-        self.locks += [RestoredLock(first, last, member, count, end) for first, last, count, end in result.renewed]
+        self.locks += [RestoredLock(first, last, member, *rest) for first, last, *rest in result.renewed]
         known = {id(write): mine for write, mine in self.pending}
         new = [write for write in result.writes if id(write) not in known]
         assert [known[id(write)] for write in result.writes if id(write) in known] == joined
@@ -305,6 +313,7 @@ class AnyEvents(SideBySide):
                 one.delivery_count,
                 one.reason,
                 one.delay_ms,
+                one.lock_duration_ms,
             )
             for one in unit
         ]
@@ -333,7 +342,7 @@ class AnyEvents(SideBySide):
 
     def pass_time(self, data: st.DataObject) -> None:
         """Time passes; due locks end at once or, by a late timer, some time later."""
-        self.now_ms += data.draw(st.sampled_from((1, 4_999, 10_000, 29_999, 30_000)))
+        self.now_ms += data.draw(st.sampled_from((1, 4_999, 10_000, 29_999, 30_000, 300_000)))
         if data.draw(st.integers(0, 2)):
             self.expire(data)
 

@@ -154,6 +154,7 @@ def test_acknowledgements_are_sent_once_per_run_of_offsets() -> None:
         last_offset=19,
         delivery_count=2,
         lock_expires_at_ms=0,
+        lock_duration_ms=30_000,
         records=[ConsumerRecord(offset=offset, timestamp_ms=0) for offset in range(10, 20) if offset not in (14, 15)],
     )
     delivery = Delivery(batch)
@@ -237,7 +238,14 @@ async def test_commits_in_the_background_report_to_their_callback(stack: Stack, 
 
 def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:
     batch = FetchedBatch(
-        topic="t", partition=0, first_offset=0, last_offset=1, delivery_count=1, lock_expires_at_ms=0, records=[]
+        topic="t",
+        partition=0,
+        first_offset=0,
+        last_offset=1,
+        delivery_count=1,
+        lock_expires_at_ms=0,
+        lock_duration_ms=30_000,
+        records=[],
     )
     delivery = Delivery(batch)
     pending = delivery.take_chosen()

@@ -74,6 +74,15 @@ def test_if_007_finished_records_behind_an_unfinished_head_still_count(own_gatew
     assert gateway.acquire(group, group) == ["300-349×1"]
 
 
+def test_the_lock_of_a_fetch_has_kafkas_bounds(own_gateway: Gateway, group: str) -> None:
+    own_gateway.produce_batches(group, 1)
+    for lock_duration_ms in (14_999, 60_001):
+        refused = own_gateway.try_fetch(group, group, lock_duration_ms=lock_duration_ms)
+        assert "15000 to 60000" in problem(refused, 422, "INVALID_REQUEST", 42)["detail"]
+    (batch,) = own_gateway.fetch(group, group, lock_duration_ms=60_000)["batches"]
+    assert batch["lock_duration_ms"] == 60_000
+
+
 def test_without_a_dead_letter_queue_rejected_records_are_archived(own_gateway: Gateway, group: str) -> None:
     own_gateway.produce_batches(group, 3)
     own_gateway.acquire(group, group)

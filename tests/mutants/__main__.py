@@ -16,7 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import acquisition_faults, coordinator_faults, group_faults, share_partition_faults, window_faults
+from tests.mutants import (
+    acquisition_faults,
+    coordinator_faults,
+    delivery_faults,
+    group_faults,
+    share_partition_faults,
+    window_faults,
+)
 from tests.mutants.mutant import COORDINATOR, GATEWAY, GROUP_COORDINATOR, Mutant
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +44,7 @@ SCENARIOS = {
         "dead_letters",
         "loading",
         "restored_locks",
+        "lock_lengths",
     ),
     COORDINATOR: ("state_batches", "shard", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
@@ -53,6 +61,7 @@ MUTANTS = [
     *window_faults.MUTANTS,
     *acquisition_faults.MUTANTS,
     *share_partition_faults.MUTANTS,
+    *delivery_faults.MUTANTS,
     *coordinator_faults.MUTANTS,
     *group_faults.MUTANTS,
 ]

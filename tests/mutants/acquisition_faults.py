@@ -57,8 +57,8 @@ MUTANTS = [
         ),
         (
             "6.6 new records come at count 1",
-            "            self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms))\n",
-            "            self.acquired.append(AcquiredRange(first, last, 0, self._deadline_ms))\n",
+            "AcquiredRange(first, last, 1, self._deadline_ms, self._lock_duration_ms)",
+            "AcquiredRange(first, last, 0, self._deadline_ms, self._lock_duration_ms)",
         ),
         (
             "6.6 a limit is cut at the end of a log batch",

@@ -85,7 +85,7 @@ MUTANTS = [
         ),
         (
             "16 a restored deadline is at most one lock duration away",
-            "max(now_ms, min(lock.deadline_ms, longest_ms))",
+            "max(now_ms, min(lock.deadline_ms, now_ms + lock_duration_ms))",
             "max(now_ms, lock.deadline_ms)",
         ),
         (

@@ -21,7 +21,13 @@ def answer(led: dict[int, str | None]) -> FetchResponse:
         errors=[],
         batches=[
             FetchedBatch(
-                topic="t", partition=partition, first_offset=0, last_offset=0, delivery_count=1, lock_expires_at_ms=0
+                topic="t",
+                partition=partition,
+                first_offset=0,
+                last_offset=0,
+                delivery_count=1,
+                lock_expires_at_ms=0,
+                lock_duration_ms=30_000,
             )
             for partition in led
         ],

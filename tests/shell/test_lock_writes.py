@@ -15,7 +15,7 @@ from sharequeue.protocol.types import AcquireMode
 from tests.shell.coordinator_wire import CoordinatorWire
 from tests.shell.test_load_registry import INITIALIZED, KEY, ORDERS, READ, Parts, run
 
-ACQUIRED = [AcquiredRange(0, 0, 1, 0)]
+ACQUIRED = [AcquiredRange(0, 0, 1, 0, 0)]
 
 
 async def led_with_a_lock(coordinator: CoordinatorWire, gateway: Parts) -> LedSharePartition:

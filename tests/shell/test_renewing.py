@@ -24,6 +24,7 @@ def delivery(offset: int) -> Delivery:
         last_offset=offset,
         delivery_count=1,
         lock_expires_at_ms=0,
+        lock_duration_ms=30_000,
         records=[],
     )
     return Delivery(batch)
@@ -35,9 +36,9 @@ def test_a_renewal_due_at_once_may_be_followed_by_others(run: Run) -> None:
         client = Client("http://127.0.0.1:9")
         renewing = Renewing(client, "g", "m", {}, 300.0, enabled=True)
         now = time.monotonic()
-        renewing.held(delivery(0), now, 30_000, urgent=True)
-        renewing.held(delivery(1), now, 30_000, urgent=False)
-        renewing.held(delivery(2), now, 30_000, urgent=True)
+        renewing.held(delivery(0), now, urgent=True)
+        renewing.held(delivery(1), now, urgent=False)
+        renewing.held(delivery(2), now, urgent=True)
         await renewing.close()
         await client.close()
 

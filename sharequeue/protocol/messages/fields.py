@@ -14,12 +14,14 @@ from sharequeue.protocol.types import (
     MAX_HEADERS,
     MAX_INT32,
     MAX_INT64,
+    MAX_LOCK_DURATION_MS,
     MAX_MEMBER_ID_LENGTH,
     MAX_NAME_LENGTH,
     MAX_PAGE_SIZE,
     MAX_PARTITIONS,
     MAX_PARTITIONS_NAMED,
     MAX_TOPICS_NAMED,
+    MIN_LOCK_DURATION_MS,
     PLAIN_TEXT,
     TOPIC_NAME,
     Int32,
@@ -41,6 +43,12 @@ AnyInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
 AtLeastOne = Annotated[int, Meta(ge=1, le=MAX_INT32, extra_json_schema={"format": "int32"})]
 
 CheckedInt32 = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 0, "maximum": MAX_INT32})]
+
+LockDurationMs = Annotated[
+    int,
+    Meta(extra_json_schema={"format": "int32", "minimum": MIN_LOCK_DURATION_MS, "maximum": MAX_LOCK_DURATION_MS}),
+]
+"""Checked against the bounds of `share.record.lock.duration.ms` in force: INVALID_REQUEST."""
 
 CheckedInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimum": 0, "maximum": MAX_INT64})]
 """The bounds are checked with the rest of an acknowledgement, so that only a wrong one fails."""

@@ -38,6 +38,7 @@ class LeaderFetchRequest(Request):
     max_wait_ms: int
     batch_size: int
     acquire_mode: AcquireMode
+    lock_duration_ms: int | None = None
     fetch_id: str | None = None
     repeat: bool = False
     """Answer the records that an earlier fetch with this `fetch_id` holds, and acquire nothing."""
@@ -94,14 +95,22 @@ class YieldRequest(Request):
     share_partitions: list[SharePartitionName]
 
 
-class HeldSharePartition(SharePartitionName, kw_only=True):
-    """The acquisition locks in the leader's memory, under the state epoch for which they hold.
+class HeldLock(Struct, array_like=True):
+    """One acquisition lock. `deadline_ms`: since the epoch. New fields come last and have defaults."""
 
-    `locks`: (first offset, last offset, member, delivery count, deadline in ms since the epoch).
-    """
+    first_offset: int
+    last_offset: int
+    member_id: str
+    delivery_count: int
+    deadline_ms: int
+    lock_duration_ms: int = 0
+
+
+class HeldSharePartition(SharePartitionName, kw_only=True):
+    """The acquisition locks in the leader's memory, under the state epoch for which they hold."""
 
     state_epoch: int
-    locks: Sequence[tuple[int, int, str, int, int]]
+    locks: Sequence[HeldLock]
 
 
 class YieldResponse(Response):

@@ -12,6 +12,7 @@ from sharequeue.protocol.messages.fields import (
     Count,
     FetchId,
     IsolationLevel,
+    LockDurationMs,
     MemberId,
     NonNegative,
     Offset,
@@ -86,6 +87,7 @@ SomePartitions = Annotated[list[TopicPartitions], Meta(max_length=MAX_TOPICS_NAM
 class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     """Settles a range that the member holds: exactly one of `type` and `types` (one per offset).
 
+    `lock_duration_ms`: for renew, the length of the lock from now on. Other types ignore it.
     It may carry every other field of a fetched batch, which is ignored. So an entry of `batches` with a `type` is an
     acknowledgement.
     """
@@ -99,6 +101,7 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     delivery_count: CheckedInt32 | None = None
     reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] = 0
+    lock_duration_ms: LockDurationMs | None = None
 
 
 Acknowledgements = Annotated[list[Acknowledgement], Meta(max_length=MAX_ACKNOWLEDGEMENTS)]
@@ -113,6 +116,7 @@ class FetchRequest(Request):
     min_bytes: NonNegative | None = None
     max_wait_ms: NonNegative | None = None
     batch_size: NonNegative | None = None
+    lock_duration_ms: LockDurationMs | None = None
     acquire_mode: AcquireMode = AcquireMode.RECORD_LIMIT
     share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] | None = None
     forgotten_topics: SomePartitions = []
@@ -136,8 +140,8 @@ class ConsumerRecord(Response):
 
 
 class FetchedBatch(Response):
-    """One acquired range, which this member holds until the lock ends. Measure the lock with
-    `acquisition_lock_timeout_ms`; `lock_expires_at_ms` needs equal clocks."""
+    """One acquired range, which this member holds until the lock ends. Measure the lock with `lock_duration_ms`, its
+    length; `lock_expires_at_ms` needs equal clocks."""
 
     topic: str
     partition: PartitionIndex
@@ -145,6 +149,7 @@ class FetchedBatch(Response):
     last_offset: Offset
     delivery_count: Count
     lock_expires_at_ms: TimestampMs
+    lock_duration_ms: Int32
     records: list[ConsumerRecord] | None = None
 
 

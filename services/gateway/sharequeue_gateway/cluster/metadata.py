@@ -89,7 +89,7 @@ class Metadata:
 
     def __init__(self, coordinator: CoordinatorClient, *, kafka_defaults: bool, auto_create_topics: bool) -> None:
         self._coordinator = coordinator
-        self._kafka_defaults = kafka_defaults
+        self.kafka_defaults = kafka_defaults
         self._auto_create_topics = auto_create_topics
         self.how_to_make_topics = f"; make it with POST /v1/topics{' or produce to it' if auto_create_topics else ''}"
         """A hint for callers that produce or fetch. A new topic has no records, so it does not help other calls."""
@@ -263,7 +263,7 @@ class Metadata:
         if group_id in changed:
             await self.learn_config(group_id)
         else:
-            self._configs[group_id] = share_group_config(group_id, response.config, self._kafka_defaults)
+            self._configs[group_id] = share_group_config(group_id, response.config, self.kafka_defaults)
         return response
 
     async def learn_config(self, group_id: str) -> ShareGroupConfig:
@@ -272,7 +272,7 @@ class Metadata:
             with self._noting_changes() as changed:
                 values = await self._call(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
             if group_id not in changed:
-                config = self._configs[group_id] = share_group_config(group_id, values, self._kafka_defaults)
+                config = self._configs[group_id] = share_group_config(group_id, values, self.kafka_defaults)
                 return config
 
     async def group_changed(self, group_id: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
+from sharequeue.protocol.configs import lock_duration_fault
 from sharequeue.protocol.errors import (
     ApiError,
     InvalidRecordState,
@@ -44,9 +45,11 @@ class Checked(NamedTuple):
     batch: AcknowledgementBatch
 
 
-def check(acknowledgement: Acknowledgement, renew: bool = True) -> AcknowledgementBatch:
-    """Check the form of one acknowledgement; `renew`: whether it may be a renewal.
+def check(acknowledgement: Acknowledgement, renew: bool = True, kafka_defaults: bool = False) -> AcknowledgementBatch:
+    """Check the form of one acknowledgement.
 
+    Args:
+        renew: whether it may be a renewal. kafka_defaults: whether Kafka's bounds are in force.
     Raises: InvalidRequest (42): the form is invalid; the detail says why.
     """
     first_offset, last_offset = acknowledgement.first_offset, acknowledgement.last_offset
@@ -71,12 +74,9 @@ def check(acknowledgement: Acknowledgement, renew: bool = True) -> Acknowledgeme
                 f"there is no acknowledge type {name[:40]!r}; known are {', '.join(ACKNOWLEDGE_TYPES)}"
             )
         types.append(acknowledge_type)
-    if acknowledgement.delay_ms and AcknowledgeType.RELEASE not in types:
-        raise InvalidRequest("delay_ms goes with release alone")
-    if acknowledgement.reason and not {AcknowledgeType.RELEASE, AcknowledgeType.REJECT} & set(types):
-        raise InvalidRequest("reason goes with release and reject alone")
     if AcknowledgeType.RENEW in types and not renew:
         raise InvalidRequest("renew in a fetch needs is_renew_ack; or send it to acknowledge")
+    _check_options(acknowledgement, types, kafka_defaults)
     return AcknowledgementBatch(
         first_offset,
         last_offset,
@@ -84,7 +84,20 @@ def check(acknowledgement: Acknowledgement, renew: bool = True) -> Acknowledgeme
         acknowledgement.delivery_count,
         acknowledgement.reason,
         acknowledgement.delay_ms,
+        acknowledgement.lock_duration_ms if AcknowledgeType.RENEW in types else None,
     )
+
+
+def _check_options(acknowledgement: Acknowledgement, types: Sequence[AcknowledgeType], kafka_defaults: bool) -> None:
+    """Raises: InvalidRequest (42): an option does not go with the types, or is out of bounds."""
+    if acknowledgement.delay_ms and AcknowledgeType.RELEASE not in types:
+        raise InvalidRequest("delay_ms goes with release alone")
+    if acknowledgement.reason and not {AcknowledgeType.RELEASE, AcknowledgeType.REJECT} & set(types):
+        raise InvalidRequest("reason goes with release and reject alone")
+    if acknowledgement.lock_duration_ms is not None and AcknowledgeType.RENEW in types:
+        fault = lock_duration_fault(acknowledgement.lock_duration_ms, kafka_defaults)
+        if fault is not None:
+            raise InvalidRequest(fault)
 
 
 def check_atomic(batches: Sequence[AcknowledgementBatch]) -> None:
@@ -203,7 +216,7 @@ class Acknowledger:
                 await slices.pause()
             name, partition = acknowledgement.topic, acknowledgement.partition
             try:
-                batch = check(acknowledgement, renew)
+                batch = check(acknowledgement, renew, self._metadata.kafka_defaults)
                 topic = self._metadata.known_topic(name)
                 if topic is None or not 0 <= partition < topic.partitions:
                     if not asked:

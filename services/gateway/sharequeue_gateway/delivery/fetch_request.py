@@ -20,6 +20,8 @@ class FetchLimits(NamedTuple):
     batch_size: int
     acquire_mode: AcquireMode
     deadline_ms: int
+    lock_duration_ms: int | None = None
+    """The length of the locks; None: that of the group."""
     look_at_ends: bool = True
     """Read the log ends before an empty answer: another gateway may have appended just now."""
 

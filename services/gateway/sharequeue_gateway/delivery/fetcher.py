@@ -279,7 +279,7 @@ class Fetcher:
         for led, ranges, _ in acquired:
             if led.fenced:
                 continue
-            for first_offset, last_offset, delivery_count, _ in ranges:
+            for first_offset, last_offset, delivery_count, *_ in ranges:
                 release = AcknowledgementBatch(first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count)
                 try:
                     for write in led.machine.acknowledge(member_id, [release], now_ms).writes:

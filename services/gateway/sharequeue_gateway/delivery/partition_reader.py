@@ -101,7 +101,9 @@ class PartitionReader:
             batches, most, size = read.batches, max_records, sum([batch.size for batch in read.batches])
             if size > max_bytes:
                 batches, most, size = fitting(batches, fetch_offset, limits.acquire_mode, max_bytes, max_records)
-            acquiring = Acquisition(machine, asked.member_id, limits.acquire_mode, limits.batch_size, now_ms)
+            acquiring = Acquisition(
+                machine, asked.member_id, limits.acquire_mode, limits.batch_size, now_ms, limits.lock_duration_ms
+            )
             absent = absent_ranges(batches, fetch_offset, key.group_id)
             count = acquiring.acquire(batches, fetch_offset=fetch_offset, max_records=most, absent=absent)
             if count > 0:

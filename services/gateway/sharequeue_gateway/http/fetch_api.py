@@ -12,6 +12,7 @@ from typing import Final
 from sharequeue.clock import Clock
 from sharequeue.http.answer import Answer
 from sharequeue.http.endpoint import Call
+from sharequeue.protocol.configs import lock_duration_fault
 from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId
 from sharequeue.protocol.messages.records import Acknowledgement, FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
@@ -65,6 +66,10 @@ class FetchApi:
         request: FetchRequest = call.request
         if request.is_renew_ack:
             _check_renew(request)
+        if request.lock_duration_ms is not None:
+            fault = lock_duration_fault(request.lock_duration_ms, self._metadata.kafka_defaults)
+            if fault is not None:
+                raise InvalidRequest(fault)
         if request.member_id is None:
             request.member_id = str(uuid.uuid4())
         if request.share_session_epoch is not None:
@@ -251,6 +256,7 @@ class FetchApi:
             batch_size=max(1, max_records if request.batch_size is None else request.batch_size),
             acquire_mode=request.acquire_mode,
             deadline_ms=now_ms + max_wait_ms,
+            lock_duration_ms=request.lock_duration_ms,
         )
         fetch_id, with_records, atomic = request.fetch_id, request.with_records, request.atomic
         return Asked(group_id, member_id, limits, now_ms, turn, fetch_id, with_records, (), atomic)

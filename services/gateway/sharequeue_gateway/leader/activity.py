@@ -113,7 +113,7 @@ class Activity:
         led.batch_times.note(batches)
         counters = self._of(led.key)
         deliveries = counters.deliveries
-        for first_offset, last_offset, delivery_count, _ in ranges:
+        for first_offset, last_offset, delivery_count, *_ in ranges:
             records = last_offset - first_offset + 1
             counters.delivered += records
             deliveries[delivery_count] = deliveries.get(delivery_count, 0) + records

@@ -133,9 +133,11 @@ def taken(
     names = led.lock_entries = led.lock_entries or {}
     state_epoch = machine.state_epoch
     entries = {}
-    for first_offset, last_offset, delivery_count, deadline_ms in ranges:
+    for first_offset, last_offset, delivery_count, deadline_ms, lock_duration_ms in ranges:
         names[first_offset, last_offset] = None
-        entries[first_offset, last_offset] = LockEntry(member_id, delivery_count, deadline_ms, state_epoch)
+        entries[first_offset, last_offset] = LockEntry(
+            member_id, delivery_count, deadline_ms, state_epoch, lock_duration_ms
+        )
     # most entries are over, but a lock that is held long keeps the start offset below them
     if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs):
         return whole(led, clock.now_ms(), fetch)
@@ -155,8 +157,10 @@ def whole(led: LedSharePartition, now_ms: int, fetch: tuple[str, bytes, int] | N
     led.lock_entries = None
     note(led, locks)
     entries = {
-        (first, last): LockEntry(member_id, delivery_count, deadline_ms, machine.state_epoch)
-        for first, last, member_id, delivery_count, deadline_ms in locks
+        (lock.first_offset, lock.last_offset): LockEntry(
+            lock.member_id, lock.delivery_count, lock.deadline_ms, machine.state_epoch, lock.lock_duration_ms
+        )
+        for lock in locks
     }
     return LockWrite(led.key, machine.leader_epoch, _remind_at_ms(led, now_ms), entries, None, fetch)
 

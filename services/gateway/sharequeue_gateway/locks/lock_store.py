@@ -244,7 +244,12 @@ def _restored(answer: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
             first_offset, _, last_offset = name.partition(b"-")
             locks.append(
                 RestoredLock(
-                    int(first_offset), int(last_offset), entry.member_id, entry.delivery_count, entry.deadline_ms
+                    int(first_offset),
+                    int(last_offset),
+                    entry.member_id,
+                    entry.delivery_count,
+                    entry.deadline_ms,
+                    entry.lock_duration_ms,
                 )
             )
     return locks

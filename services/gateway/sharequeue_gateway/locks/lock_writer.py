@@ -42,12 +42,13 @@ LockName = tuple[int, int]
 
 class LockEntry(msgspec.Struct, array_like=True, frozen=True):
     """One acquired range, as the hash keeps it under its name. Where locks overlap, the higher delivery count is
-    valid."""
+    valid. New fields come last and have defaults: entries of earlier gateways lack them."""
 
     member_id: str
     delivery_count: int
     deadline_ms: int
     state_epoch: int
+    lock_duration_ms: int = 0
 
 
 class LockWrite(NamedTuple):

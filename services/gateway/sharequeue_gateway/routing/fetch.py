@@ -235,6 +235,7 @@ class RoutedFetch:
                 max_wait_ms=self._remaining_ms(asked) if wait else 0,
                 batch_size=asked.limits.batch_size,
                 acquire_mode=asked.limits.acquire_mode,
+                lock_duration_ms=asked.limits.lock_duration_ms,
                 fetch_id=asked.fetch_id,
                 with_records=asked.with_records,
                 acknowledgements=list(asked.acknowledgements),

@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from sharequeue.http.answer import JSON, Answer
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
@@ -167,7 +169,7 @@ class GatewayClient:
         left: LeftBy = {}
         for held in itertools.chain.from_iterable(answers):
             key = SharePartitionKey(held.group_id, held.topic_id, held.partition)
-            locks = [RestoredLock(*lock) for lock in held.locks]
+            locks = [RestoredLock(*structs.astuple(lock)) for lock in held.locks]
             left.setdefault(key, []).append(LeftLocks(held.state_epoch, locks))
         return left
 

@@ -20,12 +20,13 @@ class LogBatch(Protocol):
 
 
 class AcquiredRange(NamedTuple):
-    """A range that one member holds, and the time at which its lock ends."""
+    """A range that one member holds, the time at which its lock ends, and the length of the lock."""
 
     first_offset: int
     last_offset: int
     delivery_count: int
     lock_expires_at_ms: int
+    lock_duration_ms: int
 
 
 class Acquisition:
@@ -41,6 +42,7 @@ class Acquisition:
         "_deadline_ms",
         "_lasts",
         "_limit",
+        "_lock_duration_ms",
         "_member_id",
         "_mode",
         "_window",
@@ -48,14 +50,24 @@ class Acquisition:
         "left",
     )
 
-    def __init__(self, window: Window, member_id: str, mode: AcquireMode, batch_size: int, now_ms: int) -> None:
+    def __init__(
+        self,
+        window: Window,
+        member_id: str,
+        mode: AcquireMode,
+        batch_size: int,
+        now_ms: int,
+        lock_duration_ms: int | None = None,
+    ) -> None:
+        """`lock_duration_ms`: the length of the locks; None: that of the group."""
         self._window = window
         self._member_id = member_id
         self._mode = mode
         self._batch_size = batch_size
         self._batches: Sequence[LogBatch] = ()
         self._lasts: list[int] | None = None
-        self._deadline_ms = now_ms + window.config.record_lock_duration_ms
+        self._lock_duration_ms = lock_duration_ms or window.config.record_lock_duration_ms
+        self._deadline_ms = now_ms + self._lock_duration_ms
         self._limit = window.config.delivery_count_limit
         self._alone = False
         self.left = 0
@@ -163,6 +175,7 @@ class Acquisition:
         run.delivery_count += 1
         run.member_id = self._member_id
         run.lock_expires_at_ms = self._deadline_ms
+        run.lock_duration_ms = self._lock_duration_ms
         run.reason = None
         window.held_count += run.size
         window.time_lock(self._deadline_ms, first, last)
@@ -173,7 +186,7 @@ class Acquisition:
             if same_batch and before.last_offset + 1 == first and before.delivery_count == run.delivery_count:
                 self.acquired[-1] = before._replace(last_offset=last)
                 return
-        self.acquired.append(AcquiredRange(first, last, run.delivery_count, self._deadline_ms))
+        self.acquired.append(AcquiredRange(first, last, run.delivery_count, self._deadline_ms, self._lock_duration_ms))
 
     # Records new to the window
 
@@ -204,10 +217,11 @@ class Acquisition:
             run = Run(first, last, ACQUIRED, 1, batch_first, batch_last)
             run.member_id = self._member_id
             run.lock_expires_at_ms = self._deadline_ms
+            run.lock_duration_ms = self._lock_duration_ms
             window.held_count += last - first + 1
             window.time_lock(self._deadline_ms, first, last)
             self.left -= last - first + 1
-            self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms))
+            self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms, self._lock_duration_ms))
         else:
             run = Run(first, last, AVAILABLE, 0, batch_first, batch_last)
             window.mark_available(first)

@@ -164,7 +164,7 @@ class SharePartition(Transitions):
                 continue
             part = run if first <= run.first and run.last <= last else self.cut_out(run, first, last)
             if target is None:
-                self._renew(call, part)
+                self._renew(call, part, batch.lock_duration_ms)
                 continue
             part.reason = batch.reason
             if target is AVAILABLE and batch.delay_ms:
@@ -188,10 +188,12 @@ class SharePartition(Transitions):
                     raise InvalidRecordState("renewing acquisition locks is not enabled for the group")
                 return None
 
-    def _renew(self, call: AcknowledgeCall, run: Run) -> None:
-        run.lock_expires_at_ms = call.now_ms + self.config.record_lock_duration_ms
+    def _renew(self, call: AcknowledgeCall, run: Run, lock_duration_ms: int | None) -> None:
+        """Start a lock again: with its own length, or with another one, which it keeps."""
+        run.lock_duration_ms = lock_duration_ms or run.lock_duration_ms
+        run.lock_expires_at_ms = call.now_ms + run.lock_duration_ms
         self.time_lock(run.lock_expires_at_ms, run.first, run.last)
-        call.renewed.append(AcquiredRange(run.first, run.last, run.delivery_count, run.lock_expires_at_ms))
+        call.renewed.append(_acquired(run))
 
     def _repeat(
         self, call: AcknowledgeCall, batch: AcknowledgementBatch, run: Run, target: DeliveryState | None, offset: int
@@ -332,7 +334,14 @@ class SharePartition(Transitions):
         delivery count.
         """
         return [
-            RestoredLock(run.first, run.last, run.member_id or "", run.delivery_count, run.lock_expires_at_ms)
+            RestoredLock(
+                run.first,
+                run.last,
+                run.member_id or "",
+                run.delivery_count,
+                run.lock_expires_at_ms,
+                run.lock_duration_ms,
+            )
             for run in self.runs
             if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)
         ]
@@ -340,12 +349,14 @@ class SharePartition(Transitions):
     def held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:
         """The parts of a range that a member still holds."""
         return [
-            AcquiredRange(
-                max(run.first, first_offset), min(run.last, last_offset), run.delivery_count, run.lock_expires_at_ms
-            )
+            _acquired(run)._replace(first_offset=max(run.first, first_offset), last_offset=min(run.last, last_offset))
             for run in self.overlapping(first_offset, last_offset)
             if run.state is ACQUIRED and run.write is None and run.member_id == member_id
         ]
+
+
+def _acquired(run: Run) -> AcquiredRange:
+    return AcquiredRange(run.first, run.last, run.delivery_count, run.lock_expires_at_ms, run.lock_duration_ms)
 
 
 __all__ = [

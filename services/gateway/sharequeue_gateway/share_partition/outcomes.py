@@ -19,6 +19,8 @@ class AcknowledgementBatch(NamedTuple):
     """If given, records with another count are refused, and a repeat of the acknowledgement is recognised."""
     reason: str | None = None
     delay_ms: int = 0
+    lock_duration_ms: int | None = None
+    """For renewals: the length of the lock from now on; None: it keeps its own."""
 
 
 class Acknowledged(NamedTuple):

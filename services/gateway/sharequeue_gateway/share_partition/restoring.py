@@ -24,7 +24,8 @@ def restore(
     """Fill an empty window.
 
     A lock is live only where its delivery count is above the persisted one: otherwise its end is already durable. A
-    lock past its deadline gives an AVAILABLE record with that count; at the delivery limit it stays a due lock, which
+    deadline is at most the length of its own lock away: the clock of the earlier leader may have been ahead. A lock
+    past its deadline gives an AVAILABLE record with that count; at the delivery limit it stays a due lock, which
     `expire` ends. Holes become the gap that is read again.
     Raises: InvalidState: a batch that ends before it begins, begins below the start offset, or overlaps another.
     """
@@ -53,12 +54,13 @@ def _add(
     run = Run(first, last, state, count, batch_first, batch_last)
     if lock is not None:
         run.delivery_count = lock.delivery_count
-        longest_ms = now_ms + window.config.record_lock_duration_ms
-        deadline_ms = max(now_ms, min(lock.deadline_ms, longest_ms))
+        lock_duration_ms = lock.lock_duration_ms or window.config.record_lock_duration_ms
+        deadline_ms = max(now_ms, min(lock.deadline_ms, now_ms + lock_duration_ms))
         if deadline_ms > now_ms or run.delivery_count >= window.config.delivery_count_limit:
             run.become(ACQUIRED)
             run.member_id = lock.member_id
             run.lock_expires_at_ms = deadline_ms
+            run.lock_duration_ms = lock_duration_ms
             window.time_lock(deadline_ms, first, last)
     window.insert(run)
     if run.held:

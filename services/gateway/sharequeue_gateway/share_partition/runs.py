@@ -87,7 +87,8 @@ class Run:
     """Contiguous offsets of one state.
 
     `batch_first`, `batch_last`: its in-flight batch. `lock_expires_at_ms`: valid while ACQUIRED, and until a change
-    from ACQUIRED is durable. `available_at_ms`: the end of the delay of a release, 0 without a delay. `write`: the
+    from ACQUIRED is durable. `lock_duration_ms`: the length of that lock, which a renewal starts again, so a lock of
+    one fetch may be longer than those of its group. `available_at_ms`: the end of the delay of a release, 0 without a delay. `write`: the
     write that makes its last change of state durable, while it is under way.
     """
 
@@ -99,6 +100,7 @@ class Run:
         "delivery_count",
         "first",
         "last",
+        "lock_duration_ms",
         "lock_expires_at_ms",
         "member_id",
         "reason",
@@ -117,6 +119,7 @@ class Run:
         self.batch_last = batch_last
         self.member_id: str | None = None
         self.lock_expires_at_ms = 0
+        self.lock_duration_ms = 0
         self.available_at_ms = 0
         self.reason: str | None = None
         self.cause: str | None = None
@@ -155,6 +158,7 @@ class Run:
         right = Run(offset, self.last, self.state, self.delivery_count, self.batch_first, self.batch_last)
         right.member_id = self.member_id
         right.lock_expires_at_ms = self.lock_expires_at_ms
+        right.lock_duration_ms = self.lock_duration_ms
         right.available_at_ms = self.available_at_ms
         right.reason = self.reason
         right.cause = self.cause
@@ -176,13 +180,17 @@ class DeadLetter(NamedTuple):
 
 
 class RestoredLock(NamedTuple):
-    """An acquisition lock that an earlier leader left. Locks may overlap and may be stale."""
+    """An acquisition lock that an earlier leader left. Locks may overlap and may be stale.
+
+    `lock_duration_ms`: its length; 0 stands for the group's, in the entry of a gateway that did not know lengths.
+    """
 
     first_offset: int
     last_offset: int
     member_id: str
     delivery_count: int
     deadline_ms: int
+    lock_duration_ms: int = 0
 
 
 class LeftLocks(NamedTuple):

@@ -12,6 +12,7 @@ from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
     ENDED,
     AwaitRecordsRequest,
+    HeldLock,
     HeldSharePartition,
     LeaderFetchRequest,
     ReleaseMemberRequest,
@@ -120,6 +121,7 @@ class LeaderApi:
             batch_size=request.batch_size,
             acquire_mode=request.acquire_mode,
             deadline_ms=now_ms + min(request.max_wait_ms, MAX_WAIT_MS) if waits else 0,
+            lock_duration_ms=request.lock_duration_ms,
             look_at_ends=request.look_at_ends,
         )
         return Asked(group_id, request.member_id, limits, now_ms, fetch_id=request.fetch_id)
@@ -165,7 +167,11 @@ class LeaderApi:
         request: YieldRequest = call.request
         keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
         held = [
-            HeldSharePartition(**led.key._asdict(), state_epoch=led.machine.state_epoch, locks=led.machine.locks())
+            HeldSharePartition(
+                **led.key._asdict(),
+                state_epoch=led.machine.state_epoch,
+                locks=[HeldLock(*lock) for lock in led.machine.locks()],
+            )
             for led in await self._hand_over.yield_to_next(keys)
         ]
         return YieldResponse(held=held)
