@@ -19,6 +19,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, Api
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.fields import IsolationLevel
+from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import (
     Acknowledgement,
@@ -113,6 +114,30 @@ class GatewayClient:
         except ApiError as error:
             raise refused(error, self._options.url) from None
         return config
+
+    def delivered(self, group: str, topics: Iterable[str]) -> list[Range]:
+        """The records of topics that were delivered to a group before, and that nobody holds or waits for."""
+        found = []
+        for topic in topics:
+            token: str | None = None
+            while True:
+                query = InFlightQuery(topic=topic, page_token=token)
+                try:
+                    page: ListInFlightResponse = self._call(apis.LIST_IN_FLIGHT_RECORDS, query, group=group)
+                except ApiError as error:
+                    if error.error.code == "GROUP_ID_NOT_FOUND":
+                        return []
+                    raise refused(error, self._options.url) from None
+                found += [
+                    Range(topic, entry.partition, batch.first_offset, batch.last_offset, batch.delivery_count)
+                    for entry in page.partitions
+                    for batch in entry.batches
+                    if batch.delivery_state == "AVAILABLE" and batch.delivery_count and batch.available_at_ms is None
+                ]
+                token = page.next_page_token
+                if token is None:
+                    break
+        return found
 
     def fetch(self, group: str, request: FetchRequest) -> tuple[list[Range], int]:
         """Acquire records. Returns: their ranges, and the duration of their locks in ms."""

@@ -23,5 +23,7 @@ The life of micro-batch n of a share group, and what a restart does if the drive
 - C: Spark passes n to `latestOffset`, and the driver accepts it. Ranges whose locks have ended are delivered again.
 
 A query that ends or fails in a living driver needs no restart: query_end accepts the finished batch, and releases or
-rejects the failed one. If a task fails, Spark repeats it over the same ranges.
+rejects the failed one. If a task fails, Spark repeats it over the same ranges. A restart after a batch that did not
+finish reads the records that were delivered before in small batches (isolation), because one of them may have ended the
+query.
 """

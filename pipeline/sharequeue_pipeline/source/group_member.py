@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from sharequeue.protocol.messages.records import FetchRequest
+from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.bounded_read import BoundedRead
+from sharequeue_pipeline.source.isolation import Isolation, Piece
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ MAX_RANGES: Final = 10_000
 WAIT_MS: Final = 1000
 """How long a fetch waits for records before Spark hears that there are none."""
 GATHER_S: Final = 5.0
-"""How long one batch gathers records: those near their delivery limit come one by one."""
+"""How long one batch gathers records."""
 
 
 class GroupMember:
@@ -43,6 +44,10 @@ class GroupMember:
         """The last batch of an earlier process, and those of its ranges that were still held."""
         self._settled_batch = 0
         self._lost = 0
+        self._unfinished = False
+        """Whether an earlier process left a batch that it had begun."""
+        self._isolation: Isolation | None = None
+        """What to read in pieces, if an earlier process did not finish a batch."""
         config = self._gateway.group_config(group)
         may_renew = config["share.renew.acknowledge.enable"] == "true"
         self._renewal = LockRenewal(options.gateway, group, member_id) if options.lock_renew and may_renew else None
@@ -53,6 +58,7 @@ class GroupMember:
             )
         if report_to is not None:
             _leave_report(report_to, member_id, options)
+        self._delivery_limit = int(config["share.delivery.count.limit"])
         self._warn_of_limit(int(config["share.partition.max.record.locks"]))
 
     def _warn_of_limit(self, locks: int) -> None:
@@ -71,42 +77,82 @@ class GroupMember:
                 partitions,
             )
 
+    def isolate(self, under_way: bool) -> None:
+        """Read the records that were delivered before in pieces, if one of them may have ended an earlier process.
+
+        `under_way`: the last finished batch was such a piece, and was not the last one.
+        """
+        if self._isolation is None and (under_way or self._unfinished):
+            delivered = self._gateway.delivered(self._group, self._options.topics)
+            self._isolation = Isolation(delivered, self._delivery_limit)
+            if self._isolation.left:
+                log.warning(
+                    "group %s: %d records were delivered before and not finished; they are read in smaller batches",
+                    self._group,
+                    self._isolation.left,
+                )
+
+    @property
+    def isolating(self) -> int:
+        """How many records are still to be read in pieces."""
+        return 0 if self._isolation is None else self._isolation.left
+
     def acquire(self, batch: int, max_records: int, bounded: BoundedRead | None) -> list[Range]:
         """Acquire the ranges of a batch. Returns: the ranges, joined.
 
         The fetch ids come from the batch number, so a restart gets the ranges that an earlier process acquired and did
-        not write into the checkpoint.
+        not write into the checkpoint. Records that were delivered before end the batch: the gateway gives them in
+        portions that become smaller, and one of them may be the record that fails.
         """
         acquired: list[Range] = []
         room = max_records
         number = 0
         enough_at = time.monotonic() + GATHER_S
         while room > 0 and len(acquired) < MAX_RANGES and (not acquired or time.monotonic() < enough_at):
-            if bounded is not None and not bounded.left:
+            piece = None if self._isolation is None else self._isolation.next()
+            if piece is None and bounded is not None and not bounded.left:
                 break
-            request = FetchRequest(
-                topics=list(self._options.topics) if bounded is None else None,
-                topic_partitions=None if bounded is None else bounded.left,
-                member_id=self.member_id,
-                max_records=min(room, MAX_RANGES - len(acquired)),
-                max_wait_ms=WAIT_MS if bounded is None and not acquired else 0,
-                acquire_mode=AcquireMode(self._options.acquire_mode),
-                fetch_id=f"{batch}.{number}",
-                with_records=False,
-            )
+            request = self._request(piece, bounded, min(room, MAX_RANGES - len(acquired)), wait=not acquired)
+            request.fetch_id = f"{batch}.{number}"
+            number += 1
             found, lock_ms = self._gateway.fetch(self._group, request)
+            if not found and piece is not None and self._isolation is not None:
+                self._isolation.pass_over(piece)
+                continue
             if not found:
                 break
             if bounded is not None:
                 bounded.note(found)
+            if self._isolation is not None:
+                self._isolation.note(found)
             if self._renewal is not None:
                 self._renewal.hold(batch, [*acquired, *found], lock_ms)
             room -= sum(entry.size for entry in found)
             acquired = ranges.joined([*acquired, *found])
-            number += 1
+            if piece is not None or any(entry.delivery_count > 1 for entry in found):
+                break
         if acquired:
             self._acquired_batch = batch
         return acquired
+
+    def _request(
+        self, piece: Piece | None, bounded: BoundedRead | None, max_records: int, *, wait: bool
+    ) -> FetchRequest:
+        """A fetch of a piece, of the partitions of a bounded read, or of all topics."""
+        asked: list[TopicPartitions] | None
+        if piece is not None:
+            asked = [TopicPartitions(topic=piece.topic, partitions=[piece.partition])]
+        else:
+            asked = None if bounded is None else bounded.left
+        return FetchRequest(
+            topics=list(self._options.topics) if asked is None else None,
+            topic_partitions=asked,
+            member_id=self.member_id,
+            max_records=max_records if piece is None else min(max_records, piece.max_records),
+            max_wait_ms=WAIT_MS if asked is None and wait else 0,
+            acquire_mode=AcquireMode.RECORD_LIMIT if piece else AcquireMode(self._options.acquire_mode),
+            with_records=False,
+        )
 
     def held(self, offset: dict[str, Any]) -> list[Range]:
         """The ranges of a batch that this member holds. If an earlier process acquired them, they are renewed first."""
@@ -117,7 +163,8 @@ class GroupMember:
             return held
         lost = self._gateway.acknowledge(self._group, self.member_id, held, "renew")
         self._acquired_batch = offset["batch"]
-        self._count_lost(lost, "are not read again: their locks ended before the query restarted")
+        self._unfinished = True
+        self._count_lost(lost, "are not read again: the failed query released them, or their locks ended")
         gone = set(lost)
         held = [entry for entry in held if entry not in gone]
         self._renewed = (offset["batch"], held)

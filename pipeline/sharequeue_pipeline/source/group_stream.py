@@ -2,7 +2,7 @@
 
 An offset holds what one micro-batch acquired, so Spark's own write-ahead log has it before the batch runs:
 
-    {"member_id": …, "batch": 7, "lost": 0, "ranges": {"orders": {"0": "17-2016:1,3000-3001:2"}}}
+    {"member_id": …, "batch": 7, "lost": 0, "isolating": 0, "ranges": {"orders": {"0": "17-2016:1,3000-3001:2"}}}
 
 Spark passes the offset of the last finished batch to `latestOffset`. The reader accepts the ranges of that batch there,
 before it acquires more. `commit` would be too late: Spark calls it after it has planned the next batch, and a group
@@ -47,7 +47,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
-            self._initial = {"member_id": str(uuid.uuid4()), "batch": 0, "lost": 0, "ranges": {}}
+            self._initial = {"member_id": str(uuid.uuid4()), "batch": 0, "lost": 0, "isolating": 0, "ranges": {}}
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -61,6 +61,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Accept the batch of `start`, which Spark has finished, and acquire the next. Returns: `start` if none."""
         member = self._member_of(start)
         member.settle(start)
+        member.isolate(start.get("isolating", 0) > 0)
         limited = limit.max_rows if isinstance(limit, ReadMaxRows) else MAX_INT32
         acquired = member.acquire(start["batch"] + 1, limited, self._bounded)
         if not acquired:
@@ -69,6 +70,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "member_id": member.member_id,
             "batch": start["batch"] + 1,
             "lost": start["lost"] + member.take_lost(),
+            "isolating": member.isolating,
             "ranges": ranges.encode(acquired),
         }
 

@@ -3,7 +3,8 @@
 Spark does not tell a source that its query has ended, but it tells the listeners of the driver program:
 
 - the last finished batch is accepted;
-- after a failure, the failed batch is released, or rejected with `onError=reject`.
+- after a failure, the failed batch is released. With `onError=reject`, a batch of one record is rejected: of a larger
+  one nobody knows which record is at fault, and `isolation` finds it.
 
 The offsets of both batches come from Spark's events. The gateway, the group and `onError` come from a file that the
 member of the group (`group_member`) wrote at its start. Without a listener the locks run out: the driver was killed, or
@@ -114,7 +115,8 @@ class QueryEndListener(StreamingQueryListener):
                         gateway.acknowledge(report["group"], member_id, ranges.decode(done["ranges"]), "accept")
                     if under_way is not None and (done is None or under_way["batch"] > done["batch"]):
                         held = ranges.decode(under_way["ranges"])
-                        gateway.acknowledge(report["group"], member_id, held, report["on_error"], reason)
+                        outcome = report["on_error"] if sum(entry.size for entry in held) == 1 else "release"
+                        gateway.acknowledge(report["group"], member_id, held, outcome, reason)
             except (OSError, PipelineError) as fault:
                 log.warning("the records of member %s are delivered again when their locks end: %s", member_id, fault)
 

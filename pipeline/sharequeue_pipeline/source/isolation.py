@@ -1,0 +1,86 @@
+"""Isolation of records that end their query: they are read again in ever smaller micro-batches. Pure.
+
+One record that always fails takes its whole micro-batch with it, and each failure costs every record of the batch a
+delivery. A query that begins again after a failure therefore reads the records that were delivered before in pieces. A
+piece shrinks with each delivery, so that all levels need about the same number of pieces, and the last delivery that
+the group allows a record comes alone:
+
+    8,000 records, limit 5      delivery   1      2     3    4    5
+                                piece   8000    846    90   10    1        about 40 micro-batches, 5 failures
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sharequeue_pipeline.ranges import Range
+
+
+class Piece(NamedTuple):
+    """What the next micro-batch may take: at most so many records of one partition."""
+
+    topic: str
+    partition: int
+    max_records: int
+
+
+class Isolation:
+    """The records of a group that were delivered and not finished, as a query that begins finds them."""
+
+    def __init__(self, delivered: Iterable[Range], limit: int) -> None:
+        """`delivered`: available records, with the deliveries that they have had. `limit`: the group's."""
+        self._left = sorted(entry for entry in delivered if entry.delivery_count > 0)
+        self._limit = limit
+        self._records: dict[int, int] = {}
+        """How many records had so many deliveries at the start. A piece keeps its size while its level is read."""
+        for entry in self._left:
+            self._records[entry.delivery_count] = self._records.get(entry.delivery_count, 0) + entry.size
+
+    @property
+    def left(self) -> int:
+        """How many such records have not been read again."""
+        return sum(entry.size for entry in self._left)
+
+    def next(self) -> Piece | None:
+        """The next piece, of records with one delivery count. None: all have been read again."""
+        if not self._left:
+            return None
+        first = self._left[0]
+        last_offset = first.last_offset
+        for entry in self._left[1:]:
+            if entry[:2] != first[:2] or entry.delivery_count != first.delivery_count:
+                break
+            if entry.first_offset != last_offset + 1:
+                break
+            last_offset = entry.last_offset
+        most = piece_size(self._records[first.delivery_count], first.delivery_count + 1, self._limit)
+        return Piece(first.topic, first.partition, min(most, last_offset - first.first_offset + 1))
+
+    def note(self, found: Iterable[Range]) -> None:
+        """Note acquired ranges."""
+        for taken in found:
+            self._left = [part for entry in self._left for part in _without(entry, taken)]
+
+    def pass_over(self, piece: Piece) -> None:
+        """The partition of a piece gave nothing: another member has its records, or they are delayed."""
+        self._left = [entry for entry in self._left if entry[:2] != piece[:2]]
+
+
+def piece_size(records: int, delivery: int, limit: int) -> int:
+    """How many of so many records to read at once at this delivery, of `limit` deliveries in all."""
+    later = limit - delivery
+    if later <= 0:
+        return 1
+    return max(1, math.ceil(math.pow(records, later / (later + 1))))
+
+
+def _without(entry: Range, taken: Range) -> list[Range]:
+    """The parts of a range that were not taken."""
+    if entry[:2] != taken[:2] or taken.last_offset < entry.first_offset or entry.last_offset < taken.first_offset:
+        return [entry]
+    parts = []
+    if entry.first_offset < taken.first_offset:
+        parts.append(entry._replace(last_offset=taken.first_offset - 1))
+    if taken.last_offset < entry.last_offset:
+        parts.append(entry._replace(first_offset=taken.last_offset + 1))
+    return parts

@@ -1,0 +1,79 @@
+"""Which records a query reads together after an earlier one failed: all come again, and the last delivery comes alone."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sharequeue_pipeline.ranges import Range, joined
+from sharequeue_pipeline.source.isolation import Isolation, piece_size
+
+from tests.pipeline.test_ranges import disjoint, offsets
+
+
+@pytest.mark.parametrize(
+    ("records", "delivery", "limit", "size"),
+    [
+        (8000, 2, 5, 846),
+        (846, 3, 5, 90),
+        (90, 4, 5, 10),
+        (10, 5, 5, 1),
+        (100, 2, 2, 1),
+        (100, 7, 5, 1),
+        (1, 2, 5, 1),
+        (8000, 2, 10, 2948),
+    ],
+)
+def test_a_piece_shrinks_to_one_record_at_the_last_delivery(records: int, delivery: int, limit: int, size: int) -> None:
+    assert piece_size(records, delivery, limit) == size
+
+
+@given(disjoint(), st.integers(2, 8))
+def test_every_delivered_record_comes_again_once(delivered: list[Range], limit: int) -> None:
+    isolation = Isolation(delivered, limit)
+    counts = offsets(delivered)
+    seen: Counter[tuple[str, int, int]] = Counter()
+    while (piece := isolation.next()) is not None:
+        first = min(
+            offset
+            for topic, partition, offset in counts
+            if (topic, partition) == piece[:2] and (topic, partition, offset) not in seen
+        )
+        taken = Range(piece.topic, piece.partition, first, first + piece.max_records - 1, 9)
+        of_piece = {counts[place] for place in offsets([taken])}
+        assert len(of_piece) == 1
+        if of_piece == {limit - 1}:
+            assert piece.max_records == 1
+        seen.update(offsets([taken]).keys())
+        isolation.note([taken])
+    assert isolation.left == 0
+    assert dict(seen) == dict.fromkeys(counts, 1)
+
+
+@given(disjoint(), disjoint())
+def test_records_that_come_are_no_longer_left(delivered: list[Range], found: list[Range]) -> None:
+    isolation = Isolation(joined(delivered), 5)
+    isolation.note(found)
+    assert isolation.left == len(offsets(delivered).keys() - offsets(found).keys())
+
+
+def test_a_piece_keeps_its_size_while_its_level_is_read() -> None:
+    isolation = Isolation([Range("t", 0, 0, 7999, 1)], 5)
+    pieces = 0
+    while (piece := isolation.next()) is not None:
+        isolation.note([Range("t", 0, 8000 - isolation.left, 8000 - isolation.left + piece.max_records - 1, 2)])
+        pieces += 1
+    assert pieces == 10
+
+
+def test_a_partition_that_gives_nothing_is_passed_over() -> None:
+    isolation = Isolation([Range("t", 0, 0, 9, 1), Range("t", 1, 0, 4, 2)], 5)
+    piece = isolation.next()
+    assert piece is not None
+    isolation.pass_over(piece)
+    assert isolation.left == 5
+    assert isolation.next() == ("t", 1, 3)
+
+
+def test_records_that_were_never_delivered_are_not_isolated() -> None:
+    assert Isolation([Range("t", 0, 0, 9, 0)], 5).next() is None
