@@ -64,19 +64,28 @@ class StateBatch(msgspec.Struct, frozen=True, order=True):
     """The state of a range of offsets, `last_offset` inclusive."""
 
     first_offset: Int64
+    """The first offset of the range, included."""
     last_offset: Int64
+    """The last offset of the range, included."""
     delivery_state: Int32
+    """0 available, 2 acknowledged, 3 archiving, 4 archived."""
     delivery_count: Int32
+    """How often these records were delivered to the group."""
 
 
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Adds to a state batch the end of a delayed release and the reason that a client gave."""
 
     first_offset: Int64
+    """The first offset of the range, included."""
     last_offset: Int64
+    """The last offset of the range, included."""
     delivery_count: Int32
+    """How often these records were delivered to the group."""
     available_at_ms: Int64 | None = None
+    """When the delay of a release ends, in milliseconds since the epoch. Absent without a delay."""
     reason: str | None = None
+    """The reason that a client gave. Absent without one."""
 
 
 UNINITIALIZED_START_OFFSET: Final = -1

@@ -10,10 +10,10 @@ from sharequeue.http.texts import convert_texts
 from sharequeue.protocol import mistakes
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import (
+    AnyConfigChanges,
     RedriveDeadLettersRequest,
     ResetShareGroupOffsetsRequest,
     ShareGroupHeartbeatRequest,
-    UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.in_flight import InFlightQuery
 from sharequeue.protocol.messages.records import AcknowledgeRequest, FetchRequest, ProduceRequest
@@ -112,7 +112,7 @@ MISTAKES = {
         {"/config/a~1b~0c": "must be a string, a number or a boolean, not an array"},
     ),
     "an entry of a member with a free name": (
-        UpdateShareGroupConfigRequest,
+        AnyConfigChanges,
         b'{"good":["x"],"reset":["x",1]}',
         {"/reset/1": "must be a string, not a number"},
     ),

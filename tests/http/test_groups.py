@@ -47,6 +47,18 @@ def test_a_group_has_settings_before_it_exists(gateway: Gateway, name: str) -> N
     assert good(gateway.http.patch(config_path(name), json={})) == defaults
 
 
+def test_settings_are_given_beside_the_list_reset(gateway: Gateway, name: str) -> None:
+    """The form of the document. The test above has the older one, which services go on taking."""
+    changed = good(gateway.http.patch(config_path(name), json={"config": {"share.delivery.count.limit": "7"}}))
+    assert changed["share.delivery.count.limit"] == "7"
+    body = {"config": {"share.isolation.level": "read_committed"}, "reset": ["share.delivery.count.limit"]}
+    changed = good(gateway.http.patch(config_path(name), json=body))
+    assert (changed["share.delivery.count.limit"], changed["share.isolation.level"]) == ("5", "read_committed")
+    for wrong in ({"config": {"no.such": "1"}}, {"config": {"share.delivery.count.limit": "0"}}):
+        problem(gateway.http.patch(config_path(name), json=wrong), 422, "INVALID_CONFIG", 40)
+    assert good(gateway.http.get(config_path(name))) == changed
+
+
 @pytest.mark.parametrize(
     ("group", "topic"), [("a:b", "dlq.a_3ab"), ("größe", "dlq.gr_c3_b6_c3_9fe"), ("a_b", "dlq.a_5fb")]
 )

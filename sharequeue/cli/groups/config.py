@@ -24,7 +24,7 @@ from sharequeue.protocol import apis
 async def config(group: str, changes: tuple[str, ...], reset: tuple[str, ...], as_json: bool, url: str) -> None:
     """Change settings of GROUP, if --set or --reset is given, and show all. The group need not exist yet."""
     if changes or reset:
-        request = {**key_values(changes, "--set"), **({"reset": list(reset)} if reset else {})}
+        request = {"config": key_values(changes, "--set"), "reset": list(reset)}
         answer = await ask(url, apis.UPDATE_SHARE_GROUP_CONFIG, request, group=group)
     else:
         answer = await ask(url, apis.GET_SHARE_GROUP_CONFIG, group=group)

@@ -27,6 +27,8 @@ class Api:
     path: str
     summary: str
     _: KW_ONLY
+    description: str = ""
+    """What the summary leaves out: consequences, bounds, what to do next. Every call of clients has one."""
     request: Any = NO_BODY
     response: Any = NO_BODY
     status: int = 200
@@ -39,8 +41,8 @@ class Api:
     """Request headers this call understands, as (name, meaning)."""
     also: tuple[int, ...] = ()
     """Further statuses that come with `response` and not with a problem."""
-    media_types: tuple[str, ...] = ()
-    """Further media types of the answer; a client asks for one with `Accept`."""
+    shown: Any = NO_BODY
+    """The type of the body in the document, if `request` takes older forms too."""
     check_body: Callable[[bytes], None] = bounds.check_values
     """Called with a client's body before it is decoded. Raises: TooMany."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
@@ -48,6 +50,30 @@ class Api:
     def __post_init__(self) -> None:
         if self.method in ("GET", "DELETE") and self.request is not NO_BODY:
             object.__setattr__(self, "query_parameters", self.request.__struct_fields__)
+
+    @property
+    def takes_body(self) -> bool:
+        return self.raw_body or (self.request is not NO_BODY and not self.query_parameters)
+
+    @property
+    def documented(self) -> Any:
+        """The type of the body as the document has it."""
+        return self.request if self.shown is NO_BODY else self.shown
+
+    @property
+    def changes(self) -> bool:
+        """Whether this call changes something or acquires, so that pages of foreign origins may not make it."""
+        return self.method != "GET"
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether its answer counts acknowledgements that failed, in a header too."""
+        return "failed_count" in getattr(self.response, "__struct_fields__", ()) and self.tag == "Records"
+
+    @property
+    def protected(self) -> bool:
+        """Whether operators make this call, with the cluster token."""
+        return self.tag == "Audit"
 
     @property
     def internal(self) -> bool:

@@ -3,6 +3,7 @@
 from sharequeue.protocol import bounds
 from sharequeue.protocol.apis.api import GROUP_ERRORS, TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.groups import (
+    AnyConfigChanges,
     DescribeShareGroupQuery,
     HeartbeatResult,
     InUseQuery,
@@ -25,6 +26,7 @@ GET_SHARE_GROUP_CONFIG = Api(
     "GET",
     "/v1/share-groups/{group}/config",
     "Get the settings of a group in force.",
+    description="A setting that was never changed has its default. A group that does not exist has settings too.",
     response=ShareGroupConfigResponse,
     tag="Groups",
     errors=GROUP_ERRORS,
@@ -35,7 +37,10 @@ UPDATE_SHARE_GROUP_CONFIG = Api(
     "PATCH",
     "/v1/share-groups/{group}/config",
     "Change settings of a group; the group need not exist yet.",
-    request=UpdateShareGroupConfigRequest,
+    description="Settings that are not named stay. Locks that are held keep the duration they began with. Every gateway "
+    "follows within a second.",
+    request=AnyConfigChanges,
+    shown=UpdateShareGroupConfigRequest,
     response=ShareGroupConfigResponse,
     tag="Groups",
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
@@ -46,6 +51,8 @@ LIST_SHARE_GROUP_OFFSETS = Api(
     "GET",
     "/v1/share-groups/{group}/offsets",
     "List the start offset and the lag of every share-partition of a group.",
+    description="They are the stored offsets. After retention, deleteRecords, compaction or a redrive, `lag` is too high "
+    "until the next state write of the group.",
     response=ShareGroupOffsets,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
@@ -56,6 +63,7 @@ LIST_IN_FLIGHT_RECORDS = Api(
     "GET",
     "/v1/share-groups/{group}/in-flight",
     "List the records that a group has in flight, with their holders, lock ends and delivery counts.",
+    description="Each page shows the state at the time of its own call. A page holds whole partitions.",
     request=InFlightQuery,
     response=ListInFlightResponse,
     tag="Groups",
@@ -67,6 +75,9 @@ SHARE_GROUP_HEARTBEAT = Api(
     "POST",
     "/v1/share-groups/{group}/heartbeat",
     "Join a group, stay in it, learn the assignment, or leave.",
+    description="Fetching needs no membership: members divide the partitions of their topics among themselves. Send a "
+    "heartbeat every `heartbeat_interval_ms`; a member that sends none for `share.session.timeout.ms` is "
+    "evicted. A new group's first assignment comes with the second heartbeat.",
     request=ShareGroupHeartbeatRequest,
     response=HeartbeatResult,
     tag="Groups",
@@ -80,6 +91,7 @@ LEAVE_SHARE_GROUP = Api(
     "DELETE",
     "/v1/share-groups/{group}/members/{member_id}",
     "Leave a group: the member's share session is closed, and its records are released.",
+    description="The same as a heartbeat with `member_epoch` −1, for members that only fetch too.",
     status=204,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID"),
@@ -90,6 +102,7 @@ LIST_SHARE_GROUPS = Api(
     "GET",
     "/v1/share-groups",
     "List groups by id, a page at a time.",
+    description="Groups come into being with their first fetch or heartbeat.",
     request=ListShareGroupsQuery,
     response=ShareGroupList,
     tag="Groups",
@@ -100,6 +113,8 @@ DESCRIBE_SHARE_GROUP = Api(
     "GET",
     "/v1/share-groups/{group}",
     "Describe a group: its state, epochs and members, and the assignment of each member.",
+    description="Members that only fetch and send no heartbeats are not among them: listInFlightRecords names the holders "
+    "of records.",
     request=DescribeShareGroupQuery,
     response=ShareGroupDescription,
     tag="Groups",
@@ -111,6 +126,8 @@ DELETE_SHARE_GROUP = Api(
     "DELETE",
     "/v1/share-groups/{group}",
     "Delete a group that is not in use, with its offsets in every topic.",
+    description="Every gateway has unloaded the group before the answer. Its settings stay, for the next group of its "
+    "name. A group in use is refused unless `force` is true.",
     request=InUseQuery,
     status=204,
     tag="Groups",
@@ -121,6 +138,8 @@ RESET_SHARE_GROUP_OFFSETS = Api(
     "POST",
     "/v1/share-groups/{group}/offsets/reset",
     "Set the start offsets of a group that is not in use; a group that does not exist is created.",
+    description="Records that are held, released or rejected forget that: the group begins at the new offsets with a "
+    "delivery count of 0. After the answer no gateway serves the old state.",
     request=ResetShareGroupOffsetsRequest,
     response=ResetOffsetsResult,
     tag="Groups",
@@ -131,6 +150,8 @@ DELETE_SHARE_GROUP_OFFSETS = Api(
     "DELETE",
     "/v1/share-groups/{group}/offsets/{topic}",
     "Delete the offsets of a group that is not in use in a topic.",
+    description="The group begins the topic again by its `share.auto.offset.reset`. A group in use is refused unless "
+    "`force` is true.",
     request=InUseQuery,
     status=204,
     tag="Groups",
@@ -141,6 +162,8 @@ REDRIVE_DEAD_LETTERS = Api(
     "POST",
     "/v1/share-groups/{group}/dead-letters/redrive",
     "Send a group's dead letters back to their topics, each once.",
+    description="Each dead letter is sent once, however often the call is made, so a call whose answer was lost may be "
+    "made again. Dead letters stay in `dlq.<group>`.",
     request=RedriveDeadLettersRequest,
     response=RedriveResult,
     tag="Groups",

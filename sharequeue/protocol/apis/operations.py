@@ -10,6 +10,8 @@ LIST_ACTIVITY = Api(
     "GET",
     "/v1/reports/activity",
     "Report the records that went through the queue, by hour, group and partition, a page at a time.",
+    description="Gateways write their counts every five seconds and when they stop; a crash loses the counts since the "
+    "last time. An hour that lies only partly between `from_ms` and `to_ms` is counted whole.",
     request=ListActivityQuery,
     response=ActivityReport,
     tag="Reports",
@@ -20,6 +22,8 @@ AUDIT_SHARE_STATE = Api(
     "GET",
     "/v1/audit/share-state",
     "Compare the stored rows of share-partitions with their share coordinators' answers and the ends of their logs.",
+    description="It needs the cluster token. The rows bypass every cache; the answers are those of the owners at the time "
+    "of the call.",
     request=ExportStateQuery,
     response=AuditStateResponse,
     tag="Audit",
@@ -31,6 +35,8 @@ AUDIT_LOG = Api(
     "GET",
     "/v1/audit/log/{topic_id}/{partition}",
     "List the record batches of a partition as they are stored, without their records.",
+    description="It needs the cluster token. The list bypasses every cache and holds batches below the log start that are "
+    "not purged yet.",
     request=AuditLogQuery,
     response=LogAudit,
     tag="Audit",
@@ -42,6 +48,7 @@ LIVEZ = Api(
     "GET",
     "/livez",
     "Whether the process runs.",
+    description="It asks no dependency: restart a process that does not answer.",
     response=Empty,
     tag="Operations",
     idempotent=True,
@@ -51,6 +58,8 @@ READYZ = Api(
     "GET",
     "/readyz",
     "Whether the service can do its work, and which dependency is missing; 503 if it cannot.",
+    description="It answers within a second, even if a dependency hangs. After a failed write, the service is "
+    "`unavailable` until a write succeeds.",
     response=Readiness,
     also=(503,),
     tag="Operations",
@@ -61,6 +70,7 @@ METRICS = Api(
     "GET",
     "/metrics",
     "Metrics in Prometheus text form.",
+    description="A family writes at most 10,000 series. docs/metrics.md names all of them.",
     tag="Operations",
     idempotent=True,
 )

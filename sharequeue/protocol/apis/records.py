@@ -1,7 +1,7 @@
 """Produce, fetch and acknowledge records, and read them by offset: calls of a gateway."""
 
 from sharequeue.protocol import bounds
-from sharequeue.protocol.apis.api import ARROW_STREAM, GROUP_ERRORS, TOPIC_ERRORS, Api
+from sharequeue.protocol.apis.api import GROUP_ERRORS, TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.records import (
     AcknowledgeRequest,
     AcknowledgeResponse,
@@ -25,9 +25,12 @@ PRODUCE_RECORDS = Api(
     "POST",
     "/v1/topics/{topic}/records",
     "Append records, all or none; answered when they are durable.",
+    description="A missing topic is created with one partition, unless the service says otherwise. After an answer with "
+    "`definite` false, or none, repeat the request with the same `Idempotency-Key`: the records are stored "
+    "once. One request appends to at most 1,000 partitions.",
     request=ProduceRequest,
     response=ProduceResponse,
-    tag="Produce",
+    tag="Records",
     errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION),
     check_body=bounds.check_records,
@@ -37,13 +40,15 @@ PRODUCE_RAW_RECORD = Api(
     "POST",
     "/v1/topics/{topic}/records/raw",
     "Append one record: the body is its value, of any content type; it is read back as value_base64.",
+    description="The header `Content-Type` becomes the record's header `content-type`, and each header "
+    "`Record-Header-<name>` the record's header `<name>`, in lower case. No body is an empty value.",
     response=ProduceResponse,
-    tag="Produce",
+    tag="Records",
     errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(
         _IDEMPOTENCY_KEY,
         _IDEMPOTENCY_RETENTION,
-        ("Record-Key", "the record's key"),
+        ("Record-Key", "the record's key as text; records of one key go to one partition"),
         ("Record-Partition", "the partition; without it the key's hash or the next partition in turn"),
     ),
     raw_body=True,
@@ -53,6 +58,9 @@ FETCH_RECORDS = Api(
     "POST",
     "/v1/share-groups/{group}/fetch",
     "Acquire records and read them; acknowledges earlier ones too if it carries any. Waits up to max_wait_ms.",
+    description="The records are locked for the member until it acknowledges them, or until the lock ends. A record comes "
+    "again after a release or the end of its lock, at most `share.delivery.count.limit` times. A client that "
+    "disconnects while it waits acquires nothing. Set the time-out of the client above `max_wait_ms`.",
     request=FetchRequest,
     response=FetchResponse,
     tag="Records",
@@ -63,6 +71,9 @@ ACKNOWLEDGE_RECORDS = Api(
     "POST",
     "/v1/share-groups/{group}/acknowledge",
     "Accept, release, reject or renew records; answered when the outcome is durable.",
+    description="An entry of a fetch's `batches` with a `type` added is an acknowledgement. If all acknowledgements "
+    "failed, the answer is a Problem with `results`. Send an `unknown` one again: with its `delivery_count` a "
+    "repeat is recognised.",
     request=AcknowledgeRequest,
     response=AcknowledgeResponse,
     tag="Records",
@@ -73,10 +84,11 @@ READ_RECORDS = Api(
     "GET",
     "/v1/topics/{topic}/partitions/{partition}/records",
     "Read records by offset, without a group and without locks.",
+    description="It shows records whatever a group did with them. With `Accept: application/vnd.apache.arrow.stream` "
+    "alone, or preferred to JSON, the answer is an Arrow stream (docs/api.md).",
     request=ReadRecordsQuery,
     response=RecordPage,
-    media_types=(ARROW_STREAM,),
-    tag="Topics",
+    tag="Records",
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
 )

@@ -13,54 +13,83 @@ MAX_BATCHES = 1000
 
 class ListRecordBatchesQuery(Request):
     offset: Offset = 0
+    """The list begins with the batch that holds this offset."""
     max_batches: PageSize = 1000
+    """How many batches to answer at most, from 1 to 10,000."""
 
 
 class RecordBatchListing(Response):
     """One stored batch. `generation`: how often it was replaced. `size_bytes`: its stored size."""
 
     base_offset: Offset
+    """The first offset of the batch, also if its record was removed."""
     last_offset: Offset
+    """The last offset of the batch, included."""
     record_count: Count
+    """How many records the batch holds. Compaction lowers it, to 0 at last."""
     generation: Count
+    """How often the batch was replaced. Send it with a replacement."""
     max_timestamp_ms: TimestampMs
+    """The latest timestamp of its records, in milliseconds since the epoch."""
     size_bytes: Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
+    """Its size in the database, in bytes."""
 
 
 class RecordBatchList(Response):
     """Batches from the one that holds the requested offset on; `next_offset`: the offset of the next request."""
 
     batches: list[RecordBatchListing]
+    """Batches from the one that holds `offset` on, ascending."""
     next_offset: Offset
+    """Send it as `offset` with the next call, to list the batches behind these."""
     log_start_offset: Offset
+    """The first offset that can be read."""
     last_stable_offset: Offset
+    """Nothing at or above this offset may be compacted."""
     log_end_offset: Offset
+    """One above the last record's offset."""
 
 
 class RemovedRange(Request):
+    """Offsets from the first to the last, both included."""
+
     first_offset: Offset
+    """The first offset to remove, included."""
     last_offset: Offset
+    """The last offset to remove, included."""
 
 
 class BatchReplacement(Request):
     """Removes records from one batch: the ranges `remove`, ascending and disjoint. `generation`: as it was listed."""
 
     base_offset: Offset
+    """The first offset of the batch, as it was listed."""
     generation: NonNegative
+    """The generation of the batch, as it was listed. A batch that was replaced since refuses the request (409)."""
     remove: Annotated[list[RemovedRange], Meta(min_length=1, max_length=MAX_RECORDS)]
+    """The ranges to remove, 1 to 10,000, ascending and disjoint."""
 
 
 class ReplaceRecordBatchesRequest(Request):
+    """The batches to replace, all or none."""
+
     batches: Annotated[list[BatchReplacement], Meta(min_length=1, max_length=MAX_BATCHES)]
+    """1 to 1,000 batches, ascending, of 64 MiB together unless there is one only. All are replaced, or none."""
 
 
 class ReplacedBatch(Response):
     """A batch as it is now."""
 
     base_offset: Offset
+    """The first offset of the batch. It is as before."""
     generation: Count
+    """One more than before: send it with a later replacement."""
     record_count: Count
+    """How many records the batch still holds."""
 
 
 class ReplacedBatches(Response):
+    """The batches that were replaced."""
+
     batches: list[ReplacedBatch]
+    """The batches as they are now, in request order."""

@@ -3,7 +3,8 @@
 A field whose bounds are checked later, where the service can say more, has them in the schema alone.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Raw, Struct
 
@@ -26,6 +27,24 @@ from sharequeue.protocol.types import (
     TOPIC_NAME,
     Int32,
 )
+
+INSTEAD: Final = "x-instead"
+
+
+def documented_as(**schema: Any) -> Meta:
+    """The schema that the document shows in the place of a type, which takes older forms too."""
+    return Meta(extra_json_schema={INSTEAD: schema})
+
+
+def word(name: str, meaning: str, words: Iterable[str]) -> Meta:
+    """A text that is one of `words`. The document has it as an enum of that name."""
+    return Meta(title=name, description=meaning, extra_json_schema={"enum": list(words)})
+
+
+def open_word(name: str, meaning: str, words: Iterable[str]) -> Meta:
+    """A text of an answer that is one of `words` now; a later version may have more. The document names it."""
+    return Meta(title=name, description=meaning, extra_json_schema={"x-extensible-enum": list(words)})
+
 
 Offset = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
 
@@ -65,7 +84,15 @@ EnforcedTopicName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH
 
 GroupId = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=GROUP_ID)]
 
-TypeName = Annotated[str, Meta(extra_json_schema={"enum": list(ACKNOWLEDGE_TYPES)})]
+TypeName = Annotated[
+    str,
+    word(
+        "AcknowledgeType",
+        "`accept`: done. `release`: deliver it again. `reject`: make it a dead letter. `gap`: the log has no record at this "
+        "offset. `renew`: the time of the lock starts again.",
+        ACKNOWLEDGE_TYPES,
+    ),
+]
 """Checked with the rest of an acknowledgement."""
 
 ConfigName = Annotated[str, Meta(extra_json_schema={"maxLength": 100, "pattern": r"^[a-z][a-z0-9.]*\Z"})]
@@ -74,9 +101,26 @@ ConfigName = Annotated[str, Meta(extra_json_schema={"maxLength": 100, "pattern":
 Partitions = Annotated[int, Meta(extra_json_schema={"format": "int32", "minimum": 1, "maximum": MAX_PARTITIONS})]
 """Checked against the service's own limit: INVALID_PARTITIONS."""
 
-PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE, extra_json_schema={"format": "int32"})]
+PageSize = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=MAX_PAGE_SIZE,
+        extra_json_schema={"format": "int32"},
+        description="How many entries a page has at most, from 1 to 10,000.",
+    ),
+]
 
-PageToken = Annotated[PlainText, Meta(max_length=2048)]
+PageToken = Annotated[
+    PlainText,
+    Meta(max_length=2048, description="The `next_page_token` of the page before. Absent: the first page."),
+]
+
+Uuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+"""Of an answer: the canonical text."""
+
+Base64 = Annotated[str, Meta(extra_json_schema={"format": "byte"})]
+"""Checked where it is used, so that a fault names its record."""
 
 MemberId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
 
@@ -85,7 +129,11 @@ FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
 ConfigNumber = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimum": -(2**63), "maximum": MAX_INT64})]
 """Checked against the bounds of its setting: INVALID_CONFIG."""
 
-ConfigValue = str | ConfigNumber | float | bool
+ConfigValue = Annotated[str | ConfigNumber | float | bool, documented_as(type="string")]
+"""Settings are texts. Numbers and booleans are taken too, as every earlier version did."""
+
+ConfigOrNull = Annotated[ConfigValue | None, documented_as(type="string")]
+"""`null` for the default is the older form of a name in `reset`."""
 
 RecordHeaders = Annotated[
     Raw,
@@ -103,7 +151,12 @@ TopicNames = Annotated[list[TopicName], Meta(max_length=MAX_TOPICS_NAMED)]
 
 PartitionIndexes = Annotated[list[PartitionIndex], Meta(max_length=MAX_PARTITIONS_NAMED)]
 
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
+IsolationLevel = Annotated[
+    Literal["read_uncommitted", "read_committed"],
+    Meta(
+        title="IsolationLevel", description="Up to where a partition is read: to its end, or to its last stable offset."
+    ),
+]
 
 
 class Request(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):

@@ -22,6 +22,8 @@ from sharequeue.protocol.messages.fields import (
     Response,
     TimestampMs,
     TopicName,
+    Uuid,
+    word,
 )
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.messages.records import PartitionLeader
@@ -46,31 +48,48 @@ class ShareGroupHeartbeatRequest(Request):
     """
 
     member_id: MemberId
+    """The name of the member within the group, chosen by it: 1 to 36 characters, such as a UUID."""
     member_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] = 0
+    """0 joins, or joins again after UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH; −1 leaves; else the epoch of the last
+    answer."""
     rack_id: Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
+    """Where the member runs, up to 249 characters. Absent: unchanged."""
     subscribed_topic_names: Annotated[list[EnforcedTopicName], Meta(max_length=MAX_TOPICS_NAMED)] | None = None
+    """The topics that the member subscribes to, at most 1,000. **Absent: unchanged. An empty list unsubscribes from
+    all.** A member that joins names one at least."""
 
 
 class AssignedPartitions(Response):
+    """Partitions of one topic that a member is assigned."""
+
     topic: str
-    topic_id: str
+    """The name of a topic that the member subscribes to."""
+    topic_id: Uuid
+    """The id of the topic. It changes if the topic is deleted and created again."""
     partitions: list[PartitionIndex]
+    """Numbers of the partitions that the member should fetch, ascending."""
 
 
 class MemberAssignment(Response):
     """The partitions that a member is assigned; the list may be empty."""
 
     topic_partitions: list[AssignedPartitions]
+    """The partitions to fetch, by topic. An empty list assigns none."""
 
 
 class HeartbeatResult(Response):
     """Without `assignment` it is unchanged. `leaders`: of the assigned partitions, if there are several gateways."""
 
     member_id: str
+    """The member that sent the heartbeat, as it named itself."""
     member_epoch: Count
+    """Send it with the next heartbeat. −1 after the member left."""
     heartbeat_interval_ms: Count
+    """Send the next heartbeat after as many milliseconds."""
     assignment: MemberAssignment | None = None
+    """The partitions that the member should fetch from now on. **Absent: no change.** An empty list: none."""
     leaders: list[PartitionLeader] = []
+    """The leaders of the assigned partitions, if there are several gateways."""
 
 
 # Listing and describing
@@ -79,76 +98,144 @@ class HeartbeatResult(Response):
 STATES: Final = r"^(Empty|Stable|Dead)(,(Empty|Stable|Dead))*\Z"
 """The service ignores case, and spaces around the commas."""
 
-GroupStateName = Annotated[str, Meta(extra_json_schema={"enum": ["Empty", "Stable", "Dead"]})]
+GroupStateName = Annotated[
+    str,
+    word(
+        "ShareGroupState",
+        "`Stable`: it has members. `Empty`: it has none; fetches need none. `Dead`: it is being deleted.",
+        ("Empty", "Stable", "Dead"),
+    ),
+]
+
+ResetTarget = Annotated[
+    Literal["earliest", "latest", "current", "offset", "datetime"],
+    Meta(
+        title="ResetTarget",
+        description="`earliest`: the log start. `latest`: the log end. `current`: the present start offset, so that held "
+        "and released records come again at once. `offset` and `datetime`: as the field of that name says.",
+    ),
+]
+
+RedriveTarget = Annotated[
+    Literal["retry", "source"],
+    Meta(
+        title="RedriveTarget",
+        description="`retry`: this group alone. `source`: every group of the topic, since the records are appended anew.",
+    ),
+]
 
 
 class ListShareGroupsQuery(Request):
     """`state`: Empty, Stable or Dead in any case, or several, separated by commas."""
 
     state: Annotated[str, Meta(max_length=100, extra_json_schema={"pattern": STATES})] | None = None
+    """Only groups in these states: `Empty`, `Stable` or `Dead`, several separated by commas."""
     page_size: PageSize = 1000
     page_token: PageToken | None = None
 
 
 class ShareGroupListing(Response):
+    """A share group and its state."""
+
     group_id: str
-    type: Literal["share"]
+    """The id of the group. The list is in the order of ids."""
+    type: Annotated[Literal["share"], Meta(title="ShareGroupType", description="The protocol that a group follows.")]
+    """Always `share`: the protocol that the group follows."""
     state: GroupStateName
+    """`Stable` with members, `Empty` without any, `Dead` while it is being deleted."""
 
 
 class ShareGroupList(Response):
+    """A page of the share groups."""
+
     groups: list[ShareGroupListing]
+    """At most `page_size` groups, by id."""
     next_page_token: str | None = None
+    """Send it as `page_token` for the next page. Absent on the last page."""
 
 
 class DescribeShareGroupQuery(Request):
+    """A page of the members."""
+
     page_size: PageSize = 1000
+    """How many members a page has at most. A page is shorter if its members have many names and partitions."""
     page_token: PageToken | None = None
 
 
 class ShareGroupMember(Response):
+    """A member of a group, as its heartbeats describe it."""
+
     member_id: str
+    """The name of the member within the group. The list is in the order of these."""
     member_epoch: Count
+    """The epoch of the member's last heartbeat that was accepted."""
     client_id: str
+    """The header `Client-Id` of its heartbeats, or else their `User-Agent`."""
     client_host: str
+    """The address that its heartbeats come from; behind a proxy, the proxy's."""
     subscribed_topic_names: list[str]
+    """The topics that the member subscribes to, by name."""
     assignment: MemberAssignment
+    """The partitions that the member was assigned last."""
     rack_id: str | None = None
+    """Where the member runs, as it said. Absent if it did not."""
 
 
 class ShareGroupDescription(Response):
     """`members`: one page of them, by member id. `member_count` counts all members."""
 
     group_id: str
+    """The id of the group, as the path names it."""
     state: GroupStateName
+    """`Stable` with members, `Empty` without any, `Dead` while it is being deleted."""
     group_epoch: Count
+    """It rises with each change of the members or of their subscriptions."""
     assignment_epoch: Count
+    """The group epoch that the present assignment was made for."""
     assignor_name: str
+    """The rule that divides the partitions: `simple`."""
     member_count: Count
+    """How many members the group has on all pages."""
     members: list[ShareGroupMember]
+    """One page of the members, by id."""
     next_page_token: str | None = None
+    """Send it as `page_token` for the next page. Absent on the last page."""
 
 
 class InUseQuery(Request):
     """`force`: also while the group is in use; its members are evicted and its sessions ended first."""
 
     force: bool = False
+    """True: also while the group is in use. Its members are evicted and its sessions end first; records that were held
+    can no longer be acknowledged."""
 
 
 # Settings
 
 
-ShareGroupConfigResponse = Annotated[dict[str, str], Meta(title="ShareGroupConfigResponse")]
-"""The settings in force by name. Values are text."""
-
-UpdateShareGroupConfigRequest = Annotated[
-    dict[str, ConfigValue | Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)] | None],
-    Meta(
-        max_length=MAX_CONFIGS,
-        title="UpdateShareGroupConfigRequest",
-        description="Settings by name; null, or the name in the list `reset`, goes back to the default.",
-    ),
+ShareGroupConfigResponse = Annotated[
+    dict[str, str],
+    Meta(title="ShareGroupConfigResponse", description="Every setting in force by name. All values are text."),
 ]
+
+
+class UpdateShareGroupConfigRequest(Request):
+    """The settings that change, and those that go back to their defaults."""
+
+    config: Annotated[dict[str, ConfigValue], Meta(max_length=MAX_CONFIGS)] = {}
+    """Settings by name that change; all values are text (`"share.record.lock.duration.ms":"60000"`). Others stay."""
+    reset: Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)] = []
+    """Names of settings that go back to their defaults, at most 100."""
+
+
+_Changes = Annotated[dict[str, ConfigValue | None], Meta(max_length=MAX_CONFIGS)]
+_Names = Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)]
+
+AnyConfigChanges = Annotated[dict[str, ConfigValue | _Names | _Changes | None], Meta(max_length=MAX_CONFIGS)]
+"""What updateShareGroupConfig takes: an UpdateShareGroupConfigRequest, or the older form with the settings beside `reset`.
+
+No setting is named `config` or `reset`: names of settings hold dots. `null` for a value is a name in `reset`.
+"""
 
 # Offsets
 
@@ -157,28 +244,44 @@ class GroupPartitionOffset(Response):
     """−1: unknown, because the share-partition was never loaded or its state could not be read."""
 
     partition: PartitionIndex
+    """The number of the partition, from 0."""
     start_offset: AnyInt64
+    """All records before it are finished. −1 is unknown: the share-partition was never loaded."""
     log_end_offset: AnyInt64
+    """One above the last record's offset. −1 is unknown."""
     leader_epoch: Count
+    """The epoch of the last leader that wrote state. It rises with each new leader."""
     lag: AnyInt64
+    """How many records the group has not finished, held and delayed ones included. −1 is unknown."""
 
 
 class GroupTopicOffsets(Response):
+    """The offsets of a group in one topic."""
+
     topic: str
-    topic_id: str
+    """The name of a topic that the group has fetched from."""
+    topic_id: Uuid
+    """The id of the topic. It changes if the topic is deleted and created again."""
     partitions: list[GroupPartitionOffset]
+    """The offsets of each partition that the group has used, by number."""
 
 
 class ShareGroupOffsets(Response):
+    """How far a group is in each of its topics."""
+
     topics: list[GroupTopicOffsets]
+    """The topics that the group has offsets in, by name."""
 
 
 class ResetTopic(Request):
     """All partitions of a topic, or some of them. `offset` replaces the request's, for `to: offset`."""
 
     topic: TopicName
+    """The name of a topic that exists. The group need not have fetched from it."""
     partitions: PartitionIndexes | None = None
+    """Numbers of partitions. Absent: all partitions of the topic."""
     offset: Offset | None = None
+    """The start offset for these partitions, in place of the request's. For `to: offset` alone."""
 
 
 class ResetShareGroupOffsetsRequest(Request):
@@ -188,23 +291,41 @@ class ResetShareGroupOffsetsRequest(Request):
     names no zone; the group starts at the first record at or after it, or at the log end. `current`: the present start.
     """
 
-    to: Literal["earliest", "latest", "current", "offset", "datetime"]
+    to: ResetTarget
+    """Where the group begins next."""
     topics: Annotated[list[ResetTopic], Meta(min_length=1, max_length=MAX_TOPICS_NAMED)] | None = None
+    """The topics to reset, at most 1,000. Absent: all in which the group has offsets; then the group must exist."""
     offset: Offset | None = None
-    datetime: Annotated[str, Meta(max_length=MAX_DATETIME_LENGTH)] | None = None
+    """The start offset, moved into the log if it lies outside. For `to: offset` alone."""
+    datetime: Annotated[str, Meta(max_length=MAX_DATETIME_LENGTH, extra_json_schema={"format": "date-time"})] | None = (
+        None
+    )
+    """The time to begin at, for `to: datetime` alone: ISO 8601, such as `2026-01-31T12:00:00Z`, UTC if it names no
+    zone. The group begins at the first record at or after it, or at the end."""
     dry_run: bool = False
+    """True: answer the new offsets and change nothing."""
     force: bool = False
+    """True: also while the group is in use. Its members are evicted, and their records are released."""
 
 
 class ResetPartition(Response):
+    """The new start of a group in one partition."""
+
     partition: PartitionIndex
+    """The number of the partition, from 0."""
     start_offset: Offset
+    """The offset that the group begins at next."""
 
 
 class ResetTopicOffsets(Response):
+    """The new starts of a group in one topic."""
+
     topic: str
-    topic_id: str
+    """The name of a topic whose offsets were reset."""
+    topic_id: Uuid
+    """The id of the topic. It changes if the topic is deleted and created again."""
     partitions: list[ResetPartition]
+    """The new start of each partition, by number."""
 
 
 class ResetOffsetsResult(Response):
@@ -212,8 +333,11 @@ class ResetOffsetsResult(Response):
     of the `failed_count`."""
 
     topics: list[ResetTopicOffsets]
+    """The new start offsets, by topic; those that it would get if `dry_run` is true."""
     failed_count: Count
+    """How many partitions could not be reset. Repeat the call for them."""
     errors: list[PartitionError]
+    """Partitions that failed, at most 50."""
 
 
 # Dead letters
@@ -223,8 +347,11 @@ class RedriveFilter(Request):
     """`message`: a part of the cause or of the client's reason. `before_ms`: dead-lettered before that time."""
 
     message: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
+    """Text that the cause of the dead letter or the client's `reason` contains, at most 1,024 characters."""
     min_delivery_count: NonNegative | None = None
+    """Only records that were delivered at least as often."""
     before_ms: TimestampMs | None = None
+    """Only records that died before this time, in milliseconds since the epoch."""
 
 
 class RedriveDeadLettersRequest(Request):
@@ -235,11 +362,17 @@ class RedriveDeadLettersRequest(Request):
     """
 
     topic: TopicName | None = None
+    """Only dead letters that came from this topic (not `dlq.…`). Absent: from any."""
     filter: RedriveFilter | None = None
+    """Which dead letters to send. Absent: all that were not redriven before."""
     max_records: Annotated[int, Meta(ge=1, le=MAX_INT64, extra_json_schema={"format": "int64"})] | None = None
+    """The most dead letters of this call. If it ends there, `next_page_token` continues. Absent: all."""
     page_token: PageToken | None = None
-    to: Literal["retry", "source"] = "retry"
+    """The `next_page_token` of the call before. Absent: from the first dead letter on."""
+    to: RedriveTarget = "retry"
+    """Who gets the records again."""
     dry_run: bool = False
+    """True: count only, and send nothing."""
 
 
 class RedriveResult(Response):
@@ -247,6 +380,10 @@ class RedriveResult(Response):
     or topic no longer exists. `next_page_token`: there may be more dead letters than `max_records`."""
 
     matched: AnyInt64
+    """How many dead letters fit the filter and were not redriven before."""
     redriven: AnyInt64
+    """How many of them were sent: 0 for a `dry_run`."""
     skipped_count: AnyInt64 = 0
+    """How many of them have no record to send, or no topic to send it to."""
     next_page_token: str | UnsetType = UNSET
+    """Send it as `page_token` to continue. Absent if no dead letters are left."""

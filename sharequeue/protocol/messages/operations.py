@@ -1,6 +1,17 @@
 """The answers of `/livez` and `/readyz`, and the answer without content."""
 
-from sharequeue.protocol.messages.fields import Response
+from typing import Annotated
+
+from sharequeue.protocol.messages.fields import Response, word
+
+ReadinessStatus = Annotated[
+    str,
+    word(
+        "ReadinessStatus",
+        "`ready`; `degraded`: it works, with less; `unavailable`: it cannot do its work.",
+        ("ready", "degraded", "unavailable"),
+    ),
+]
 
 
 class Empty(Response):
@@ -13,6 +24,9 @@ class Readiness(Response):
     `gateways`: in the answer of a gateway, the node ids of the gateways that share the work.
     """
 
-    status: str
+    status: ReadinessStatus
+    """The worst state of all dependencies. With `unavailable` the status of the answer is 503."""
     dependencies: dict[str, str]
+    """For each dependency `ready`, or what is wrong with it."""
     gateways: list[str] = []
+    """At a gateway, the node ids of all gateways with a live lease, in ascending order."""

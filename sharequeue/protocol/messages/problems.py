@@ -1,52 +1,99 @@
 """The faults of a request, of one of its partitions, or of one acknowledgement."""
 
-from sharequeue.protocol.messages.fields import AnyInt64, Response
+from typing import Annotated
+
+from sharequeue.protocol.messages.fields import AnyInt64, Response, open_word, word
 from sharequeue.protocol.types import Int32
+
+AcknowledgementStatus = Annotated[
+    str,
+    word(
+        "AcknowledgementStatus",
+        "`applied`: the outcome is durable. `ignored`: all of its offsets were finished before. `failed`: nothing of it "
+        "happened, and `code` says why. `unknown`: it may have happened; send it again with its `delivery_count`.",
+        ("applied", "ignored", "failed", "unknown"),
+    ),
+]
+
+ErrorCode = Annotated[
+    str,
+    open_word(
+        "ErrorCode",
+        "Kafka's name of an error, or one for an error that only HTTP has. A later version may have more of them.",
+        (),
+    ),
+]
+"""The document lists them: `sharequeue.protocol.errors` has the table."""
 
 
 class AcknowledgementResult(Response):
     """`applied`, `ignored` (below the start offset: finished before), `failed`, `unknown` (may be durable: repeat)."""
 
-    status: str
-    code: str | None = None
+    status: AcknowledgementStatus
+    """What became of it. Only `unknown` needs a repeat."""
+    code: ErrorCode | None = None
+    """Kafka's name of the error. Absent if it was applied or ignored."""
     kafka_code: Int32 | None = None
+    """Kafka's number of the error, or −1. Absent if it was applied or ignored."""
     detail: str | None = None
+    """The cause in words, at most 200 characters. Absent if it was applied or ignored."""
     retriable: bool | None = None
+    """Whether the same acknowledgement may succeed later. Absent if it was applied or ignored."""
 
 
 class PartitionError(Response):
     """A partition that failed; −1: the whole topic."""
 
     topic: str
+    """The name of the topic; its id if the topic was deleted."""
     partition: Int32
-    code: str
+    """The number of the partition; −1 stands for the whole topic."""
+    code: ErrorCode
+    """Kafka's name of the error."""
     kafka_code: Int32
+    """Kafka's number of the error, or −1."""
     detail: str
+    """The cause in words, and what to do."""
 
 
 class PointedDetail(Response):
     """A faulty place of the request: an RFC 6901 pointer into the body, or `/` and a query parameter."""
 
     pointer: str
+    """A JSON pointer (RFC 6901) into the body, or a slash and the name of a query parameter."""
     detail: str
+    """What is wrong there, in JSON's words: `must be an integer, not a string`."""
 
 
 class Problem(Response):
     """RFC 9457 problem document, the body of every error."""
 
     type: str
+    """`urn:sharequeue:problem:` and the code in lower case with hyphens. It names the kind of problem and leads to no
+    page."""
     title: str
+    """The kind of problem in words. It is the same for every problem of this code."""
     status: Int32
+    """The HTTP status of the answer, from 400 to 599."""
     detail: str
-    code: str
+    """The cause of this problem in words, and what to do."""
+    code: ErrorCode
+    """Kafka's name of the error. Decide by it, not by `detail`, whose words may change."""
     kafka_code: Int32
+    """Kafka's number of the error. Errors that only HTTP has share a number with one that Kafka has."""
     retriable: bool
+    """Whether the same request may succeed later. If so, wait for the seconds of `Retry-After` first."""
     definite: bool
     """True: the request surely had no effect. False: it may have had one; repeat it only if twice does no harm."""
     request_id: str
+    """The header `X-Request-Id` of the answer. The logs of the services name it."""
     errors: list[PointedDetail] = []
+    """The faulty places of the request."""
     limit: AnyInt64 | None = None
+    """The limit that the request is above. Absent if the problem is no limit."""
     current_leader: str | None = None
+    """The node id of the gateway that leads the share-partition. Between gateways only."""
     results: list[AcknowledgementResult] = []
-    """The result of each acknowledgement, if all of them failed."""
+    """The result of each acknowledgement in request order, if all of them failed."""
     failed_count: Int32 = 0
+    """How many entries of `results` failed or are unknown."""

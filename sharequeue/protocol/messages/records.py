@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from sharequeue.protocol.bounds import MAX_VALUES
 from sharequeue.protocol.messages.fields import (
     AtLeastOne,
+    Base64,
     CheckedInt32,
     CheckedInt64,
     Count,
@@ -48,36 +49,59 @@ class ProduceRecord(Request):
     """
 
     key: str | None = None
-    key_base64: str | None = None
+    """The key as text, of any length. Records of one key go to one partition. Absent: no key."""
+    key_base64: Base64 | None = None
+    """The key as bytes, in base64. Send `key` or `key_base64`, or neither."""
     value: Raw | UnsetType = UNSET
-    value_base64: str | None = None
+    """Any JSON, kept byte for byte and nested at most 64 levels deep. `null` is a tombstone, and is ignored beside
+    `value_base64`."""
+    value_base64: Base64 | None = None
+    """The value as bytes, in base64. Readers get it as `value_base64` too."""
     tombstone: bool = False
+    """True: the record has no value. Compaction then removes earlier records of its key, and later itself."""
     headers: RecordHeaders | UnsetType = UNSET
+    """Names to texts, at most 1,000 and 256 KiB as JSON. Dead letters have `__dlq.…` ones besides."""
     partition: PartitionIndex | None = None
+    """The partition that the record goes to. Absent: Kafka's murmur2 of its key chooses, else the next partition in
+    turn."""
     timestamp_ms: TimestampMs | None = None
+    """Milliseconds since the epoch, at most `message.timestamp.after.max.ms` (an hour) ahead. Absent: the time of the
+    gateway."""
 
 
 class ProduceRequest(Request):
+    """Records to append to the partitions of one topic."""
+
     records: Annotated[list[ProduceRecord], Meta(min_length=1, max_length=MAX_RECORDS)]
+    """1 to 10,000 records. All of them are stored, or none."""
 
 
 class ProducedRecord(Response):
+    """The place of a record that was stored."""
+
     partition: PartitionIndex
+    """The partition that the record was appended to, from 0."""
     offset: Offset
+    """The place of the record in its partition. It never changes."""
 
 
 class ProduceResponse(Response):
     """The partition and offset of each record, in request order."""
 
     records: list[ProducedRecord]
+    """The place of each record, in request order."""
 
 
 # Fetch and acknowledge
 
 
 class TopicPartitions(Request):
+    """Some partitions of a topic."""
+
     topic: TopicName
+    """The name of the topic. A topic that is named twice counts once."""
     partitions: PartitionIndexes
+    """Numbers of partitions, from 0. One request names at most 20,000 over all its topics."""
 
 
 SomePartitions = Annotated[list[TopicPartitions], Meta(max_length=MAX_TOPICS_NAMED)]
@@ -93,50 +117,90 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     """
 
     topic: TopicName
+    """The name of the topic, as the fetched batch has it."""
     partition: CheckedInt32
+    """The number of the partition, as the fetched batch has it."""
     first_offset: CheckedInt64
+    """The first offset of the range. It may lie inside of the fetched batch."""
     last_offset: CheckedInt64
+    """The last offset of the range, included."""
     type: TypeName | None = None
+    """What becomes of all records of the range. Send `type` or `types`."""
     types: Annotated[list[TypeName], Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_VALUES})] | None = None
+    """What becomes of each record: one word for each offset of the range, or one for all. An empty list beside `type`
+    is ignored."""
     delivery_count: CheckedInt32 | None = None
+    """The `delivery_count` of the fetched batch. With it a late acknowledgement of an earlier delivery fails, and a
+    repeat is recognised. Always send it."""
     reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
+    """Why, in at most 1,024 characters, for `release` and `reject`. The in-flight list and the dead letter show it."""
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] = 0
+    """How long the released records are not delivered, in milliseconds, at most 12 hours. For `release` alone."""
     lock_duration_ms: LockDurationMs | None = None
+    """For `renew`: how long the lock lasts from now on, in milliseconds. Absent: as long as before."""
 
 
 Acknowledgements = Annotated[list[Acknowledgement], Meta(max_length=MAX_ACKNOWLEDGEMENTS)]
 
 
 class FetchRequest(Request):
+    """What to acquire. It needs `topics`, `topic_partitions`, `share_session_epoch` or `acknowledgements`."""
+
     topics: TopicNames | None = None
+    """Names of topics, at most 1,000. The fetch takes all partitions of each."""
     topic_partitions: SomePartitions | None = None
+    """Single partitions of topics, in place of `topics` or beside it. An assigned member names its partitions here."""
     member_id: MemberId | None = None
+    """The member that holds the fetched records: 1 to 36 characters. Absent: the gateway makes one and answers it."""
     max_records: NonNegative | None = None
+    """The most records to acquire. Default: 500. A fetch that has as many waits no longer."""
     max_bytes: NonNegative | None = None
+    """The most bytes of records, as they are stored. Default: 52,428,800. A larger record still comes alone."""
     min_bytes: NonNegative | None = None
+    """The fetch waits until it has as many bytes, or `max_records`, or its wait is over. Default: 1."""
     max_wait_ms: NonNegative | None = None
+    """How long to wait for records, in milliseconds. Default: 10,000. More than 30,000 counts as 30,000. Set your
+    client's time-out above it."""
     batch_size: NonNegative | None = None
+    """A range of new records is cut at the next batch boundary once it has as many. Default: `max_records`."""
     lock_duration_ms: LockDurationMs | None = None
+    """How long the locks of this fetch last, in milliseconds. Absent: `share.record.lock.duration.ms` of the group."""
     acquire_mode: AcquireMode = AcquireMode.RECORD_LIMIT
+    """`record_limit` never acquires more than `max_records`; `batch_optimized` acquires whole stored batches."""
     share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] | None = None
+    """Absent: no session. 0 opens one, n continues it, −1 closes it and releases what the member holds in it."""
     forgotten_topics: SomePartitions = []
+    """Partitions that leave the share session. Only within a session."""
     acknowledgements: Acknowledgements = []
+    """Acknowledgements to apply before the fetch, at most 10,000. Their results come in `acknowledgement_results`."""
     atomic: bool = False
+    """True: the acknowledgements of one share-partition must ascend, and succeed or fail together."""
     is_renew_ack: bool = False
+    """True: the acknowledgements may hold `renew`, and the fetch acquires nothing."""
     fetch_id: FetchId | None = None
+    """1 to 64 characters that name this fetch. A repeat by the same member, while its locks live, gets the same ranges
+    again and counts no delivery."""
     with_records: bool = True
+    """False: acquire only; read the records with readRecords."""
 
 
 class ConsumerRecord(Response):
     """A record as it is read: `key`/`value` as JSON, or `key_base64`/`value_base64` where bytes were produced."""
 
     offset: Offset
+    """The place of the record in its partition. Offsets ascend; removed records leave gaps."""
     timestamp_ms: TimestampMs
+    """Milliseconds since the epoch: the producer's time, or the gateway's if the producer gave none."""
     key: str | None = None
-    key_base64: str | None = None
+    """The key as text; null if the record has none. Absent if the key was produced as bytes."""
+    key_base64: Base64 | None = None
+    """The key in base64. Absent unless it was produced as bytes."""
     value: Raw | UnsetType = UNSET
-    value_base64: str | None = None
+    """The value as it was produced, byte for byte; null is a tombstone. Absent if it was produced as bytes."""
+    value_base64: Base64 | None = None
+    """The value in base64. Absent unless it was produced as bytes."""
     headers: dict[str, str] = {}
+    """Names to texts. Those of a raw record have names in lower case, `content-type` among them."""
 
 
 class FetchedBatch(Response):
@@ -144,22 +208,36 @@ class FetchedBatch(Response):
     length; `lock_expires_at_ms` needs equal clocks."""
 
     topic: str
+    """The name of the topic that the range belongs to."""
     partition: PartitionIndex
+    """The number of the partition, from 0."""
     first_offset: Offset
+    """The first offset that the member holds."""
     last_offset: Offset
+    """The last offset that the member holds, included. The log may have gaps below it."""
     delivery_count: Count
+    """How often these records were delivered to the group, this time included: 1 for new ones. Send it back in the
+    acknowledgement."""
     lock_expires_at_ms: TimestampMs
+    """When the lock ends, in milliseconds since the epoch by PostgreSQL's clock. Measure with
+    `lock_duration_ms` instead."""
     lock_duration_ms: Int32
+    """How long the lock lasts, in milliseconds, from the fetch or from its renewal."""
     records: list[ConsumerRecord] | None = None
+    """The records of the range, by offset. Absent with `with_records` false."""
 
 
 class PartitionLeader(Response):
     """The gateway that leads a share-partition, and its address for other gateways. A call to it saves a hop."""
 
     topic: str
+    """The name of the topic of the share-partition."""
     partition: Int32
+    """The number of the partition, from 0."""
     node_id: str
+    """The node id of the gateway that leads the share-partition."""
     url: str
+    """The gateway's address for the other gateways. It helps clients in their network."""
 
 
 class FetchResponse(Response):
@@ -167,26 +245,45 @@ class FetchResponse(Response):
     `more_errors`: the number of failed partitions besides those in `errors`, which lists at most 50."""
 
     member_id: str
+    """The member that holds the records: the request's, or a new one. Send it with acknowledgements."""
     acquisition_lock_timeout_ms: Int32
+    """How long locks of this group last, in milliseconds. `lock_duration_ms` of a batch says how long its lock does."""
     batches: list[FetchedBatch]
+    """The ranges that were acquired; empty if the wait ended without records."""
     acknowledgement_results: list[AcknowledgementResult]
+    """The result of each acknowledgement of the request, in its order."""
     failed_count: Int32
+    """How many acknowledgements failed or are unknown. The header `Acknowledge-Failed` says it too."""
     errors: list[PartitionError]
+    """Partitions that could not be fetched, at most 50. The others were fetched."""
     leaders: list[PartitionLeader] = []
+    """The leaders of those partitions in `batches` that another gateway leads."""
     more_errors: Count = 0
+    """How many partitions failed besides those in `errors`."""
 
 
 class AcknowledgeRequest(Request):
+    """What a member does with records that it holds."""
+
     member_id: MemberId
+    """The member that holds the records, as the fetch answered it."""
     acknowledgements: Acknowledgements
+    """Ranges and what becomes of them, at most 10,000. Each is applied or fails on its own."""
     atomic: bool = False
+    """True: the acknowledgements of one share-partition must ascend, and succeed or fail together."""
     share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] | None = None
+    """Absent: no session. n continues the session, −1 closes it after the acknowledgements."""
 
 
 class AcknowledgeResponse(Response):
+    """The outcome of each acknowledgement. `applied` ones are durable."""
+
     results: list[AcknowledgementResult]
+    """The result of each acknowledgement, in request order."""
     failed_count: Int32
+    """How many acknowledgements failed or are unknown. The header `Acknowledge-Failed` says it too."""
     acquisition_lock_timeout_ms: Int32
+    """How long locks of this group last, in milliseconds. A lock of a fetch with `lock_duration_ms` keeps its own length."""
 
 
 # Read by offset
@@ -194,13 +291,23 @@ class AcknowledgeResponse(Response):
 
 class ReadRecordsQuery(Request):
     offset: Offset = 0
+    """The first offset to read. An offset outside of the log is refused (OFFSET_OUT_OF_RANGE)."""
     max_records: Annotated[int, Meta(ge=1, le=100_000, extra_json_schema={"format": "int32"})] = 500
+    """The most records to answer, from 1 to 100,000."""
     max_bytes: AtLeastOne = 52_428_800
+    """The most bytes of records, as they are stored. A larger record still comes alone."""
     isolation_level: IsolationLevel = "read_uncommitted"
+    """`read_committed` reads up to the last stable offset, `read_uncommitted` up to the end."""
 
 
 class RecordPage(Response):
+    """Records of one partition, and the bounds of its log."""
+
     records: list[ConsumerRecord]
+    """The records from `offset` on, in the order of offsets; empty at the end of the log."""
     next_offset: Offset
+    """Send it as `offset` with the next call, to read the records behind these."""
     log_start_offset: Offset
+    """The first offset that can be read."""
     log_end_offset: Offset
+    """One above the last record's offset. If `next_offset` is equal to it, all was read."""

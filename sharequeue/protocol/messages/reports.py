@@ -4,7 +4,16 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from sharequeue.protocol.messages.fields import EnforcedTopicName, GroupId, PageSize, PageToken, Request, Response
+from sharequeue.protocol.messages.fields import (
+    EnforcedTopicName,
+    GroupId,
+    PageSize,
+    PageToken,
+    Request,
+    Response,
+    Uuid,
+    open_word,
+)
 from sharequeue.protocol.types import MAX_INT64, Int32
 
 TimeMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
@@ -15,9 +24,13 @@ class ListActivityQuery(Request):
     """The hours that overlap `from_ms` to `to_ms` (exclusive), in milliseconds since the epoch."""
 
     from_ms: TimeMs = 0
+    """The start, in milliseconds since the epoch. The hour that it lies in is counted whole."""
     to_ms: TimeMs | None = None
+    """The end (exclusive), in milliseconds since the epoch. Absent: now."""
     group_id: GroupId | None = None
+    """Only what this group did. Absent: all groups, and the records produced."""
     topic: EnforcedTopicName | None = None
+    """Only this topic. Absent: all topics."""
     page_size: PageSize = 1000
     page_token: PageToken | None = None
 
@@ -26,43 +39,79 @@ class DeliveryCount(Response):
     """Records that were delivered for the time with the number `delivery_count`."""
 
     delivery_count: Int32
+    """1 counts first deliveries, 2 second ones, and so on."""
     records: Records
+    """How many records were delivered for that time."""
 
 
 class TimeToAccept(Response):
     """Records accepted from `from_ms` to `below_ms` (exclusive) after their timestamp."""
 
     from_ms: Records
+    """The lower bound of the bucket in milliseconds, included."""
     below_ms: Records
+    """The upper bound of the bucket in milliseconds, excluded; at most an eighth above the lower one."""
     records: Records
+    """How many records were accepted in that time after their timestamp."""
+
+
+DeadLetterCause = Annotated[
+    str,
+    open_word(
+        "DeadLetterCause",
+        "`rejected` by a member, or delivered as often as `delivery_limit` allows. A later version may have more causes.",
+        ("rejected", "delivery_limit"),
+    ),
+]
 
 
 class DeadLetterCount(Response):
     """`cause`: rejected or delivery_limit."""
 
-    cause: Annotated[str, Meta(extra_json_schema={"enum": ["rejected", "delivery_limit"]})]
+    cause: DeadLetterCause
+    """Why the records died."""
     records: Records
+    """How many records died so."""
 
 
 class ActivityEntry(Response):
     """One hour of a share-partition; without `group_id`, one hour of a partition, with the records produced."""
 
     hour_ms: Records
+    """The start of the hour, in milliseconds since the epoch."""
     topic: str
-    topic_id: str
+    """The name that the topic had in this hour."""
+    topic_id: Uuid
+    """The id of the topic. It changes if the topic is deleted and created again."""
     partition: Int32
+    """The number of the partition, from 0."""
     produced: Records
+    """Records appended to the partition. 0 in an entry of a group."""
     delivered: Records
+    """Deliveries to the group; a record that comes twice counts twice."""
     accepted: Records
+    """Records that were accepted."""
     released: Records
+    """Records that were released, to be delivered again."""
     rejected: Records
+    """Records that were rejected, to become dead letters."""
     expired: Records
+    """Records whose lock ended before they were settled."""
     deliveries: list[DeliveryCount]
+    """How many records were delivered for the first time, the second time, and so on."""
     times_to_accept: list[TimeToAccept]
+    """How long records took from their timestamp until their acceptance was durable. Buckets of several entries can be
+    added."""
     dead_letters: list[DeadLetterCount]
+    """How many records became dead letters, by cause."""
     group_id: str | UnsetType = UNSET
+    """The group that the entry counts. Absent: it counts the records produced."""
 
 
 class ActivityReport(Response):
+    """What went through the queue, an entry for each hour and share-partition."""
+
     activity: list[ActivityEntry]
+    """At most `page_size` entries, by hour, topic and partition."""
     next_page_token: str | UnsetType = UNSET
+    """Send it as `page_token` for the next page. Absent on the last page."""

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from sharequeue.protocol.messages.fields import (
     ConfigName,
+    ConfigOrNull,
     ConfigValue,
     Offset,
     PageSize,
@@ -15,74 +16,126 @@ from sharequeue.protocol.messages.fields import (
     Request,
     Response,
     TopicName,
+    Uuid,
 )
 from sharequeue.protocol.types import MAX_CONFIGS, MAX_INT64, MAX_PARTITIONS_NAMED, Int32
 
 
 class CreateTopicRequest(Request):
+    """A new topic. Only its name is required."""
+
     name: TopicName
+    """1 to 249 characters of `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`; not `.` or `..`, and not `__…`."""
     partitions: Partitions = 1
+    """How many partitions the topic has, at most 10,000 unless the service says otherwise. Later it only grows."""
     config: Annotated[dict[str, ConfigValue], Meta(max_length=MAX_CONFIGS)] = {}
+    """Settings by name; all values are text (`"retention.ms":"86400000"`). Others have their defaults. At most 100."""
 
 
 class Topic(Response):
+    """A topic and its settings."""
+
     name: str
-    topic_id: str
+    """The name that was given when the topic was created. It never changes."""
+    topic_id: Uuid
+    """The id of this topic. A topic that is deleted and created again has another one."""
     partitions: Int32
+    """How many partitions the topic has. They are numbered from 0."""
     config: dict[str, str]
+    """Every setting in force by name, as text."""
 
 
 class TopicListing(Response):
+    """A topic without its settings."""
+
     name: str
-    topic_id: str
+    """The name of the topic. The list is in the order of names."""
+    topic_id: Uuid
+    """The id of this topic. A topic that is deleted and created again has another one."""
     partitions: Int32
+    """How many partitions the topic has. They are numbered from 0."""
 
 
 class ListTopicsQuery(Request):
+    """A page of the topics."""
+
     page_size: PageSize = 1000
     page_token: PageToken | None = None
 
 
 class TopicList(Response):
+    """A page of all topics, in the order of their names."""
+
     topics: list[TopicListing]
+    """At most `page_size` topics, by name."""
     next_page_token: str | None = None
+    """Send it as `page_token` for the next page. Absent on the last page."""
 
 
 class PartitionOffsets(Response):
+    """The bounds of a partition's log."""
+
     partition: PartitionIndex
+    """The number of the partition, from 0."""
     log_start_offset: Offset
+    """The first offset that can be read. Retention and deleteRecords raise it."""
     last_stable_offset: Offset
+    """The offset behind the last record that a `read_committed` reader is given."""
     log_end_offset: Offset
+    """The offset that the next record gets: one above the last record's."""
 
 
 class TopicDescription(Response):
+    """A topic, its settings, and the bounds of its partitions."""
+
     name: str
-    topic_id: str
+    """The name that was given when the topic was created. It never changes."""
+    topic_id: Uuid
+    """The id of this topic. A topic that is deleted and created again has another one."""
     config: dict[str, str]
+    """Every setting in force by name, as text."""
     partitions: list[PartitionOffsets]
+    """The offsets of each partition, by number."""
 
 
 class UpdateTopicRequest(Request):
     """`null` for a setting, or its name in `reset`, goes back to the default."""
 
     partitions: Partitions | None = None
-    config: Annotated[dict[str, ConfigValue | None], Meta(max_length=MAX_CONFIGS)] = {}
+    """How many partitions the topic has from now on. Fewer than it has are refused (INVALID_PARTITIONS)."""
+    config: Annotated[dict[str, ConfigOrNull], Meta(max_length=MAX_CONFIGS)] = {}
+    """Settings by name that change; all values are text. Others stay. At most 100."""
     reset: Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)] = []
+    """Names of settings that go back to their defaults, at most 100."""
 
 
 class DeleteRecordsPartition(Request):
+    """A partition, and the offset that its log begins at from now on."""
+
     partition: PartitionIndex
+    """The number of the partition, from 0."""
     before_offset: Annotated[int, Meta(ge=-1, le=MAX_INT64, extra_json_schema={"format": "int64"})]
+    """Records below this offset are deleted; −1 deletes all that there are now."""
 
 
 class DeleteRecordsRequest(Request):
+    """The partitions whose oldest records are deleted."""
+
     partitions: Annotated[list[DeleteRecordsPartition], Meta(min_length=1, max_length=MAX_PARTITIONS_NAMED)]
+    """1 to 20,000 partitions of the topic. One that is named twice refuses the request."""
 
 
 class DeletedRecordsPartition(Response):
+    """A partition, and the start of its log."""
+
     partition: PartitionIndex
+    """The number of the partition, from 0."""
     log_start_offset: Offset
+    """The first offset that can be read from now on."""
 
 
 class DeletedRecords(Response):
+    """The partitions whose records were deleted."""
+
     partitions: list[DeletedRecordsPartition]
+    """The new start of each partition, in request order."""

@@ -1,10 +1,8 @@
 """The settings of groups: read, checked, changed."""
 
 import asyncio
-from collections.abc import Mapping
 
 from sharequeue.protocol.configs import group_config_values
-from sharequeue.protocol.messages.fields import ConfigValue
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.registry import GroupRegistry
@@ -32,7 +30,7 @@ class GroupConfigs:
         self._database.fence(group_id)
         return group_config_values(group_id, await self.stored(group_id), self._kafka_defaults)
 
-    async def update(self, group_id: str, changes: Mapping[str, ConfigValue | list[str] | None]) -> dict[str, str]:
+    async def update(self, group_id: str, changes: configs.Changes) -> dict[str, str]:
         """Check all changes, store them, return the settings in force. Raises: InvalidConfig."""
         async with self._lock:
             fence = self._database.fence(group_id)

@@ -1,0 +1,145 @@
+"""The answers of an operation: its success, and by status the problems that it may answer.
+
+Problems that any call may answer are shared components. Those of a call name the codes that are particular to it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sharequeue.http.openapi.schemas import Schemas
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.errors import BY_CODE, Error
+from sharequeue.protocol.messages.problems import Problem
+
+_HEADERS: Final[Mapping[str, dict[str, Any]]] = {
+    "X-Request-Id": {
+        "description": "The request's `X-Request-Id`, or a new one. The logs of the services name it.",
+        "schema": {"type": "string", "maxLength": 128},
+    },
+    "Retry-After": {
+        "description": "Seconds after which a repeat may succeed.",
+        "schema": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 3600},
+    },
+    "Acknowledge-Failed": {
+        "description": "How many acknowledgements failed or have an unknown outcome. Absent if none.",
+        "schema": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 10_000},
+    },
+    "WWW-Authenticate": {
+        "description": "How to authenticate: `Bearer`, with the cluster token.",
+        "schema": {"type": "string", "maxLength": 100},
+    },
+}
+_SHARED: Final[Mapping[int, tuple[str, str]]] = {
+    400: (
+        "Unreadable",
+        "INVALID_REQUEST (42): the request cannot be read. Its HTTP is malformed, its `Host` is missing, or its body is "
+        "missing, not JSON or not UTF-8. Do not repeat it as it is.",
+    ),
+    403: ("ForeignOrigin", "ORIGIN_NOT_ALLOWED (42): a page of another origin made a call that changes or acquires."),
+    413: ("TooLarge", "MESSAGE_TOO_LARGE (10): the request is too large. `limit` says how large it may be."),
+    415: (
+        "NotJson",
+        "INVALID_REQUEST (42): the `Content-Type` is not JSON's, or the body has a `Content-Encoding`. Send JSON as it is.",
+    ),
+    422: (
+        "Refused",
+        "INVALID_REQUEST (42): the request was read, and something that it says is refused. `errors` has the places.",
+    ),
+    429: (
+        "Throttled",
+        "THROTTLING_QUOTA_EXCEEDED (89): too many fetches wait, or too many bytes are on their way. Nothing happened: "
+        "repeat the request after `Retry-After` seconds.",
+    ),
+    500: (
+        "Failed",
+        "UNKNOWN_SERVER_ERROR (-1): a fault of the service. The log names it under `request_id`. It may have happened.",
+    ),
+    503: (
+        "Unavailable",
+        "COORDINATOR_NOT_AVAILABLE (15), KAFKA_STORAGE_ERROR (56) or REQUEST_TIMED_OUT (7): a dependency is away. Repeat "
+        "the request after `Retry-After` seconds; if `definite` is false it may have happened.",
+    ),
+}
+_WITH_BODY: Final = (413, 415, 429)
+
+
+def shared_responses(schemas: Schemas) -> dict[str, Any]:
+    """The responses that operations refer to."""
+    responses = {name: _problem(text, status, schemas) for status, (name, text) in _SHARED.items()}
+    return {**responses, "AnyProblem": _problem("Any other problem. `status` and `code` say which.", 0, schemas)}
+
+
+def shared_headers(schemas: Schemas) -> dict[str, Any]:
+    """The headers that responses refer to."""
+    return {name: {**header, "schema": schemas.part(header["schema"])} for name, header in _HEADERS.items()}
+
+
+def responses(api: Api, schemas: Schemas) -> dict[str, Any]:
+    """All responses of a call, by status."""
+    success = _success(api, schemas)
+    return {
+        str(api.status): success,
+        **{str(status): success for status in api.also},
+        **{str(status): problem for status, problem in sorted(_problems(api, schemas).items())},
+        "default": {"$ref": "#/components/responses/AnyProblem"},
+    }
+
+
+def _success(api: Api, schemas: Schemas) -> dict[str, Any]:
+    names = ["X-Request-Id", *(["Acknowledge-Failed"] if api.acknowledges else [])]
+    success: dict[str, Any] = {"headers": _headers(names)}
+    if api.response is not None:
+        success["description"] = schemas.text(api.response)
+        success["content"] = {"application/json": {"schema": schemas.reference(api.response)}}
+    elif api.status == 204:
+        success["description"] = "It is done. The answer has no body."
+    else:
+        success["description"] = "Text, one line for each series."
+        success["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    return success
+
+
+def _problems(api: Api, schemas: Schemas) -> dict[int, dict[str, Any]]:
+    found = dict(_particular(api, schemas))
+    may = [400, 500]
+    if api.tag != "Operations":
+        may.append(503)
+    if api.request is not None or "{" in api.path:
+        may.append(422)
+    if api.takes_body:
+        may += _WITH_BODY
+    if api.changes:
+        may.append(403)
+    for status in may:
+        if status not in found and status not in (api.status, *api.also):
+            found[status] = {"$ref": f"#/components/responses/{_SHARED[status][0]}"}
+    return found
+
+
+def _particular(api: Api, schemas: Schemas) -> dict[int, dict[str, Any]]:
+    """The problems whose codes are particular to a call, and for their statuses what any call may answer."""
+    codes: dict[int, list[Error]] = {}
+    for code in api.errors:
+        codes.setdefault(BY_CODE[code].status, []).append(BY_CODE[code])
+    problems = {}
+    for status, errors in codes.items():
+        lines = [f"{error.code} ({error.kafka_code}): {error.title[0].lower()}{error.title[1:]}." for error in errors]
+        shared = _SHARED.get(status)
+        if shared is not None and (api.takes_body or status in (422, 503)):
+            lines.append(shared[1])
+        problems[status] = _problem(" ".join(lines), status, schemas)
+    return problems
+
+
+def _problem(text: str, status: int, schemas: Schemas) -> dict[str, Any]:
+    names = ["X-Request-Id"]
+    if status in (429, 503):
+        names.append("Retry-After")
+    if status == 401:
+        names.append("WWW-Authenticate")
+    content = {"application/problem+json": {"schema": schemas.reference(Problem)}}
+    return {"description": text, "headers": _headers(names), "content": content}
+
+
+def _headers(names: list[str]) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

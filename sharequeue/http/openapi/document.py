@@ -1,0 +1,92 @@
+"""The OpenAPI 3.1 document: its operations and all that they refer to."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sharequeue import __version__
+from sharequeue.http.openapi.answers import responses, shared_headers, shared_responses
+from sharequeue.http.openapi.parameters import parameters
+from sharequeue.http.openapi.schemas import Schemas
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.errors import ERRORS
+from sharequeue.protocol.messages.problems import Problem
+
+_ABOUT: Final = """
+- An optional field that is not meant is left out. An optional field of an answer is absent, not null.
+- Fields in `_ms` are integers: durations, or milliseconds since the epoch. `last_offset` is inclusive, `log_end_offset`
+  exclusive.
+- An answer repeats the request's header `X-Request-Id`, or has a new one. `traceparent` is passed on to the other services.
+- Every error is a Problem. Repeat a request only if its problem is `retriable`; if it is not `definite`, the request may
+  have had an effect, and a repeat may do the work twice.
+"""
+_TAGS: Final[Mapping[str, str]] = {
+    "Records": "Produce records, fetch and acknowledge them as a member of a share group, or read them by offset.",
+    "Topics": "The named logs that producers write to: create, describe, change and delete them, and compact their batches.",
+    "Groups": "Share groups: their settings, members, offsets, records in flight and dead letters.",
+    "Reports": "What went through the queue, counted by hour.",
+    "Audit": "For operators, with the cluster token: what is stored, beside what the services say.",
+    "Operations": "What a supervisor asks a service: whether it runs, whether it can work, and its metrics.",
+}
+_LICENSE: Final = {"name": "Apache 2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"}
+_SERVER: Final = {
+    "url": "/",
+    "description": "The gateway that serves this document. A client that is made from a file needs a gateway's address.",
+}
+_TOKEN: Final = "clusterToken"
+_SCHEME: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "The cluster token of the services (`cluster_token`). Only the calls of the tag Audit need it.",
+}
+
+
+def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of the calls."""
+    bodies = [api.documented for api in calls if api.documented is not None and api.takes_body]
+    answers = [api.response for api in calls if api.response is not None]
+    schemas = Schemas(bodies, [*answers, Problem])
+    schemas.components["ErrorCode"]["x-extensible-enum"] = [error.code for error in ERRORS if error.kafka_code != 0]
+    paths: dict[str, dict[str, Any]] = {}
+    for api in calls:
+        paths.setdefault(api.path, {})[api.method.lower()] = _operation(api, schemas)
+    components = {
+        "responses": shared_responses(schemas),
+        "headers": shared_headers(schemas),
+        "securitySchemes": {_TOKEN: _SCHEME},
+    }
+    tags = dict.fromkeys(api.tag for api in calls)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": title,
+            "version": __version__,
+            "description": f"{description}\n{_ABOUT}",
+            "license": _LICENSE,
+            "contact": {"name": "The sharequeue project"},
+        },
+        "servers": [_SERVER],
+        "security": [],
+        "tags": [{"name": tag, "description": _TAGS[tag]} for tag in tags],
+        "paths": paths,
+        "components": {"schemas": dict(sorted(schemas.components.items())), **components},
+    }
+
+
+def _operation(api: Api, schemas: Schemas) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": api.operation_id,
+        "summary": api.summary.removesuffix("."),
+        **({"description": " ".join(api.description.split())} if api.description else {}),
+        "tags": [api.tag],
+        "parameters": list(parameters(api, schemas)),
+    }
+    if api.raw_body:
+        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        operation["requestBody"] = {"required": True, "content": content}
+    elif api.takes_body:
+        content = {"application/json": {"schema": schemas.reference(api.documented)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    operation["responses"] = responses(api, schemas)
+    if api.protected:
+        operation["security"] = [{_TOKEN: []}]
+    return operation

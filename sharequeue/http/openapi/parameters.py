@@ -1,0 +1,64 @@
+"""The parameters of an operation: in its path, its query and its headers."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sharequeue.http.openapi.schemas import Schemas
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.types import (
+    GROUP_ID,
+    MAX_IDEMPOTENCY_KEY_LENGTH,
+    MAX_IDEMPOTENCY_RETENTION_MS,
+    MAX_INT32,
+    MAX_MEMBER_ID_LENGTH,
+    MAX_NAME_LENGTH,
+    PLAIN_TEXT,
+    TOPIC_NAME,
+)
+
+_IN_PATH: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
+    "group": (
+        "The share group: 1 to 249 characters without `/` and control characters, percent-encoded. A fetch creates it.",
+        {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": GROUP_ID},
+    ),
+    "member_id": (
+        "The member: 1 to 36 characters without control characters, percent-encoded, `/` as well.",
+        {"type": "string", "minLength": 1, "maxLength": MAX_MEMBER_ID_LENGTH, "pattern": PLAIN_TEXT},
+    ),
+    "partition": (
+        "The number of the partition, from 0 to one less than the topic has.",
+        {"type": "integer", "format": "int32", "minimum": 0, "maximum": MAX_INT32},
+    ),
+    "topic": (
+        "The name of the topic: 1 to 249 characters of `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`.",
+        {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": TOPIC_NAME},
+    ),
+    "topic_id": (
+        "The id of the topic, as describeTopic answers it. A topic that is created again has another id.",
+        {"type": "string", "format": "uuid"},
+    ),
+}
+_HEADERS: Final[Mapping[str, dict[str, Any]]] = {
+    "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY_LENGTH},
+    "Idempotency-Retention-Ms": {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 1,
+        "maximum": MAX_IDEMPOTENCY_RETENTION_MS,
+    },
+    "Record-Partition": _IN_PATH["partition"][1],
+}
+"""Other headers take any text."""
+
+
+def parameters(api: Api, schemas: Schemas) -> Iterator[dict[str, Any]]:
+    """The parameters of a call, those in the path first."""
+    for name in re.findall(r"{(\w+)}", api.path):
+        text, schema = _IN_PATH[name]
+        yield {"name": name, "in": "path", "required": True, "description": text, "schema": schemas.part(schema)}
+    if api.query_parameters:
+        yield from schemas.parameters(api.request)
+    for name, meaning in api.headers:
+        schema = schemas.part(_HEADERS.get(name, {"type": "string"}))
+        yield {"name": name, "in": "header", "required": False, "description": meaning, "schema": schema}

@@ -1,0 +1,211 @@
+"""The OpenAPI document as its readers and code generators need it. It is made here without a service."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sharequeue.http.openapi import document, to_3_0
+from sharequeue.http.openapi.field_texts import field_texts
+from sharequeue.http.openapi.page import markdown
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.errors import BY_CODE
+from sharequeue.protocol.messages.fields import Request
+
+Json = dict[str, Any]
+
+PAGE = Path(__file__).parents[2] / "docs" / "calls.md"
+
+PUBLIC = [value for value in vars(apis).values() if isinstance(value, Api) and not value.internal]
+DOCUMENT = document("sharequeue", "Records over HTTP.", PUBLIC)
+SCHEMAS: Json = DOCUMENT["components"]["schemas"]
+OPERATIONS: list[Json] = [operation for path in DOCUMENT["paths"].values() for operation in path.values()]
+WITH_BODY = [api for api in PUBLIC if api.takes_body]
+
+
+def says_more(name: str, description: str) -> bool:
+    """Whether a description has at least two words that the name does not have."""
+    known = set(re.findall(r"[a-z]+", name.lower())) | {"the", "a", "an", "of", "is", "this", "to"}
+    return len(set(re.findall(r"[a-z0-9]+", description.lower())) - known) >= 2
+
+
+def properties() -> Iterator[tuple[str, Json]]:
+    for name, schema in SCHEMAS.items():
+        for field, part in schema.get("properties", {}).items():
+            yield f"{name}.{field}", part
+
+
+def test_every_property_is_described() -> None:
+    missing = [name for name, part in properties() if not says_more(name, part.get("description", ""))]
+    assert missing == [], "write a string behind each of these fields, in its struct (CONTRIBUTING: Add a call)"
+    assert sum(1 for _ in properties()) > 290
+
+
+def test_every_parameter_is_described() -> None:
+    described = {
+        f"{operation['operationId']}.{parameter['name']}": parameter.get("description", "")
+        for operation in OPERATIONS
+        for parameter in operation["parameters"]
+    }
+    assert [name for name, text in described.items() if not says_more(name, text)] == []
+    assert len(described) > 60
+
+
+def test_every_schema_is_described() -> None:
+    assert [name for name, schema in SCHEMAS.items() if not says_more(name, schema.get("description", ""))] == []
+
+
+def test_every_operation_and_tag_is_described() -> None:
+    for operation in OPERATIONS:
+        assert says_more(operation["operationId"] + operation["summary"], operation.get("description", "")), operation
+    assert all(tag["description"] for tag in DOCUMENT["tags"])
+    assert {operation["tags"][0] for operation in OPERATIONS} == {tag["name"] for tag in DOCUMENT["tags"]}
+
+
+def test_every_response_and_header_is_described() -> None:
+    shared = DOCUMENT["components"]["responses"]
+    for operation in OPERATIONS:
+        for status, response in operation["responses"].items():
+            whole = shared[response["$ref"].rsplit("/", 1)[1]] if "$ref" in response else response
+            assert len(whole["description"].split()) > 3, (operation["operationId"], status)
+            assert "X-Request-Id" in whole["headers"]
+            assert ("Retry-After" in whole["headers"]) == (
+                status in ("429", "503")
+                and "$ref" in whole["content"].get("application/problem+json", {}).get("schema", {})
+            ), (operation["operationId"], status)
+    assert all(header["description"] for header in DOCUMENT["components"]["headers"].values())
+
+
+def test_no_property_has_a_default() -> None:
+    """openapi-typescript takes a property with a default for one that must be sent, and that is always answered."""
+    assert [name for name, part in properties() if "default" in part] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("CreateTopicRequest.partitions", "Default: 1."),
+        ("FetchRequest.with_records", "Default: true."),
+        ("FetchRequest.acquire_mode", "Default: record_limit."),
+        ("FetchResponse.more_errors", "Absent if 0."),
+        ("ConsumerRecord.headers", "Absent if empty."),
+    ],
+)
+def test_a_description_ends_with_the_default(name: str, words: str) -> None:
+    assert dict(properties())[name]["description"].endswith(words)
+
+
+def test_words_are_named_enums_and_lists_of_answers_that_may_grow_are_open() -> None:
+    def inline(part: Any, place: str) -> Iterator[str]:
+        if isinstance(part, dict):
+            if "enum" in part or "x-extensible-enum" in part:
+                yield place
+            for name, inner in part.items():
+                yield from inline(inner, f"{place}/{name}")
+        if isinstance(part, list):
+            for inner in part:
+                yield from inline(inner, place)
+
+    assert set(inline({**DOCUMENT, "components": {}}, "")) == set()
+    assert {place for name, schema in SCHEMAS.items() for place in inline(schema, name)} <= set(SCHEMAS)
+    assert {name for name, schema in SCHEMAS.items() if "x-extensible-enum" in schema} == {
+        "DeadLetterCause",
+        "ErrorCode",
+    }
+    assert set(SCHEMAS["ErrorCode"]["x-extensible-enum"]) == BY_CODE.keys() - {"NONE"}
+
+
+def test_an_answer_has_one_media_type() -> None:
+    for operation in OPERATIONS:
+        for response in operation["responses"].values():
+            assert len(response.get("content", {})) <= 1, operation["operationId"]
+
+
+@pytest.mark.parametrize("api", WITH_BODY, ids=lambda api: api.operation_id)
+def test_a_call_with_a_body_names_the_refusals_of_bodies(api: Api) -> None:
+    responses = DOCUMENT["paths"][api.path][api.method.lower()]["responses"]
+    assert responses.keys() >= {"400", "403", "413", "415", "422", "429", "500", "503", "default"}
+
+
+@pytest.mark.parametrize("api", PUBLIC, ids=lambda api: api.operation_id)
+def test_a_call_names_its_own_errors_with_their_meaning(api: Api) -> None:
+    responses = DOCUMENT["paths"][api.path][api.method.lower()]["responses"]
+    for code in api.errors:
+        assert f"{code} ({BY_CODE[code].kafka_code}): " in responses[str(BY_CODE[code].status)]["description"]
+
+
+def test_only_the_audits_need_a_token() -> None:
+    assert DOCUMENT["security"] == []
+    assert DOCUMENT["components"]["securitySchemes"]["clusterToken"]["scheme"] == "bearer"
+    needing = {operation["operationId"] for operation in OPERATIONS if operation.get("security")}
+    assert needing == {"auditLog", "auditShareState"}
+
+
+def test_every_integer_has_a_range() -> None:
+    def integers(part: Any) -> Iterator[Json]:
+        if isinstance(part, dict):
+            if part.get("type") == "integer":
+                yield part
+            for inner in part.values():
+                yield from integers(inner)
+        if isinstance(part, list):
+            for inner in part:
+                yield from integers(inner)
+
+    found = list(integers(DOCUMENT))
+    assert all(part.keys() >= {"format", "minimum", "maximum"} for part in found)
+    assert len(found) > 100
+
+
+def test_the_older_document_has_no_siblings_of_references() -> None:
+    def siblings(part: Any, place: str) -> Iterator[str]:
+        if isinstance(part, dict):
+            if "$ref" in part and len(part) > 1:
+                yield place
+            for name, inner in part.items():
+                yield from siblings(inner, f"{place}/{name}")
+        if isinstance(part, list):
+            for inner in part:
+                yield from siblings(inner, place)
+
+    assert list(siblings(to_3_0(DOCUMENT), "")) == []
+
+
+def test_the_page_of_all_calls_is_up_to_date() -> None:
+    made = markdown(DOCUMENT)
+    if os.environ.get("RENEW_OPENAPI"):
+        PAGE.write_text(made)
+    assert PAGE.read_text() == made, "RENEW_OPENAPI=1 .venv/bin/pytest tests/core/test_document.py"
+
+
+class Parent(Request):
+    """Fields of a base class."""
+
+    first: int = 0
+    """What the first one means,
+    in two lines."""
+    second: int = 0
+
+
+class Child(Parent):
+    """Fields of its own."""
+
+    second: int = 0
+    """What the second one means here."""
+    third: int = 0
+    """What the third one means."""
+
+
+def test_texts_stand_behind_their_fields() -> None:
+    assert field_texts(Parent) == {"first": "What the first one means, in two lines."}
+    assert field_texts(Child) == {
+        **field_texts(Parent),
+        "second": "What the second one means here.",
+        "third": "What the third one means.",
+    }
+    assert field_texts(msgspec.defstruct("Made", ["field"], module=__name__)) == {}
