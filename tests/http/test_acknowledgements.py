@@ -227,6 +227,16 @@ def test_the_first_failure_gives_the_status_when_all_failed(gateway: Gateway, he
     problem(response, 422, "INVALID_REQUEST", 42)
 
 
+def test_empty_types_beside_a_type_are_absent(gateway: Gateway, held: str) -> None:
+    """Generated clients send an empty list for what they leave out. Alone it says nothing, and is refused."""
+    both = acknowledge_range(held, 0, 4, "accept", types=[])
+    neither = {**acknowledge_range(held, 5, 9, "accept"), "types": []}
+    del neither["type"]
+    body = {"member_id": "m1", "acknowledgements": [both, neither]}
+    results = good(gateway.http.post(f"/v1/share-groups/{held}/acknowledge", json=body))["results"]
+    assert [result["status"] for result in results] == ["applied", "failed"]
+
+
 def test_other_fields_of_an_acknowledgement_are_ignored(gateway: Gateway, held: str) -> None:
     """Unknown fields of a request are refused, but an acknowledgement may carry every field of a fetched batch."""
     entry = {**acknowledge_range(held, 0, 9, "accept"), "lock_expires_at_ms": 5, "a_later_field": {"x": 1}}

@@ -58,6 +58,8 @@ def check(acknowledgement: Acknowledgement, renew: bool = True, kafka_defaults: 
     if first_offset > last_offset:
         raise InvalidRequest(f"first_offset {first_offset} is after last_offset {last_offset}")
     names = acknowledgement.types
+    if names == [] and acknowledgement.type is not None:
+        names = None  # generated clients send an empty list for what they leave out
     if (names is None) == (acknowledgement.type is None):
         raise InvalidRequest("give exactly one of type and types")
     if names is None:

@@ -24,14 +24,16 @@ _records: Final = msgspec.json.Decoder(list[ConsumerRecord])
 
 
 def arrow_wanted(accept: str | None) -> bool:
-    """Whether the header Accept asks for Arrow: it names the type, and does not prefer JSON to it.
+    """Whether the header Accept asks for Arrow: it names the type, and prefers it to JSON if it names that too.
+
+    Generated clients name every type that they know with the same weight, and can read JSON alone.
 
     Raises: InvalidRequest (406): only Arrow is accepted, and this gateway runs without the package pyarrow.
     """
     qualities = _qualities(accept or "")
     arrow = qualities.get(ARROW_STREAM, 0.0)
     json = max(qualities.get(kind, 0.0) for kind in ("application/json", "application/*", "*/*"))
-    if arrow == 0 or qualities.get("application/json", 0.0) > arrow:
+    if arrow == 0 or qualities.get("application/json", 0.0) >= arrow:
         return False
     if importlib.util.find_spec("pyarrow") is not None:
         return True

@@ -98,6 +98,8 @@ def _key(record: ProduceRecord, index: int) -> bytes:
 
 def _value(record: ProduceRecord, index: int) -> bytes:
     value = record.value
+    if value and (record.value_base64 is not None or record.tombstone) and bytes(memoryview(value)[:5]) == b"null":
+        value = msgspec.UNSET  # generated clients send `null` for what they leave out
     if value and record.value_base64 is None and not record.tombstone:
         return _VALUE + value
     if not value and record.value_base64 is not None and not record.tombstone:
