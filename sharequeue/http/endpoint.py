@@ -184,7 +184,7 @@ class Endpoint:
     def _authorise(headers: dict[bytes, bytes], authorization: bytes) -> None:
         if not hmac.compare_digest(headers.get(b"authorization", b""), authorization):
             raise ClusterAuthorizationFailed(
-                "this call needs the cluster token: only the services of the cluster may make it"
+                "this call needs the cluster token: send the header `Authorization: Bearer` with the token of the services"
             )
 
     def _check_head(self, headers: dict[bytes, bytes]) -> int:

@@ -17,7 +17,7 @@ REFUSED = Counter(
     "Requests that were refused for what they asked of the service, by status.",
     ["status"],
 )
-_REFUSALS: Final = {status: REFUSED.labels(str(status)) for status in (403, 408, 413, 414, 421, 429, 431)}
+_REFUSALS: Final = {status: REFUSED.labels(str(status)) for status in (401, 403, 408, 413, 414, 421, 429, 431)}
 
 
 def problem_of(error: ApiError, request_id: str) -> Problem:
@@ -38,7 +38,7 @@ def problem_of(error: ApiError, request_id: str) -> Problem:
 
 
 def problem_answer(error: ApiError, request_id: str) -> Answer:
-    """The answer for an error: its problem document, with `Retry-After` if waiting helps."""
+    """The answer for an error: its problem document, with `Retry-After` if waiting helps, and the way to authenticate."""
     body = encode({**msgspec.to_builtins(problem_of(error, request_id)), **error.extra})
     headers: tuple[tuple[bytes, bytes], ...] = (PROBLEM_JSON,)
     refusals = _REFUSALS.get(error.status)
@@ -46,4 +46,6 @@ def problem_answer(error: ApiError, request_id: str) -> Answer:
         refusals.inc()
     if error.status in (429, 503):
         headers += ((b"retry-after", b"%d" % max(1, round(error.retry_after_s or 1))),)
+    if error.status == 401:
+        headers += ((b"www-authenticate", b"Bearer"),)
     return Answer(body, status=error.status, headers=headers)

@@ -44,7 +44,7 @@ ERRORS: Final = (
     Error("UNKNOWN_MEMBER_ID", 25, 404, "Unknown member"),
     Error("TOPIC_AUTHORIZATION_FAILED", 29, 403, "Not authorised for the topic"),
     Error("GROUP_AUTHORIZATION_FAILED", 30, 403, "Not authorised for the group"),
-    Error("CLUSTER_AUTHORIZATION_FAILED", 31, 403, "Not authorised for the cluster"),
+    Error("CLUSTER_AUTHORIZATION_FAILED", 31, 401, "The cluster token is missing or wrong"),
     Error("UNSUPPORTED_VERSION", 35, 422, "Unsupported"),
     Error("TOPIC_ALREADY_EXISTS", 36, 409, "Topic already exists"),
     Error("INVALID_PARTITIONS", 37, 422, "Invalid number of partitions"),

@@ -141,15 +141,16 @@ def test_internal_calls_need_the_cluster_token(gateway: Gateway, shared_stack: S
     for url in urls:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}):
             response = gateway.http.request(api.method, url, headers=headers)
-            problem(response, 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
+            problem(response, 401, "CLUSTER_AUTHORIZATION_FAILED", 31)
+            assert response.headers["www-authenticate"] == "Bearer"
 
 
 def test_the_group_coordinator_needs_the_token_for_client_calls(
     gateway: Gateway, shared_stack: Stack, shared_data_dir: Path
 ) -> None:
     url = shared_stack.service("group coordinator").url + "/v1/topics"
-    problem(gateway.http.get(url), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
-    problem(gateway.http.post(url, json={"name": "sneaked-in"}), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
+    problem(gateway.http.get(url), 401, "CLUSTER_AUTHORIZATION_FAILED", 31)
+    problem(gateway.http.post(url, json={"name": "sneaked-in"}), 401, "CLUSTER_AUTHORIZATION_FAILED", 31)
     token = (shared_data_dir / "cluster.token").read_text()
     listed = good(gateway.http.get(url, headers={"Authorization": f"Bearer {token}"}))["topics"]
     assert "sneaked-in" not in [topic["name"] for topic in listed]
