@@ -35,7 +35,7 @@ def encode_record(record: NewRecord) -> bytes:
         timestamp_ms=record.timestamp_ms,
     )
     if isinstance(key, str):
-        message.key = key
+        message.key = msgspec.Raw(_encode(key))
     elif key is not None:
         message.key_base64 = base64.b64encode(key).decode()
     if isinstance(value, bytes | bytearray | memoryview):

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import inspect
 
 from sharequeue.protocol.errors import ApiError, InvalidRequest
-from sharequeue.protocol.types import GROUP_ID, PLAIN_TEXT, TOPIC_NAME
+from sharequeue.protocol.types import GROUP_ID, MAX_HEADERS_BYTES, PLAIN_TEXT, TOPIC_NAME
 
 MOST_DECODED_AGAIN: Final = 64 * 1024
-"""Bytes of a body that is decoded once more to explain its fault."""
+"""Bytes of a body that is decoded once more to explain its fault. Of a part of it, MAX_HEADERS_BYTES."""
 MOST_COMPARED: Final = 64
 """A longer unknown name is not compared with the known ones."""
 MOST_QUOTED: Final = 100
@@ -81,7 +81,7 @@ def unfit_body(fault: msgspec.ValidationError, body: bytes | msgspec.Raw, kind: 
         kind: the type. within: the pointer of `body`, if that is a part of the request's body.
     """
     value: Any = msgspec.UNSET
-    if within or len(memoryview(body)) <= MOST_DECODED_AGAIN:
+    if len(memoryview(body)) <= (MAX_HEADERS_BYTES if within else MOST_DECODED_AGAIN):
         try:
             value = msgspec.json.decode(body)
         except (msgspec.ValidationError, RecursionError):  # a number beyond all ranges, a value that nests too deeply

@@ -266,7 +266,8 @@ def nullable_fields() -> set[tuple[str, str]]:
         if isinstance(kind, msgspec.inspect.StructType):
             for field in kind.fields:
                 types = field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else (field.type,)
-                if any(isinstance(each, msgspec.inspect.NoneType) for each in types):
+                schema = getattr(field.type, "extra_json_schema", None) or {}  # of a field that is carried as JSON
+                if any(isinstance(each, msgspec.inspect.NoneType) for each in types) or "anyOf" in schema:
                     seen.add((kind.cls.__name__, field.encode_name))
                 for each in types:
                     visit(each)

@@ -81,7 +81,7 @@ class Rows:
                 timestamp_ms=None if timestamp_us is None else timestamp_us // 1000,
             )
             if isinstance(key, str):
-                record.key = key
+                record.key = msgspec.Raw(_encode(key))
             elif key is not None:
                 record.key_base64 = base64.b64encode(key).decode()
             if value is None:

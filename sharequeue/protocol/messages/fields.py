@@ -147,6 +147,9 @@ RecordHeaders = Annotated[
 ]
 """Names to strings, as JSON. They are decoded one record at a time, because they then take ten times the memory."""
 
+RecordKey = Annotated[Raw, Meta(extra_json_schema={"anyOf": [{"type": "string"}, {"type": "null"}], "default": None})]
+"""A string or null, as JSON: decoded, a string may take four times its size."""
+
 TopicNames = Annotated[list[TopicName], Meta(max_length=MAX_TOPICS_NAMED)]
 
 PartitionIndexes = Annotated[list[PartitionIndex], Meta(max_length=MAX_PARTITIONS_NAMED)]

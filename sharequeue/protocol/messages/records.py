@@ -20,6 +20,7 @@ from sharequeue.protocol.messages.fields import (
     PartitionIndex,
     PartitionIndexes,
     RecordHeaders,
+    RecordKey,
     Request,
     Response,
     TimestampMs,
@@ -48,7 +49,7 @@ class ProduceRecord(Request):
     `value` is any JSON and is kept byte for byte; `null` is a tombstone.
     """
 
-    key: str | None = None
+    key: RecordKey | UnsetType = UNSET
     """The key as text, of any length. Records of one key go to one partition. Absent: no key."""
     key_base64: Base64 | None = None
     """The key as bytes, in base64. Send `key` or `key_base64`, or neither."""

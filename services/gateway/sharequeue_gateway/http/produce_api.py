@@ -54,7 +54,7 @@ class ProduceApi:
         producing = self._producer.produce(
             call.path["topic"],
             [record],
-            msgspec.json.encode([record.key, partition, headers]),
+            msgspec.json.encode([key, partition, headers]),
             call.exchange.path,
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),

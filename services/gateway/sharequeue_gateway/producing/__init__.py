@@ -1,7 +1,7 @@
 """Produce: turns the records of a request into appends, one per partition.
 
 Decides: how many bytes of produce requests the gateway takes at a time (`admission`), the bytes of each record
-(`record_tails`), its partition (`producer`, with Kafka's hash of keys in `partitioner`), and the answer. The HTTP
+(`record_tails`, `record_keys`), its partition (`producer`, with Kafka's hash of keys in `partitioner`), and the answer. The HTTP
 handlers call `Producer.produce`. The record log makes the appends durable and gives them offsets.
 
     request ─▶ admission ─▶ record_tails ─▶ one append per partition ─▶ record_log.Appends ─▶ offsets ─▶ answer

@@ -14,6 +14,7 @@ from sharequeue.protocol import mistakes
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES
+from sharequeue_gateway.producing.record_keys import is_null, key_json
 
 AROUND_VALUE: Final = len(b',"timestamp_ms":0,"key":null,"value":}')
 """The smallest size of a tail without its value, in bytes."""
@@ -38,7 +39,7 @@ def record_tails(records: Sequence[ProduceRecord], timestamp_ms: int) -> tuple[l
     tails = [
         before_value + record.value + b"}"
         if record.value
-        and record.key is None
+        and not record.key
         and record.partition is None
         and record.timestamp_ms is None
         and not record.headers
@@ -55,7 +56,7 @@ def record_tails(records: Sequence[ProduceRecord], timestamp_ms: int) -> tuple[l
 
 def raw_tails(record: ProduceRecord, value: bytes, timestamp_ms: int) -> list[bytes]:
     """The tail of one record whose value is bytes."""
-    key = _NO_KEY if record.key is None else b',"key":' + _encode(record.key)
+    key = b',"key":' + record.key if record.key else _NO_KEY
     headers = _headers(record, 0)
     behind = b'","headers":%b}' % _encode(headers) if headers else b'"}'
     before = b',"timestamp_ms":%d%b,"value_base64":"' % (timestamp_ms, key)
@@ -66,7 +67,8 @@ def raw_record(key: str | None, partition: int | None, headers: dict[str, str]) 
     """A record without its value: the value is a request's body and is passed beside it, because copies are
     expensive."""
     encoded = msgspec.Raw(_encode(headers)) if headers else msgspec.UNSET
-    return ProduceRecord(key=key, partition=partition, headers=encoded)
+    raw_key = msgspec.UNSET if key is None else msgspec.Raw(_encode(key))
+    return ProduceRecord(key=raw_key, partition=partition, headers=encoded)
 
 
 def unfit(pointer: str, detail: str) -> InvalidRequest:
@@ -86,10 +88,10 @@ def _tail(record: ProduceRecord, timestamp: bytes, index: int) -> bytes:
 
 
 def _key(record: ProduceRecord, index: int) -> bytes:
-    if record.key is not None:
+    if record.key and not is_null(record.key):
         if record.key_base64 is not None:
             raise unfit(f"/records/{index}/key", "give key or key_base64, not both")
-        return b',"key":' + _encode(record.key)
+        return b',"key":' + key_json(record.key, f"/records/{index}/key")
     if record.key_base64 is not None:
         _check_base64(record.key_base64, f"/records/{index}/key_base64")
         return b',"key_base64":"%b"' % record.key_base64.encode()
