@@ -4,6 +4,7 @@ The schema bounds each list too, but msgspec checks that when the whole list is 
 has become 80 bytes. So the number of values is checked first, in a time that grows with the bytes of the body.
 """
 
+import threading
 from typing import Final
 
 import msgspec
@@ -41,18 +42,21 @@ def check_names(body: bytes) -> None:
     check_values(body, MAX_NAMES)
 
 
-class _Records:
-    """Counts the records of a body."""
+class _Counter(threading.local):
+    """Counts the records of a body. Large bodies are checked in threads."""
 
     seen = 0
+
+
+_records: Final = _Counter()
 
 
 class _Record(msgspec.Struct, gc=False):
     """A record that is counted and not kept."""
 
     def __post_init__(self) -> None:
-        _Records.seen += 1
-        if _Records.seen > MAX_RECORDS:
+        _records.seen += 1
+        if _records.seen > MAX_RECORDS:
             raise TooMany("/records", "entries", MAX_RECORDS)
 
 
@@ -69,7 +73,7 @@ def check_records(body: bytes) -> None:
     Raises: TooMany: more than MAX_RECORDS.
     """
     if len(body) > MAX_RECORDS and body.count(b"{") > MAX_RECORDS:
-        _Records.seen = 0
+        _records.seen = 0
         try:
             _count(body)
         except (msgspec.DecodeError, RecursionError):
