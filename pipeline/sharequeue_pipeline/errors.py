@@ -20,3 +20,11 @@ def refused(error: ApiError, url: str) -> PipelineError:
     if error.status in (401, 403):
         return PipelineError(f"the gateway at {url} refuses the token: {error.detail}")
     return PipelineError(f"{error.error.code}: {error.detail}")
+
+
+def data_loss(topic: str, partition: int, first_offset: int, last_offset: int) -> PipelineError:
+    """The fault of a read that must not lose records, and finds that some are gone."""
+    return PipelineError(
+        f"{topic}-{partition}: the offsets {first_offset} to {last_offset} were deleted before they were read; "
+        "set failOnDataLoss=false to read on without them"
+    )

@@ -29,7 +29,7 @@ from sharequeue.protocol.messages.records import (
     ReadRecordsQuery,
 )
 from sharequeue.protocol.messages.topics import TopicDescription
-from sharequeue_pipeline.errors import PipelineError, refused
+from sharequeue_pipeline.errors import PipelineError, data_loss, refused
 from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
@@ -211,8 +211,11 @@ class GatewayClient:
             results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
         return results
 
-    def read(self, entry: Range, isolation: IsolationLevel) -> Iterator[bytes]:
-        """The records of a range, as Arrow streams. It skips offsets that retention or delete-records has removed."""
+    def read(self, entry: Range, isolation: IsolationLevel, *, skip_deleted: bool = True) -> Iterator[bytes]:
+        """The records of a range, as Arrow streams.
+
+        `skip_deleted`: skip offsets that retention or delete-records has removed; otherwise they are a fault.
+        """
         offset = entry.first_offset
         while offset <= entry.last_offset:
             query = ReadRecordsQuery(
@@ -228,6 +231,8 @@ class GatewayClient:
                 start = self._log_start(entry) if error.error.code == "OFFSET_OUT_OF_RANGE" else -1
                 if start <= offset:
                     raise refused(error, self._options.url) from None
+                if not skip_deleted:
+                    raise data_loss(entry.topic, entry.partition, offset, min(start - 1, entry.last_offset)) from None
                 log.warning(
                     "%s-%d: skipped the offsets %d to %d, which were deleted",
                     entry.topic,

@@ -17,6 +17,8 @@ VALUE_FORMATS: Final = ("binary", "string", "json")
 DEFAULT_MAX_RECORDS_PER_TRIGGER: Final = 100_000
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+EARLIEST_OFFSET: Final = -2
+LATEST_OFFSET: Final = -1
 Offsets = dict[str, dict[int, int]]
 """Offsets by topic and partition."""
 
@@ -50,6 +52,7 @@ class SourceOptions:
     value_schema: str | None = None
     starting: str | Offsets = EARLIEST
     ending: str | Offsets = LATEST
+    fail_on_data_loss: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +129,21 @@ def _offsets(word: str) -> Callable[[str], str | Offsets]:
         if text.lower() in (EARLIEST, LATEST):
             return text.lower()
         try:
-            given = json.loads(text)
-            return {
+            given = {
                 topic: {_whole(partition): _whole(offset) for partition, offset in partitions.items()}
-                for topic, partitions in given.items()
+                for topic, partitions in json.loads(text).items()
             }
         except (ValueError, AttributeError, TypeError):
             raise ValueError(
                 f'must be {EARLIEST}, {LATEST} or like {{"orders":{{"0":17}}}} (default {word}), not {text!r}'
             ) from None
+        for topic, partitions in given.items():
+            for partition, offset in partitions.items():
+                if offset < EARLIEST_OFFSET:
+                    raise ValueError(
+                        f"names offset {offset} of {topic}-{partition}: an offset is 0 or more, -1 (latest) or -2 (earliest)"
+                    )
+        return given
 
     return read
 
@@ -161,6 +170,7 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "valueSchema": ("value_schema", _text),
     "startingOffsets": ("starting", _offsets(EARLIEST)),
     "endingOffsets": ("ending", _offsets(LATEST)),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
 }
 SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "topic": ("topic", _text),
@@ -196,7 +206,9 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
 def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
     """Raises: PipelineError: an option would have no effect on this kind of read."""
     idle = {"accept", "endingOffsets"} if stream else {"maxRecordsPerTrigger", "onError"}
-    if not group:
+    if group:
+        idle |= {"failOnDataLoss"}
+    else:
         idle |= {"acquireMode", "lockRenew", "onError"}
     given = {name.lower() for name in options}
     for name in sorted(idle):

@@ -1,5 +1,7 @@
 """Reading the log by offsets without a group, `mode=log`: batches and streams, whole and in part."""
 
+import json
+
 import pytest
 from pyspark.errors import PySparkException
 
@@ -17,11 +19,10 @@ def test_a_batch_reads_the_log_or_a_part_of_it(pipeline: Pipeline, gateway: Gate
     part = pipeline.read(
         topics=name,
         mode="log",
-        startingOffsets=f'{{"{name}":{{"1":45}}}}',
-        endingOffsets=f'{{"{name}":{{"0":5,"1":1000}}}}',
+        startingOffsets=f'{{"{name}":{{"0":-2,"1":45}}}}',
+        endingOffsets=f'{{"{name}":{{"0":5,"1":-1}}}}',
     )
     assert numbers(part) == sorted([*range(0, 10, 2), *range(91, 100, 2)])
-    assert pipeline.read(topics=name, startingOffsets="latest").count() == 0
     assert gateway.http.get(f"/v1/share-groups/{name}/offsets").status_code == 404
 
 
@@ -52,6 +53,22 @@ def test_a_stream_of_a_recreated_topic_fails(pipeline: Pipeline, gateway: Gatewa
     another = pipeline.started(stream.writeStream.format("memory").queryName(name).start())
     another.processAllAvailable()
     assert numbers(pipeline.spark.table(name)) == [0, 1]
+
+
+def test_a_stream_whose_unread_records_were_deleted_fails(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """With failOnDataLoss=false it reads on, and its offset counts what it did not read."""
+    produce(gateway, name, 50)
+    pipeline.drain(pipeline.stream(topics=name, mode="log"))
+    produce(gateway, name, 50, first=50)
+    gateway.delete_records(name, 80)
+    again = pipeline.start(pipeline.stream(topics=name, mode="log"))
+    expected = f"{name}-0: the offsets 50 to 79 were deleted before they were read; set failOnDataLoss=false"
+    with pytest.raises(PySparkException, match=expected):
+        again.awaitTermination(60)
+    assert numbers(pipeline.out()) == list(range(50))
+    pipeline.drain(pipeline.stream(topics=name, mode="log", failOnDataLoss=False))
+    assert numbers(pipeline.out()) == [*range(50), *range(80, 100)]
+    assert json.loads(pipeline.queries[-1].recentProgress[-1]["sources"][0]["endOffset"])["lost"] == 30
 
 
 def test_offsets_of_a_topic_that_is_not_read_are_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

@@ -59,6 +59,10 @@ def test_offsets_are_a_word_or_json() -> None:
         ({"startingOffsets": "17"}, "the option startingOffsets must be earliest, latest or like"),
         ({"startingOffsets": '{"orders":{"0":1.5}}'}, "the option startingOffsets must be earliest, latest or like"),
         ({"startingOffsets": '{"orders":{"1_0":1}}'}, "the option startingOffsets must be earliest, latest or like"),
+        (
+            {"startingOffsets": '{"orders":{"0":-3}}'},
+            "the option startingOffsets names offset -3 of orders-0: an offset",
+        ),
         ({"parallelism": "١"}, "the option parallelism must be a whole number from 1 to 100000, not '١'"),
         ({"lockRenew": "yes"}, "the option lockRenew must be one of true, false, not 'yes'"),
         ({"token": " "}, "the option token is empty"),
@@ -78,6 +82,7 @@ def test_a_fault_in_source_options_is_one_line(options: dict[str, str], expected
         ("ENDINGOFFSETS", True, False, "readStream of the log"),
         ("lockRenew", True, False, "readStream of the log"),
         ("onerror", False, True, "spark.read with a group"),
+        ("failOnDataLoss", True, True, "readStream with a group"),
         ("maxRecordsPerTrigger", False, False, "spark.read of the log"),
         ("acquireMode", False, False, "spark.read of the log"),
     ],

@@ -16,7 +16,7 @@ from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.group_batch import GroupBatchReader
 from sharequeue_pipeline.source.group_stream import GroupStreamReader
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
-from sharequeue_pipeline.source.log_readers import LogStreamReader
+from sharequeue_pipeline.source.log_readers import LogBatchReader, LogStreamReader
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
@@ -132,6 +132,38 @@ def test_offsets_of_a_recreated_topic_are_refused(stack: Stack, gateway: Gateway
         before.latestOffset(end, LIMIT)
     for reader in (before, after):
         reader.stop()
+
+
+def test_records_deleted_before_a_task_reads_them_fail_the_read(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Between the plan of a batch and its tasks. With failOnDataLoss=false the task skips them."""
+    produce(gateway, name, 10)
+    strict, lenient = (
+        LogBatchReader(options_of(stack, name, mode="log", parallelism=1, failOnDataLoss=fail), SCHEMA)
+        for fail in (True, False)
+    )
+    (planned,) = strict.partitions()
+    gateway.delete_records(name, 4)
+    with pytest.raises(PipelineError, match=f"{name}-0: the offsets 0 to 3 were deleted"):
+        list(strict.read(planned))
+    assert sum(batch.num_rows for batch in lenient.read(planned)) == 6
+
+
+def test_a_planned_batch_of_the_log_whose_records_were_deleted_fails(stack: Stack, gateway: Gateway, name: str) -> None:
+    """A restart plans the batch again."""
+    produce(gateway, name, 10)
+    before = LogStreamReader(options_of(stack, name, mode="log"), SCHEMA)
+    start = before.initialOffset()
+    end = before.latestOffset(start, LIMIT)
+    before.stop()
+    gateway.delete_records(name, 4)
+    after = LogStreamReader(options_of(stack, name, mode="log"), SCHEMA)
+    with pytest.raises(PipelineError, match=f"{name}-0: the offsets 0 to 3 were deleted"):
+        after.partitions(start, end)
+    after.stop()
+    lenient = LogStreamReader(options_of(stack, name, mode="log", failOnDataLoss=False), SCHEMA)
+    planned = [entry for share in lenient.partitions(start, end) for entry in share.ranges]
+    assert sum(entry.size for entry in planned) == 6
+    lenient.stop()
 
 
 def test_a_restart_leaves_out_lost_ranges_each_time_spark_plans_the_batch(

@@ -226,7 +226,7 @@ class Compactor:
 
     def _gone(self) -> DataFrame:
         starts = {str(entry.partition): entry.log_start_offset for entry in self._topic.partitions}
-        ends = {str(partition): listing.end_offset for partition, listing in self._listings.items()}
+        ends = starts | {str(partition): listing.end_offset for partition, listing in self._listings.items()}
         options: dict[str, Any] = {
             "url": self._target.url,
             "timeoutMs": self._target.timeout_ms,
@@ -235,6 +235,7 @@ class Compactor:
             "isolation": "read_committed",
             "startingOffsets": json.dumps({self._topic.name: starts}),
             "endingOffsets": json.dumps({self._topic.name: ends}),
+            "failOnDataLoss": False,  # what was deleted since needs no compaction
         }
         if self._target.token is not None:
             options["token"] = self._target.token

@@ -92,7 +92,13 @@ def overview(
     spark: SparkSession, to: GatewayOptions, group: str, topic: str, wanted: RedriveDeadLettersRequest
 ) -> DataFrame:
     """The dead letters that match a request, redriven or not: counts by source topic, cause and delivery count."""
-    options = {"url": to.url, "topics": topic, "mode": "log", **({"token": to.token} if to.token else {})}
+    options: dict[str, Any] = {
+        "url": to.url,
+        "topics": topic,
+        "mode": "log",
+        "failOnDataLoss": False,
+        **({"token": to.token} if to.token else {}),
+    }
     letters = spark.read.format("sharequeue").options(**options).load()
 
     def header(name: str) -> Any:

@@ -1,40 +1,32 @@
 """Reading the log by offsets, without a group and without locks: `mode=log`, for batches and streams.
 
-The offset of a stream holds the next offset of each partition, and the ids of the topics:
-
-    {"log": {"orders": {"0": 17}}, "topic_ids": {"orders": "4799b8f4-…"}}
-
 `latestOffset` decides the end of a micro-batch: each partition contributes a share of `maxRecordsPerTrigger` in
-proportion to the records it has. The topic ids tell a topic from another one of the same name, whose offsets mean other
-records.
+proportion to the records it has. `log_offsets` has the offset of a stream.
 """
 
+import logging
 import time
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sharequeue_pipeline import ranges
-from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.errors import data_loss
 from sharequeue_pipeline.gateway_client import GatewayClient
-from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, EARLIEST, Offsets, SourceOptions
+from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.source import log_offsets
+from sharequeue_pipeline.source.log_offsets import Bounds, Deleted, Log, Place
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
+
+log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.25
 LOOKS: Final = 4
 """A stream looks for records so many times, `LOOK_S` apart, before Spark hears that there are none."""
-Bounds = dict[tuple[str, int], tuple[int, int]]
-
-
-class Log(NamedTuple):
-    """The topics of a read: their ids, and (log start, log end) of every partition."""
-
-    topic_ids: dict[str, str]
-    bounds: Bounds
 
 
 def log_of(gateway: GatewayClient, options: SourceOptions) -> Log:
@@ -54,37 +46,23 @@ def bounds_of(gateway: GatewayClient, options: SourceOptions) -> Bounds:
     return log_of(gateway, options).bounds
 
 
-def resolve(given: str | Offsets, bounds: Bounds, option: str) -> dict[tuple[str, int], int]:
-    """The offset of every partition, as an option names it; for others, where the log begins or ends.
-
-    Raises: PipelineError: the option names a topic or partition that is not read.
-    """
-    if isinstance(given, str):
-        return {place: start if given == EARLIEST else end for place, (start, end) in bounds.items()}
-    resolved = {place: start if option == "startingOffsets" else end for place, (start, end) in bounds.items()}
-    for topic, partitions in given.items():
-        for partition, offset in partitions.items():
-            if (topic, partition) not in resolved:
-                raise PipelineError(f"{option} names {topic}-{partition}, which is not among the partitions read")
-            start, end = bounds[topic, partition]
-            resolved[topic, partition] = min(max(offset, start), end)
-    return resolved
-
-
 class LogBatchReader(DataSourceReader):
     """The reader of `read` with `mode=log`."""
 
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
+        log_offsets.check_batch(options.starting)
         self._options = options
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        with GatewayClient(self._options.gateway) as gateway:
-            bounds = bounds_of(gateway, self._options)
-        starts = resolve(self._options.starting, bounds, "startingOffsets")
-        ends = resolve(self._options.ending, bounds, "endingOffsets")
+        options = self._options
+        with GatewayClient(options.gateway) as gateway:
+            bounds = bounds_of(gateway, options)
+        fail = options.fail_on_data_loss
+        starts = log_offsets.starts_of(options.starting, bounds, fail_on_data_loss=fail)
+        ends = log_offsets.ends_of(options.ending, bounds, starts, fail_on_data_loss=fail)
         wanted = [Range(*place, start, ends[place] - 1) for place, start in sorted(starts.items())]
-        return [TaskRanges(share) for share in ranges.split(wanted, self._options.parallelism)]
+        return [TaskRanges(share) for share in ranges.split(wanted, options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_ranges(self._options, self._schema, partition)
@@ -102,8 +80,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
-            log = self._log()
-            self._initial = _offset(resolve(self._options.starting, log.bounds, "startingOffsets"), log.topic_ids)
+            options, found = self._options, self._log()
+            starts = log_offsets.starts_of(options.starting, found.bounds, fail_on_data_loss=options.fail_on_data_loss)
+            self._initial = log_offsets.encode(starts, found.topic_ids, 0)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -113,12 +92,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = {place: end for place, (_, end) in self._log().bounds.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = _places(start)
+        begun, lost = log_offsets.decode(start), start.get("lost", 0)
         for look in range(LOOKS):
             topic_ids, bounds = self._log()
-            _check_topics(start, topic_ids)
+            log_offsets.check_topics(start, topic_ids)
+            for entry in self._lost(begun, bounds):
+                begun[entry.topic, entry.partition] = entry.last_offset + 1
+                lost += entry.last_offset - entry.first_offset + 1
             ends = self._targets or {place: end for place, (_, end) in bounds.items()}
-            new = {place: max(0, end - begun.get(place, bounds[place][0])) for place, end in ends.items()}
+            new = {place: max(0, end - begun.get(place, 0)) for place, end in ends.items()}
             total = sum(new.values())
             if total or self._targets is not None or look == LOOKS - 1:
                 break
@@ -129,13 +111,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached = dict(begun)
         for place, size in sorted(new.items()):
             taken = size if total <= room else -(-size * room // total)
-            reached[place] = begun.get(place, bounds[place][0]) + taken
-        return _offset(reached, topic_ids)
+            reached[place] = begun.get(place, 0) + taken
+        return log_offsets.encode(reached, topic_ids, lost)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        _check_topics(end, self._log().topic_ids)
-        begun = _places(start)
-        wanted = [Range(*place, begun.get(place, 0), reached - 1) for place, reached in sorted(_places(end).items())]
+        topic_ids, bounds = self._log()
+        log_offsets.check_topics(end, topic_ids)
+        begun, reached = log_offsets.decode(start), log_offsets.decode(end)
+        for entry in self._lost({place: begun.get(place, 0) for place in reached}, bounds):
+            begun[entry.topic, entry.partition] = entry.last_offset + 1
+        wanted = [Range(*place, begun.get(place, 0), offset - 1) for place, offset in sorted(reached.items())]
         return [TaskRanges(share) for share in ranges.split(wanted, self._options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -150,32 +135,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._gateway = GatewayClient(self._options.gateway)
         return log_of(self._gateway, self._options)
 
-
-def _offset(places: dict[tuple[str, int], int], topic_ids: dict[str, str]) -> dict[str, Any]:
-    log: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(places.items()):
-        log.setdefault(topic, {})[str(partition)] = offset
-    return {"log": log, "topic_ids": topic_ids}
-
-
-def _check_topics(offset: dict[str, Any], topic_ids: dict[str, str]) -> None:
-    """Raises: PipelineError: a topic was deleted and created again, so the offset means other records."""
-    for topic, topic_id in offset.get("topic_ids", {}).items():
-        found = topic_ids.get(topic, topic_id)
-        if found != topic_id:
-            raise PipelineError(
-                f"the topic {topic!r} was deleted and created again (its id was {topic_id} and is {found}), "
-                "so the offsets in the checkpoint mean other records: start the query with a new checkpoint"
-            )
-
-
-def _places(offset: dict[str, Any]) -> dict[tuple[str, int], int]:
-    if not isinstance(offset, dict) or "log" not in offset:
-        raise PipelineError(
-            "the checkpoint was written by another source (a share group?): give this query a new checkpoint"
-        )
-    return {
-        (topic, int(partition)): found
-        for topic, partitions in offset["log"].items()
-        for partition, found in partitions.items()
-    }
+    def _lost(self, begun: Mapping[Place, int], bounds: Bounds) -> list[Deleted]:
+        """What left the log before it was read. Raises: PipelineError: it must not (failOnDataLoss)."""
+        lost = log_offsets.deleted(begun, bounds)
+        if lost and self._options.fail_on_data_loss:
+            raise data_loss(*lost[0])
+        for topic, partition, first, last in lost:
+            log.warning("%s-%d: skipped the offsets %d to %d, which were deleted", topic, partition, first, last)
+        return lost

@@ -28,7 +28,8 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     if not isinstance(partition, TaskRanges):
         return  # Spark passes a partition of its own if `partitions` gave none
     columns = RecordColumns(options, schema)
+    skip_deleted = options.group is not None or not options.fail_on_data_loss
     with GatewayClient(options.gateway) as gateway:
         for entry in partition.ranges:
-            for arrow in gateway.read(entry, options.isolation):
+            for arrow in gateway.read(entry, options.isolation, skip_deleted=skip_deleted):
                 yield from columns.batches(entry, arrow)
