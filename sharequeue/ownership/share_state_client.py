@@ -13,6 +13,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
+from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.protocol.messages.share_state import (
     GroupState,
     PartitionState,
@@ -59,6 +60,18 @@ class ShareStateClient(CoordinatorClient):
             return self._only_url
         owner = self.owner(share_key(key))
         return "" if owner is None else owner.url
+
+    def owns_nothing(self, url: str) -> bool:
+        """Whether no share coordinator is known at `url`."""
+        return url not in self._known_urls()
+
+    async def check(self, url: str | None = None, *, deadline_s: float) -> None:
+        """Ask a share coordinator, or any of them, whether it works. Raises: ApiError: no answer, or it does not."""
+        at = self._client(url or self._any_url())
+        answer: Readiness = await at.call(apis.READYZ, deadline_s=deadline_s, retry=False)
+        if answer.status == "unavailable":
+            faults = "; ".join(f"{name} {word}" for name, word in answer.dependencies.items() if word != "ok")
+            raise CoordinatorNotAvailable(f"unavailable: {faults}")
 
     async def state(
         self,

@@ -10,7 +10,7 @@ from typing import Final
 from sharequeue.protocol.errors import ApiError
 
 CHECK_S: Final = 0.5
-ROUNDABOUT_CHECK_S: Final = 0.8
+ROUNDABOUT_CHECK_S: Final = 0.6
 """For a check of a service that itself checks others."""
 
 

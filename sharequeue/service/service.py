@@ -28,7 +28,7 @@ from sharequeue.http.protocol import protocol_of
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode
-from sharequeue.protocol.messages.operations import Empty, Readiness
+from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
 from sharequeue.service.allocator import release_large_blocks
 from sharequeue.slices import Slices
 
@@ -40,7 +40,8 @@ except ModuleNotFoundError:  # there is none for Windows
 log = logging.getLogger(__name__)
 
 Loop = Callable[[], Coroutine[None, None, None]]
-ReadinessCheck = Callable[[], Awaitable[Readiness]]
+ReadinessCheck = Callable[[bool], Awaitable[Readiness]]
+"""The answer of `/readyz`; its argument is whether `strict` was asked for."""
 
 RESERVED_FILES: Final = 256
 """Open files that are not for connections of clients: stores, other services, logs."""
@@ -58,8 +59,9 @@ def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Itera
     async def livez(_: Call) -> Empty:
         return Empty()
 
-    async def readyz(_: Call) -> Answer:
-        readiness = await ready()
+    async def readyz(call: Call) -> Answer:
+        request: ReadinessQuery = call.request
+        readiness = await ready(request.strict)
         return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)
 
     async def metrics(_: Call) -> Answer:

@@ -10,3 +10,6 @@ class Unheard:
 
     def write_ended(self, pending: PendingWrite, error: ApiError | None) -> None:
         pass
+
+    def writes_settle_again(self) -> None:
+        pass

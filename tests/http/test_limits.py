@@ -254,15 +254,19 @@ def test_an_unreachable_share_coordinator_is_503_and_nothing_is_lost(
     accept = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 1, "delivery_count": 1, "type": "accept"}
     response = gateway.try_acknowledge(name, [accept])
     refused(response, 503, "COORDINATOR_NOT_AVAILABLE", 15)
-    assert [result["status"] for result in response.json()["results"]] == ["failed"]
-    readiness = gateway.http.get("/readyz")
-    assert (readiness.status_code, readiness.json()["status"]) == (503, "unavailable")
-    assert "share coordinator" in readiness.json()["dependencies"]
+    assert [result["status"] for result in response.json()["results"]] == ["unknown"], "it is sent again"
+    readiness = good(gateway.http.get("/readyz"))
+    assert (readiness["status"], readiness["lacks"]) == ("degraded", ["share coordinator"]), (
+        "no gateway would do better"
+    )
+    strict = gateway.http.get("/readyz?strict=true")
+    assert (strict.status_code, strict.json()["status"]) == (503, "unavailable")
     assert gateway.produce(name, "more") == [4]
-    assert gateway.acquire(name, name, member="m2", max_records=1) == ["2-2×1"]
+    refused(gateway.try_fetch(name, name, member="m2", max_wait_ms=0), 503, "COORDINATOR_NOT_AVAILABLE", 15)
     service.start()
     wait_until(service.ready)
-    assert outcomes(gateway.try_acknowledge(name, [accept])) == ["applied"]
+    assert gateway.acquire(name, name, member="m2", max_records=1, max_wait_ms=10_000) == ["2-2×1"]
+    assert outcomes(gateway.try_acknowledge(name, [accept])) == ["ignored"], "it is durable, and below the start offset"
     assert gateway.settle(name, name, 2, 2, "accept", member="m2") == "applied"
     assert good(gateway.http.get("/readyz"))["status"] == "ready"
 

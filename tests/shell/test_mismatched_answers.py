@@ -94,7 +94,7 @@ def test_a_write_answered_for_another_share_partition_has_an_unknown_outcome(
         persister = Persister(client, deadline_ms=10_000)
         running = asyncio.create_task(persister.run(Unheard()))
         led = LedSharePartition(SharePartitionKey("g", "t1", 0), "t", d.machine, d.now_ms)
-        outcome = persister.submit(led, d.writes[0])
+        outcome = persister.submit(led, d.writes[0]).outcome
         answer = WriteBatchResponse(groups=[GroupStateResult(group_id=group_id, results=results(wrong))])
         await coordinator.answer(apis.WRITE_STATE_BATCH, answer)
         error = await asyncio.wait_for(outcome, 10)

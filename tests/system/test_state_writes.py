@@ -89,7 +89,7 @@ def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
         async with persisting(own_stack, data_dir) as (client, persister):
             await read(client, key, 1_001)
             writes = [(led(key, 1_000), accepting(5, 9)), (led(key, 1_001), accepting(20, 24))]
-            outcomes = [persister.submit(*write) for write in (writes if late_first else reversed(writes))]
+            outcomes = [persister.submit(*write).outcome for write in (writes if late_first else reversed(writes))]
             late, current = await asyncio.gather(*(outcomes if late_first else reversed(outcomes)))
             assert late is not None
             assert late.error.kafka_code == 6
@@ -112,7 +112,7 @@ def test_large_gathered_writes_are_sent_in_several_requests(
             leader = led(key, 1_001)
             writes = [releasing(start, start + 999) for start in range(0, 12_000, 1_000)] + [releasing(20_000, 31_999)]
             before = await asyncio.to_thread(_requests, share_coordinator.url)
-            outcomes = await asyncio.gather(*(persister.submit(leader, write) for write in writes))
+            outcomes = await asyncio.gather(*(persister.submit(leader, write).outcome for write in writes))
             assert outcomes == [None] * len(writes)
             assert await asyncio.to_thread(_requests, share_coordinator.url) == before + 5
             state = await read(client, key, 1_001)
@@ -153,7 +153,7 @@ def test_after_an_attempt_with_an_unknown_outcome_no_failure_is_definite(
             before = _requests(share_coordinator.url)
             assert own_stack.postgres is not None
             own_stack.postgres.kill()
-            outcome = persister.submit(led(key, 1_001), accepting(5, 9))
+            outcome = persister.submit(led(key, 1_001), accepting(5, 9)).outcome
             await asyncio.to_thread(wait_until, lambda: _requests(share_coordinator.url) > before)
             await asyncio.to_thread(share_coordinator.kill)
             error = await outcome

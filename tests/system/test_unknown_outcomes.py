@@ -10,8 +10,10 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, acknowledge_range, good, problem, wait_until
+from tests.system.yielding import Accepting, unload
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +42,12 @@ def paused(stack: Stack, name: str) -> Iterator[None]:
 
 
 def lose_an_outcome(stack: Stack, gateway: Gateway, name: str) -> None:
-    """Accept record 0 with an unknown outcome."""
+    """Accept record 0 with an unknown outcome: the share-partition is unloaded while the write is under way."""
+    key = SharePartitionKey(name, gateway.describe_topic(name)["topic_id"], 0)
     with paused(stack, "share coordinator"):
-        response = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "accept")])
-    assert response.json()["definite"] is False
+        accepted = Accepting(stack, gateway, name, name, 0)
+        unload(stack, key)
+        assert accepted.status() == "unknown"
 
 
 def test_a_failure_is_definite_only_if_every_part_is(own_stack: Stack, gateway: Gateway, name: str) -> None:
@@ -63,7 +67,7 @@ def test_a_disconnect_while_acknowledgements_are_settled_releases_the_acquired_r
     """The records were acquired with the same request, for an answer that no client waits for."""
     gateway.configure(name, share_record_lock_duration_ms=3_600_000)
     gateway.produce(name, "one")
-    assert gateway.acquire(name, name, member="gone") == ["0-0×1"]
+    assert gateway.acquire(name, name, member="gone", max_wait_ms=10_000) == ["0-0×1"]
     gateway.produce(name, "two")
     fetch = {"topics": [name], "member_id": "gone", "max_wait_ms": 0}
     acquisitions = "sharequeue_topic_partitions_acquire_seconds_count"

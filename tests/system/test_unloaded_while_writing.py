@@ -1,11 +1,9 @@
 """A share-partition unloaded during state writes: the next load has these writes, and the locks."""
 
 import asyncio
-import http.client
-import json
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -14,13 +12,11 @@ import pytest
 import redis as redis_client
 from sharequeue_gateway.locks.lock_writer import lock_hash
 
-from sharequeue.http.caller import Client
-from sharequeue.protocol import apis
-from sharequeue.protocol.messages.leaders import SharePartitionName, YieldRequest
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.http.calls import Gateway, acknowledge_range, problem, wait_until
+from tests.http.calls import Gateway, problem, wait_until
 from tests.http.database import sql
+from tests.system.yielding import Accepting, unload
 
 LOCK_WAITERS = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
@@ -58,42 +54,6 @@ def state_writes_held(database_url: str) -> Iterator[None]:
             runner.run(connection.close())
 
 
-def unload(stack: Stack, key: SharePartitionKey) -> None:
-    """As a gateway asks for it that is about to lead; this one goes on leading after all."""
-    token = (stack._data_dir / "cluster.token").read_text().strip()
-    name = SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
-
-    async def call() -> None:
-        client = Client(stack.url, cluster_token=token)
-        try:
-            await client.call(apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=[name]))
-        finally:
-            await client.close()
-
-    asyncio.run(call())
-
-
-class Sent:
-    """Record `offset` of `orders` accepted by m1, in a call whose answer is not waited for yet."""
-
-    def __init__(self, stack: Stack, gateway: Gateway, offset: int) -> None:
-        accept = acknowledge_range("orders", offset, offset, "accept", delivery_count=1)
-        self.connection = http.client.HTTPConnection(stack.url.removeprefix("http://"), timeout=60)
-        self.connection.request(
-            "POST",
-            "/v1/share-groups/g/acknowledge",
-            json.dumps({"member_id": "m1", "acknowledgements": [accept]}),
-            {"Content-Type": "application/json"},
-        )
-        for _ in range(3):
-            gateway.metrics()  # what was sent before was begun when this is answered
-
-    def status(self) -> str:
-        with closing(self.connection):
-            answer = json.load(self.connection.getresponse())
-        return answer["results"][0]["status"]  # type: ignore[no-any-return]
-
-
 @pytest.mark.parametrize("deadline_ms", [30_000], indirect=True)
 def test_a_write_queued_behind_another_is_read_by_the_next_load(
     own_stack: Stack, database_url: str, gateway: Gateway
@@ -104,9 +64,9 @@ def test_a_write_queued_behind_another_is_read_by_the_next_load(
     gateway.produce("orders", "one", "two", "three")
     assert gateway.acquire("g", "orders") == ["0-2×1"]
     with state_writes_held(database_url):
-        on_its_way = Sent(own_stack, gateway, 0)
+        on_its_way = Accepting(own_stack, gateway, "g", "orders", 0)
         wait_until(lambda: sql(database_url, LOCK_WAITERS))
-        behind_it = Sent(own_stack, gateway, 1)
+        behind_it = Accepting(own_stack, gateway, "g", "orders", 1)
         unload(own_stack, key)
         problem(gateway.try_fetch("g", "orders"), 503, "COORDINATOR_LOAD_IN_PROGRESS", 14)
     assert [sent.status() for sent in (on_its_way, behind_it)] == ["applied", "applied"]
@@ -129,14 +89,14 @@ def test_a_lost_write_is_fenced(own_stack: Stack, redis_url: str, gateway: Gatew
     assert share_coordinator is not None
     share_coordinator.send_signal(signal.SIGSTOP)
     try:
-        lost = Sent(own_stack, gateway, 0)
+        lost = Accepting(own_stack, gateway, "g", "orders", 0)
         unload(own_stack, key)
         assert lost.status() == "unknown"
     finally:
         share_coordinator.send_signal(signal.SIGCONT)
     wait_until(lambda: gateway.try_fetch("g", "orders").status_code == 200)
     assert leader_epoch() > led_with
-    assert Sent(own_stack, gateway, 0).status() in ("applied", "ignored")
+    assert Accepting(own_stack, gateway, "g", "orders", 0).status() in ("applied", "ignored")
 
 
 @pytest.mark.parametrize("deadline_ms", [30_000], indirect=True)
@@ -150,4 +110,4 @@ def test_locks_missing_in_redis_survive_a_reload(own_stack: Stack, redis_url: st
         unload(own_stack, key)
         assert gateway.acquire("g", "orders", max_wait_ms=0) == []
         wait_until(lambda: redis.hexists(lock_hash(key), "0-1"))
-    assert Sent(own_stack, gateway, 1).status() == "applied"
+    assert Accepting(own_stack, gateway, "g", "orders", 1).status() == "applied"

@@ -96,6 +96,10 @@ PARKED_DEAD_LETTERS = Counts[str](
     ["group"],
 )
 DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
+SHARE_COORDINATORS_FAILING = Gauge(
+    "sharequeue_share_coordinators_failing",
+    "Share coordinators that take no state writes; nothing is acquired from their share-partitions.",
+)
 LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer, or refuses.")
 
 OF_GROUP = (DEAD_LETTERS, DEAD_LETTER_WRITES, FAILED_DEAD_LETTER_WRITES, PARKED_DEAD_LETTERS)

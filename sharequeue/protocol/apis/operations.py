@@ -2,7 +2,7 @@
 
 from sharequeue.protocol.apis.api import Api
 from sharequeue.protocol.messages.audit import AuditLogQuery, AuditStateResponse, ExportStateQuery, LogAudit
-from sharequeue.protocol.messages.operations import Empty, Readiness
+from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
 from sharequeue.protocol.messages.reports import ActivityReport, ListActivityQuery
 
 LIST_ACTIVITY = Api(
@@ -57,9 +57,11 @@ READYZ = Api(
     "readyz",
     "GET",
     "/readyz",
-    "Whether the service can do its work, and which dependency is missing; 503 if it cannot.",
-    description="It answers within a second, even if a dependency hangs. After a failed write, the service is "
-    "`unavailable` until a write succeeds.",
+    "Whether the service can do its work, and which dependency is missing; 503 if another one would do better.",
+    description="It answers within a second, even if a dependency hangs. A gateway answers 503 only while it stops, or "
+    "where another gateway has what it lacks: if all lose a dependency together, all stay in the load balancer. After a "
+    "failed write, PostgreSQL counts as missing until a write succeeds.",
+    request=ReadinessQuery,
     response=Readiness,
     also=(503,),
     tag="Operations",

@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from sharequeue.protocol.messages.fields import Response, word
+from sharequeue.protocol.messages.fields import Request, Response, word
 
 ReadinessStatus = Annotated[
     str,
     word(
         "ReadinessStatus",
-        "`ready`; `degraded`: it works, with less; `unavailable`: it cannot do its work.",
+        "`ready`; `degraded`: it works, with less; `unavailable`: send its calls elsewhere.",
         ("ready", "degraded", "unavailable"),
     ),
 ]
@@ -18,15 +18,24 @@ class Empty(Response):
     """An answer without content."""
 
 
-class Readiness(Response):
-    """`ready`, `degraded` (works, with less) or `unavailable`, and the same for each dependency.
+class ReadinessQuery(Request):
+    """How `/readyz` judges."""
 
-    `gateways`: in the answer of a gateway, the node ids of the gateways that share the work.
-    """
+    strict: bool = False
+    """`true`: a gateway without the record log or a share coordinator is `unavailable`, even if all others are too. The
+    coordinators always judge so."""
+
+
+class Readiness(Response):
+    """Whether a service works, and each of its dependencies."""
 
     status: ReadinessStatus
-    """The worst state of all dependencies. With `unavailable` the status of the answer is 503."""
+    """`unavailable` comes with the status 503, the others with 200."""
     dependencies: dict[str, str]
-    """For each dependency `ready`, or what is wrong with it."""
+    """For each dependency `ok`, or what is wrong with it."""
+    lacks: list[str] = []
+    """The dependencies that are missing now; empty if the service is `ready`."""
+    works: list[str] = []
+    """At a gateway, the kinds of calls that can succeed now: `produce`, `fetch`, `acknowledge`, `manage`."""
     gateways: list[str] = []
     """At a gateway, the node ids of all gateways with a live lease, in ascending order."""

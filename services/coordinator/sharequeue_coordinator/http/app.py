@@ -1,7 +1,5 @@
 """The group coordinator's application: its calls, ownership, and the operations of every service."""
 
-from collections.abc import Awaitable, Callable
-
 from sharequeue.http.app import App, create_app, serve
 from sharequeue.ownership.endpoints import serve_ownership
 from sharequeue.ownership.leases import Ownership
@@ -10,7 +8,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.readiness import CHECK_S, Check, faults
-from sharequeue.service.service import serve_operations
+from sharequeue.service.service import ReadinessCheck, serve_operations
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.http.groups_api import GroupsApi
@@ -36,10 +34,8 @@ def create_group_coordinator_app(
     return app
 
 
-def _readiness(
-    health: PostgresHealth, ownership: Ownership, share_coordinators: ShareStateClient
-) -> Callable[[], Awaitable[Readiness]]:
-    """What `/readyz` asks. Without PostgreSQL the service is unavailable, without the others degraded."""
+def _readiness(health: PostgresHealth, ownership: Ownership, share_coordinators: ShareStateClient) -> ReadinessCheck:
+    """What `/readyz` asks, strict or not. Without PostgreSQL the service is unavailable, without the others degraded."""
 
     async def ask_share_coordinator() -> None:
         await share_coordinators.call(apis.LIVEZ, deadline_s=CHECK_S, retry=False)
@@ -47,11 +43,12 @@ def _readiness(
     postgres_check = Check(health.check)
     share_check = Check(ask_share_coordinator)
 
-    async def ready() -> Readiness:
+    async def ready(_: bool) -> Readiness:
         found = await faults(**{"postgresql": postgres_check, "share coordinator": share_check})
         missing = ownership.missing()
         dependencies = {"postgresql": "ok", "share coordinator": "ok", "shards": missing or "ok", **found}
         status = "unavailable" if "postgresql" in found else "degraded" if found or missing else "ready"
-        return Readiness(status=status, dependencies=dependencies)
+        lacks = [name for name, word in dependencies.items() if word != "ok"]
+        return Readiness(status=status, dependencies=dependencies, lacks=lacks)
 
     return ready

@@ -32,6 +32,8 @@ from sharequeue_gateway.cluster.generation import Generation, Node
 
 log = logging.getLogger(__name__)
 
+LOST_LEASES: Final = 3
+"""A lease that was not renewed for this many lengths is lost."""
 RENEWALS_PER_LEASE: Final = 3
 GIVE_UP_S: Final = 2.0
 """Time for a gateway that has left the generation to answer the calls under way."""
@@ -126,6 +128,15 @@ class Cluster:
     def lease_holds(self) -> bool:
         """Whether the lease holds by the clock of this gateway: until it ends, no other gateway takes its place."""
         return time.monotonic() < self._lease_ends_s
+
+    def lost_lease(self) -> bool:
+        """Whether the lease ended LOST_LEASES lengths ago or earlier, because no group coordinator renewed it."""
+        return time.monotonic() > self._lease_ends_s + (LOST_LEASES - 1) * self._lease_s
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this gateway stops."""
+        return self._leaving
 
     def client(self, node: Node) -> Client:
         """A client of another gateway. Its connections are not limited: urgent calls must not queue behind long

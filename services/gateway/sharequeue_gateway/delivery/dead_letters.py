@@ -191,12 +191,12 @@ class DeadLetterWriter:
         if write is None:
             return
 
-        def persisted(outcome: asyncio.Future[ApiError | None]) -> None:
-            if outcome.result() is None:
+        def ended(error: ApiError | None) -> None:
+            if error is None:
                 self._archived.append((led.key, state_epoch, letter))
                 self._queue.news.set()
 
-        self._leader.persist(led, write).add_done_callback(persisted)
+        self._leader.persist(led, write, ended)
 
     async def _store(
         self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: KnownTopic | Refused

@@ -106,7 +106,21 @@ class Fetcher:
             metrics.FETCH_RATIO.observe(100 * len(acquired) / len(partitions))
         if acquired:
             acquired = await self._with_recorded_locks(waiting, asked, acquired)
+        elif self._leader.failing:
+            faults = [*faults, *self._not_settling(leds)]
         return acquired, faults
+
+    def _not_settling(self, leds: Sequence[LedSharePartition]) -> list[PartitionFault]:
+        """The share-partitions whose records could not be settled now, so that none was acquired."""
+        faults = []
+        for led in leds:
+            cause = self._leader.cause_of_failing(led.key)
+            if cause is not None and not led.fenced:
+                away = CoordinatorNotAvailable(
+                    f"nothing is acquired while acknowledgements cannot be made durable: {cause}"
+                )
+                faults.append(PartitionFault(led.topic_name, led.key.partition, away))
+        return faults
 
     async def _with_recorded_locks(
         self, waiting: WaitingFetch, asked: Asked, acquired: list[AcquiredRecords]
@@ -192,13 +206,18 @@ class Fetcher:
         return there if there and await self._reader.min_bytes_there(there, asked.limits) else []
 
     def _takeable(self, leds: Sequence[LedSharePartition], now_ms: int) -> list[LedSharePartition]:
-        """The share-partitions that no other fetch reads and whose limits leave room. The others turn this fetch
-        away."""
+        """The share-partitions that no other fetch reads, whose limits leave room and whose records can be settled.
+
+        The others turn this fetch away.
+        """
         takeable = []
+        failing = self._leader.failing
         for led in leds:
             if led.fenced:
                 continue
-            if not led.reading:
+            if failing:
+                led.halted = self._leader.cause_of_failing(led.key) is not None
+            if not led.reading and not led.halted:
                 if led.machine.held_count:
                     self._leader.expire_if_due(led, now_ms)
                 if can_acquire(led.machine):

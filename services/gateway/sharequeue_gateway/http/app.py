@@ -1,6 +1,6 @@
 """The application of the gateway: every call, and its handler."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sharequeue.http.app import App, create_app, serve
@@ -9,8 +9,7 @@ from sharequeue.http.openapi import serve_openapi
 from sharequeue.http.origins import Callers
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis.api import Api
-from sharequeue.protocol.messages.operations import Readiness
-from sharequeue.service.service import serve_operations
+from sharequeue.service.service import ReadinessCheck, serve_operations
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.in_flight_api import InFlightApi
@@ -95,7 +94,7 @@ class GatewayApis(NamedTuple):
 
 def create_gateway_app(
     handlers: GatewayApis,
-    ready: Callable[[], Awaitable[Readiness]],
+    ready: ReadinessCheck,
     series: Callable[[], Iterator[str]],
     *,
     callers: Callers,

@@ -1,19 +1,51 @@
-"""The answer of `/readyz`: unavailable without the record log or the share coordinator, degraded without the rest."""
+"""The answer of `/readyz`: unavailable only where another gateway would do better.
+
+    lacks nothing ──────────────────────────────────────────────────────────────▶ ready
+    stopping, or without any dependency ────────────────────────────────────────▶ unavailable
+    lacks something ──▶ asks the other gateways ──┬─ one of them has it ────────▶ unavailable
+                                                  ├─ the lease ended long ago,
+                                                  │  and none of them answers ──▶ unavailable
+                                                  └─ otherwise ─────────────────▶ degraded
+
+If all gateways lose a dependency together, a load balancer keeps all of them: what they still do works, and the other
+calls are answered with what is missing. With `strict`, a gateway asks no other one, and is unavailable without the record
+log or the share coordinator. The gateways ask each other strictly.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import CoordinatorNotAvailable
-from sharequeue.protocol.messages.operations import Readiness
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages.operations import Readiness, ReadinessQuery
 from sharequeue.service.readiness import ROUNDABOUT_CHECK_S, Check, faults
 from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.database import LogDatabase
 
+POSTGRESQL: Final = "postgresql"
+REDIS: Final = "redis"
+GROUP_COORDINATOR: Final = "group coordinator"
+SHARE_COORDINATOR: Final = "share coordinator"
+DEPENDENCIES: Final = (POSTGRESQL, REDIS, GROUP_COORDINATOR, SHARE_COORDINATOR)
+NEEDED: Final = {
+    "produce": {POSTGRESQL},
+    "fetch": {POSTGRESQL, SHARE_COORDINATOR},
+    "acknowledge": {SHARE_COORDINATOR},
+    "manage": {GROUP_COORDINATOR},
+}
+"""What each kind of call needs. Topics and groups that a gateway knows are served without the group coordinator."""
+ASK_S: Final = 0.3
+"""The time that other gateways have to answer: the whole answer comes within a second."""
+
 
 class ReadinessCheck:
-    """Asks the dependencies of a gateway."""
+    """Asks the dependencies of a gateway, and other gateways where one is missing."""
 
     def __init__(
         self,
@@ -33,30 +65,60 @@ class ReadinessCheck:
         self._share_check = Check(self._ask_share_coordinator, ROUNDABOUT_CHECK_S)
 
     async def _ask_share_coordinator(self) -> None:
-        answer: Readiness = await self._share_coordinator.call(apis.READYZ, deadline_s=ROUNDABOUT_CHECK_S, retry=False)
-        if answer.status == "unavailable":
-            raise CoordinatorNotAvailable(f"unavailable: {_faults_of(answer)}")
+        await self._share_coordinator.check(deadline_s=ROUNDABOUT_CHECK_S)
 
-    async def __call__(self) -> Readiness:
-        needed = await faults(
-            **{"postgresql": self._postgres_check, "share coordinator": self._share_check},
-        )
-        lacking = {}
-        if self._lock_timers.degraded:
-            lacking["redis"] = (
-                f"{self._lock_timers.trouble}; locks end by the sweep, delivery counts do not survive a crash"
-            )
-        if not self._metadata.reachable():
-            lacking["group coordinator"] = "does not answer: known topics and groups are still served"
-        if self._dead_letters.stuck():
-            lacking["dead letters"] = "cannot be written now; GET in-flight of the group says why"
-        dependencies = {"postgresql": "ok", "redis": "ok", "group coordinator": "ok", "share coordinator": "ok"}
+    async def __call__(self, strict: bool) -> Readiness:
+        lacking = await self._lacking()
+        missing = [name for name in DEPENDENCIES if name in lacking]
+        if strict:
+            unavailable = POSTGRESQL in lacking or SHARE_COORDINATOR in lacking
+        elif self._cluster.leaving:
+            lacking["gateway"] = "is stopping"
+            unavailable = True
+        else:
+            unavailable = bool(missing) and await self._others_do_better(missing)
         return Readiness(
-            status="unavailable" if needed else "degraded" if lacking else "ready",
-            dependencies={**dependencies, **lacking, **needed},
+            status="unavailable" if unavailable else "degraded" if lacking else "ready",
+            dependencies={**dict.fromkeys(DEPENDENCIES, "ok"), **lacking},
+            lacks=list(lacking),
+            works=[kind for kind, needed in NEEDED.items() if needed.isdisjoint(missing)],
             gateways=[node.node_id for node in self._cluster.generation.nodes],
         )
 
+    async def _lacking(self) -> dict[str, str]:
+        """What is wrong, by dependency."""
+        lacking = await faults(**{POSTGRESQL: self._postgres_check, SHARE_COORDINATOR: self._share_check})
+        if self._lock_timers.degraded:
+            lacking[REDIS] = (
+                f"{self._lock_timers.trouble}; locks end by the sweep, delivery counts do not survive a crash"
+            )
+        if not self._metadata.reachable():
+            lacking[GROUP_COORDINATOR] = "does not answer: known topics and groups are still served"
+        elif self._cluster.lost_lease():
+            lacking[GROUP_COORDINATOR] = "does not renew the lease of this gateway"
+        if self._dead_letters.stuck():
+            lacking["dead letters"] = "cannot be written now; GET in-flight of the group says why"
+        return lacking
 
-def _faults_of(answer: Readiness) -> str:
-    return "; ".join(f"{name} {word}" for name, word in answer.dependencies.items() if word != "ok")
+    async def _others_do_better(self, missing: Sequence[str]) -> bool:
+        """Whether another gateway has a dependency that is missing here."""
+        others = self._cluster.others()
+        if not others:
+            return False
+        if len(missing) == len(DEPENDENCIES):
+            return True
+        answers = await asyncio.gather(*(self._ask(node) for node in others))
+        heard = [answer for answer in answers if answer is not None]
+        if not heard:
+            return self._cluster.lost_lease()
+        return any(answer.dependencies.get(name) == "ok" for answer in heard for name in missing)
+
+    async def _ask(self, node: Node) -> Readiness | None:
+        """What another gateway says; None if it does not answer."""
+        try:
+            answer: Readiness = await self._cluster.client(node).call(
+                apis.READYZ, ReadinessQuery(strict=True), deadline_s=ASK_S, retry=False
+            )
+        except ApiError:
+            return None
+        return answer

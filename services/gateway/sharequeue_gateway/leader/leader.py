@@ -77,8 +77,12 @@ class Leader:
         self.locks = LockRecorder(
             clock, lock_timers, cluster, kept_locks, led.timed, ended=loads.writes_ended, unload=self.unload
         )
-        self._under_way: dict[int, asyncio.Future[ApiError | None]] = {}
-        """Outcomes of the writes under way, by the id of the machine's write."""
+        self._under_way: dict[int, PendingWrite] = {}
+        """The writes under way, by the id of the machine's write."""
+        self.failing: Final = persister.failing
+        """See Persister.failing."""
+        self.cause_of_failing: Final = persister.cause_of_failing
+        """See Persister.cause_of_failing."""
 
     # Loading and unloading
 
@@ -171,16 +175,23 @@ class Leader:
 
     # Persist, then commit
 
-    def persist(self, led: LedSharePartition, write: StateWrite) -> asyncio.Future[ApiError | None]:
-        """Send a write; the future ends with None when it is durable. For a write under way, return its future."""
+    def persist(
+        self, led: LedSharePartition, write: StateWrite, ended: Callable[[ApiError | None], None] | None = None
+    ) -> asyncio.Future[ApiError | None]:
+        """Send a write, or wait for one that is under way.
+
+        Args:
+            ended: called with the outcome: None if the write is durable.
+        Returns: a future for a request that waits: the outcome, or an error at the deadline of state writes.
+        """
         known = self._under_way.get(id(write))
         if known is not None:
-            return known
+            return self._persister.outcome(known)
         led.writes += 1
         if not led.fenced:
             self._led.timed[led] = None
-        outcome = self._under_way[id(write)] = self._persister.submit(led, write)
-        return outcome
+        pending = self._under_way[id(write)] = self._persister.submit(led, write, ended)
+        return pending.outcome
 
     def write_ended(self, pending: PendingWrite, error: ApiError | None) -> None:
         """The outcome of a state write is known, one of three (see persister.py); before `persist`'s future ends."""
@@ -197,6 +208,15 @@ class Leader:
             self._unload_after(led, error)
         if not led.fenced:
             self._completed(led, led.machine.complete_write(write, ok=error is None, now_ms=now_ms), now_ms)
+        if pending.ended is not None:
+            pending.ended(error)
+
+    def writes_settle_again(self) -> None:
+        """Fetches that were turned away while records could not be settled look again."""
+        now_ms = self._clock.now_ms()
+        for led in self._led:
+            led.halted = False
+            led.wake_turned_away(now_ms)
 
     def _unload_after(self, led: LedSharePartition, error: ApiError) -> None:
         """A write failed: fence it if its outcome is unknown. Unload, unless the write alone was refused."""
@@ -252,16 +272,14 @@ class Leader:
             metrics.LOCK_TIMEOUTS[led_metrics.labels_of(led)].inc(expired.records)
             self.activity.expired(led, expired.records)
         if expired.write is not None:
-            written = self.persist(led, expired.write)
-            if expired.dead_letters:
 
-                def enqueue(_: object) -> None:
-                    """Enqueue, unless it was unloaded: a new leader may still deliver records that expired only in this
-                    memory."""
-                    if not led.fenced:
-                        self._dead_letters.enqueue(led, expired.dead_letters)
+            def enqueue(_: object) -> None:
+                """Enqueue, unless it was unloaded: a new leader may still deliver records that expired only in this
+                memory."""
+                if not led.fenced:
+                    self._dead_letters.enqueue(led, expired.dead_letters)
 
-                written.add_done_callback(enqueue)
+            self.persist(led, expired.write, enqueue if expired.dead_letters else None)
         if expired.made_available:
             led.note_unserved(now_ms)
             led.wake()

@@ -5,18 +5,29 @@ its own, so one that does not answer delays no other. A write has one of three o
 
               ┌─ durable: no error ──────────────▶ the change of state is committed
     submit ───┼─ refused: a definite error ──────▶ rolled back, or unloaded if another gateway leads
-              └─ unknown: an error, not definite ▶ unloaded; the next load fences the write with a higher epoch
+      ▲   │   └─ unknown: an error, not definite ▶ unloaded; the next load fences the write with a higher epoch
+      │   │
+      ╰───╯ no answer, or not now: sent again, until it has an outcome or the share-partition is unloaded
+
+The same write may be sent any number of times: the share coordinator takes the higher delivery count and the higher
+start offset. Its records stay flagged, so their locks do not end. The requests that wait for it wait until the deadline:
+then they are answered that the outcome is unknown.
 
 Each outcome is reported twice, in one step of the event loop. First `WriteEvents.write_ended` is called: the machine
 commits or rolls back. Then the future of `submit` ends: requests that wait for it are answered.
+
+A share coordinator that missed a deadline or could not store a write is *failing* until it takes a write, or says that it
+can. Fetches acquire nothing from its share-partitions: their records could not be settled.
 """
 
 import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+import msgspec
 
 from sharequeue.log import Rarely, fields
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -57,21 +68,35 @@ PASSED_ON: Final = frozenset(
     error.error.kafka_code for error in (UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
 )
 RETRY_PAUSE_S: Final = 0.1
+SEND_AGAIN_PAUSE_S: Final = 0.5
+"""The pause after a request that missed its deadline."""
+SEND_AGAIN_S: Final = 2.0
+"""The deadline of a request for which nobody waits any more."""
+PROBE_PAUSE_S: Final = 1.0
+"""How often a failing share coordinator without writes is asked whether it takes writes."""
 MOST_BYTES: Final = 4 << 20
 """The most bytes of one request, roughly; a single write may be larger."""
 
 
-class PendingWrite(NamedTuple):
-    """One write under way. `outcome` ends with None when the write is durable, otherwise with the error.
+class PendingWrite(msgspec.Struct, eq=False):
+    """One write under way.
 
+    `outcome` ends when the outcome is known: with None when the write is durable, otherwise with the error. At `deadline`
+    it ends with an error that is not definite, and the write is sent again. `ended` is called with the final outcome.
     `doubtful`: an earlier attempt may be durable, so no later failure is definite.
     """
 
     led: LedSharePartition
     write: StateWrite
-    outcome: asyncio.Future[ApiError | None]
+    outcome: "asyncio.Future[ApiError | None]"
     deadline: float
+    ended: Callable[[ApiError | None], None] | None = None
     doubtful: bool = False
+
+    def wait_again(self, deadline: float) -> None:
+        """Another request waits for the write, after the earlier ones were answered at the deadline."""
+        self.deadline = deadline
+        self.outcome = asyncio.get_running_loop().create_future()
 
 
 class WriteEvents(Protocol):
@@ -79,6 +104,9 @@ class WriteEvents(Protocol):
 
     def write_ended(self, pending: PendingWrite, error: ApiError | None) -> None:
         """The outcome of a write is known: durable without an error; refused if the error is definite; or unknown."""
+
+    def writes_settle_again(self) -> None:
+        """A failing share coordinator takes writes again."""
 
 
 def persist_error(kafka_code: int, detail: str | None) -> ApiError:
@@ -112,14 +140,28 @@ class Persister:
         self._sending: tuple[asyncio.TaskGroup, WriteEvents] | None = None
         self._context = contextvars.Context()
         """A context without a request id: the writes that are sent belong to many requests."""
+        self.failing: dict[str, str] = {}
+        """The failing share coordinators by URL, with the cause."""
 
-    def submit(self, led: LedSharePartition, write: StateWrite) -> asyncio.Future[ApiError | None]:
-        """Send `write` with the next request. The future never raises; several may await it."""
+    def submit(
+        self, led: LedSharePartition, write: StateWrite, ended: Callable[[ApiError | None], None] | None = None
+    ) -> PendingWrite:
+        """Send `write` with the next request. Its future never raises; several may await it."""
         outcome: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
-        pending = PendingWrite(led, write, outcome, time.monotonic() + self._deadline_s)
+        pending = PendingWrite(led, write, outcome, time.monotonic() + self._deadline_s, ended)
         self._gathered.append(pending)
         self._start_sending((pending,))
-        return outcome
+        return pending
+
+    def outcome(self, pending: PendingWrite) -> "asyncio.Future[ApiError | None]":
+        """The future for one more request that waits for a write under way."""
+        if pending.outcome.done():
+            pending.wait_again(time.monotonic() + self._deadline_s)
+        return pending.outcome
+
+    def cause_of_failing(self, key: SharePartitionKey) -> str | None:
+        """Why the records of a share-partition cannot be settled now; None if they can."""
+        return self.failing.get(self._share_coordinator.owner_url(key)) if self.failing else None
 
     async def run(self, events: WriteEvents) -> None:
         """Send gathered writes, and report the outcomes to `events`. Runs until it is cancelled."""
@@ -127,9 +169,37 @@ class Persister:
             self._sending = tasks, events
             try:
                 self._start_sending(self._gathered)
-                await asyncio.get_running_loop().create_future()
+                while True:
+                    await asyncio.sleep(PROBE_PAUSE_S)
+                    for url in [url for url in self.failing if url not in self._busy]:
+                        await self._probe(url, events)
             finally:
                 self._sending = None
+
+    async def _probe(self, url: str, events: WriteEvents) -> None:
+        """Ask a failing share coordinator without writes whether it takes writes now."""
+        if self._share_coordinator.owns_nothing(url):
+            self._works(url, events)
+            return
+        try:
+            await self._share_coordinator.check(url, deadline_s=PROBE_PAUSE_S)
+        except ApiError as error:
+            self.failing[url] = error.detail
+        else:
+            self._works(url, events)
+
+    def _fails(self, url: str, cause: str) -> None:
+        if url not in self.failing:
+            log.warning(
+                "a share coordinator takes no state writes: nothing is acquired from its share-partitions",
+                extra=fields(url=url, cause=cause),
+            )
+        self.failing[url] = cause
+
+    def _works(self, url: str, events: WriteEvents) -> None:
+        if self.failing.pop(url, None) is not None:
+            log.warning("a share coordinator takes state writes again", extra=fields(url=url))
+            events.writes_settle_again()
 
     def _start_sending(self, waiting: Iterable[PendingWrite]) -> None:
         """Start a request to each owner of these that has none under way."""
@@ -147,7 +217,10 @@ class Persister:
         keys = [pending.led.key for pending in gathered]
         self._on_their_way.update(keys)
         if gathered:  # none if another instance has become the owner
-            await self._send(gathered, events)
+            left = await self._send(url, gathered, events)
+            if left:
+                await asyncio.sleep(SEND_AGAIN_PAUSE_S)
+                self._gathered[:0] = left  # before later writes of the same share-partitions
         self._busy.discard(url)
         self._on_their_way.difference_update(keys)
         self._start_sending(self._gathered)
@@ -175,7 +248,8 @@ class Persister:
         self._gathered = left
         return taken
 
-    async def _send(self, gathered: list[PendingWrite], events: WriteEvents) -> None:
+    async def _send(self, url: str, gathered: list[PendingWrite], events: WriteEvents) -> list[PendingWrite]:
+        """Send these. Returns: those that have no outcome, because nobody answered or the owner cannot write now."""
         by_led: dict[LedSharePartition, list[PendingWrite]] = {}  # not by key: each load has its own epochs
         for pending in gathered:
             by_led.setdefault(pending.led, []).append(pending)
@@ -184,9 +258,11 @@ class Persister:
         try:
             results = await self._share_coordinator.write_batch(
                 WriteBatchRequest(groups=[_group_state(led, writes) for led, writes in by_led.items()]),
-                deadline_s=max(remaining_s, 0.05),
+                deadline_s=remaining_s if remaining_s > 0 else SEND_AGAIN_S,
             )
         except ApiError as error:
+            if error.error.retriable:
+                return self._unanswered(url, gathered, error, events)
             log.warning("state write failed", extra=fields(writes=len(gathered), cause=error.detail))
             failure = error if error.definite else RequestTimedOut(error.detail)
         except (IndexError, ValueError) as fault:
@@ -196,22 +272,55 @@ class Persister:
             for writes, result in zip(by_led.values(), results, strict=True):
                 for pending in writes:
                     if result.error_code:
-                        self._refuse(pending, result, events)
+                        self._refuse(url, pending, result, events)
                     else:
                         _end(pending, None, events)
-            return
+                if self.failing and not result.error_code:
+                    self._works(url, events)
+            return []
         for pending in gathered:
             _end(pending, failure, events)
+        return []
 
-    def _refuse(self, pending: PendingWrite, result: PartitionStateResult, events: WriteEvents) -> None:
-        """The share coordinator refused a write: if the error is retriable, try again until the deadline."""
+    def _unanswered(
+        self, url: str, gathered: list[PendingWrite], error: ApiError, events: WriteEvents
+    ) -> list[PendingWrite]:
+        """No answer came in time: the requests that wait are answered. Returns: the writes to send again."""
+        if url not in self.failing:
+            log.warning("state write failed", extra=fields(writes=len(gathered), cause=error.detail))
+        self._fails(url, error.detail)
+        for pending in gathered:
+            pending.doubtful |= not error.definite
+        return [pending for pending in gathered if self._keep(pending, error, events)]
+
+    def _keep(self, pending: PendingWrite, error: ApiError, events: WriteEvents) -> bool:
+        """After the deadline, answer the requests that wait. Returns: whether to send the write again.
+
+        A share-partition that was unloaded gives its writes up at the deadline: its next load waits for that.
+        """
+        if time.monotonic() + RETRY_PAUSE_S < pending.deadline:
+            return True
+        if pending.led.fenced:
+            _end(pending, error, events)
+            return False
+        if not pending.outcome.done():
+            pending.outcome.set_result(_not_definite(error))
+        return True
+
+    def _refuse(self, url: str, pending: PendingWrite, result: PartitionStateResult, events: WriteEvents) -> None:
+        """The share coordinator refused a write: if the error is retriable, send it again."""
         now_s = time.monotonic()
-        if result.error_code in RETRIABLE and now_s + RETRY_PAUSE_S < pending.deadline:
-            # with every other retriable error, nothing was written
-            doubtful = pending.doubtful or result.error_code == NOT_AVAILABLE
-            self._retry_later(pending._replace(doubtful=doubtful))
-            return
         error = persist_error(result.error_code, result.error_message)
+        if result.error_code in RETRIABLE:
+            # with every other retriable error, nothing was written
+            pending.doubtful |= result.error_code == NOT_AVAILABLE
+            if now_s >= pending.deadline:
+                self._fails(url, error.detail)
+            if self._keep(pending, error, events):
+                self._retry_later(pending)
+            return
+        if result.error_code == StorageError.error.kafka_code:
+            self._fails(url, error.detail)
         missed = self._refused.allows(now_s)
         if missed is not None:
             key = pending.led.key
@@ -241,10 +350,14 @@ class Persister:
 def _end(pending: PendingWrite, error: ApiError | None, events: WriteEvents) -> None:
     """The outcome of a write: first its event, then its future."""
     if error is not None and error.definite and pending.doubtful:
-        error = type(error)(error.detail, error=error.error, definite=False)
+        error = _not_definite(error)
     events.write_ended(pending, error)
     if not pending.outcome.done():
         pending.outcome.set_result(error)
+
+
+def _not_definite(error: ApiError) -> ApiError:
+    return type(error)(error.detail, error=error.error, definite=False)
 
 
 def _group_state(led: LedSharePartition, writes: list[PendingWrite]) -> GroupState:

@@ -14,8 +14,9 @@
 A woken fetch must call `pass_on`: if it leaves records, it wakes the next fetch. `unload` wakes all of them, because
 each must load the share-partition again or find its new leader.
 
-Two obstacles turn a fetch away: another fetch reads the log for this share-partition (`reading`, Kafka's fetch lock),
-or the limits leave no room. Both set `turned_away`. The fetch or the event that removes the obstacle wakes a waiter.
+Three obstacles turn a fetch away: another fetch reads the log for this share-partition (`reading`, Kafka's fetch lock),
+the limits leave no room, or its share coordinator takes no writes (`halted`). Each sets `turned_away`. The fetch or the
+event that removes the obstacle wakes a waiter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,16 +45,27 @@ class WakeUps:
     `empty_until_ms`: nothing can be acquired before this time. An event sets it to 0.
     `fenced`: this gateway does not lead it any more; a waiting fetch must load the share-partition again.
     `unserved_since_ms`: the time since which it has had records that no fetch acquired; 0 while none are known.
-    `reading`, `turned_away`: see the page of this file.
+    `reading`, `halted`, `turned_away`: see the page of this file.
     """
 
-    __slots__ = ("empty_until_ms", "fenced", "key", "machine", "reading", "turned_away", "unserved_since_ms", "waiters")
+    __slots__ = (
+        "empty_until_ms",
+        "fenced",
+        "halted",
+        "key",
+        "machine",
+        "reading",
+        "turned_away",
+        "unserved_since_ms",
+        "waiters",
+    )
 
     def __init__(self, key: SharePartitionKey, machine: SharePartition) -> None:
         self.key = key
         self.machine = machine
         self.fenced = False
         self.reading = False
+        self.halted = False
         self.turned_away = False
         self.empty_until_ms = 0
         self.unserved_since_ms = 0
@@ -119,12 +131,12 @@ class WakeUps:
 def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:
     """Whether a fetch would find records, judged from memory alone: True if memory cannot tell.
 
-    If only the limits are in the way, the waiting fetches count as turned away. If there are no records, that is noted.
+    If limits are in the way, or records cannot be settled now, the waiting fetches count as turned away. If there are no records, that is noted.
     """
     machine = led.machine
     if led.fenced or led.empty_until_ms > now_ms:
         return False
-    if not can_acquire(machine):
+    if led.halted or not can_acquire(machine):
         led.turned_away = True
         return False
     next_fetch_offset = machine.next_fetch_offset()

@@ -1,7 +1,5 @@
 """The share coordinator's application: the state calls, the export, ownership, and the operations of every service."""
 
-from collections.abc import Awaitable, Callable
-
 from sharequeue.http.app import App, create_app, serve
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.endpoints import serve_ownership
@@ -10,7 +8,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.readiness import CHECK_S, Check, faults
-from sharequeue.service.service import serve_operations
+from sharequeue.service.service import ReadinessCheck, serve_operations
 from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
 
@@ -33,10 +31,8 @@ def create_share_coordinator_app(
     return app
 
 
-def _readiness(
-    health: PostgresHealth, ownership: Ownership, group_coordinators: CoordinatorClient
-) -> Callable[[], Awaitable[Readiness]]:
-    """What `/readyz` asks. Without PostgreSQL the service is unavailable, without the others degraded."""
+def _readiness(health: PostgresHealth, ownership: Ownership, group_coordinators: CoordinatorClient) -> ReadinessCheck:
+    """What `/readyz` asks, strict or not. Without PostgreSQL the service is unavailable, without the others degraded."""
 
     async def ask_group_coordinator() -> None:
         await group_coordinators.call(apis.LIVEZ, deadline_s=CHECK_S, retry=False)
@@ -44,11 +40,12 @@ def _readiness(
     postgres_check = Check(health.check)
     group_check = Check(ask_group_coordinator)
 
-    async def ready() -> Readiness:
+    async def ready(_: bool) -> Readiness:
         found = await faults(**{"postgresql": postgres_check, "group coordinator": group_check})
         missing = ownership.missing()
         dependencies = {"postgresql": "ok", "group coordinator": "ok", "shards": missing or "ok", **found}
         status = "unavailable" if "postgresql" in found else "degraded" if found or missing else "ready"
-        return Readiness(status=status, dependencies=dependencies)
+        lacks = [name for name, word in dependencies.items() if word != "ok"]
+        return Readiness(status=status, dependencies=dependencies, lacks=lacks)
 
     return ready

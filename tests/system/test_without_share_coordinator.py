@@ -1,0 +1,93 @@
+"""While the share coordinator is away nothing is acquired that nobody could settle, and accepted work stays done.
+
+The lock is shorter than the outage: without the rule, every accepted record would be delivered again.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sharequeue.stack.stack import Stack, temporary_stack
+from tests.http.calls import Gateway, acknowledge_range, good, problem, wait_until
+
+LOCK_MS = 1_000
+OUTAGE_S = 5.0
+DEADLINE_MS = 3_000
+
+
+@pytest.fixture
+def own_stack(tmp_path: Path, database_url: str, redis_url: str) -> Iterator[Stack]:
+    settings = {"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": str(DEADLINE_MS)}
+    stores = {"postgres_url": database_url, "redis_url": redis_url}
+    with temporary_stack(tmp_path / "data", **stores, settings=settings) as stack:
+        yield stack
+
+
+@pytest.fixture
+def gateway(own_stack: Stack) -> Iterator[Gateway]:
+    with httpx.Client(base_url=own_stack.url, timeout=60) as http:
+        yield Gateway(http)
+
+
+def accepted_after(gateway: Gateway, name: str, first: int, last: int) -> dict[str, Any]:
+    """Accept until the outcome is known, as a client does."""
+    accept = [acknowledge_range(name, first, last, "accept", delivery_count=1)]
+    while True:
+        (result,) = gateway.try_acknowledge(name, accept).json()["results"]
+        if result["status"] not in ("unknown", "failed") or not result["retriable"]:
+            found: dict[str, Any] = result
+            return found
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("how", ["killed", "paused"])
+def test_accepted_records_are_never_delivered_again(own_stack: Stack, gateway: Gateway, name: str, how: str) -> None:
+    coordinator = own_stack.service("share coordinator")
+    gateway.configure(name, share_record_lock_duration_ms=LOCK_MS)
+    gateway.produce(name, *range(20))
+    assert gateway.acquire(name, name, max_records=10, acquire_mode="record_limit") == ["0-9×1"]
+    coordinator.kill() if how == "killed" else coordinator.process.send_signal(19)
+    outcome: list[dict[str, Any]] = []
+    accepting = threading.Thread(target=lambda: outcome.append(accepted_after(gateway, name, 0, 9)))
+    accepting.start()
+    try:
+        ends = time.monotonic() + OUTAGE_S
+        wait_until(lambda: gateway.try_fetch(name, name, max_records=1, max_wait_ms=0).status_code == 503)
+        while time.monotonic() < ends:
+            away = problem(gateway.try_fetch(name, name, max_wait_ms=300), 503, "COORDINATOR_NOT_AVAILABLE", 15)
+            assert "nothing is acquired while acknowledgements cannot be made durable" in away["detail"]
+            gateway.produce(name, "more")
+    finally:
+        coordinator.start() if how == "killed" else coordinator.process.send_signal(18)
+    accepting.join(30)
+    assert outcome[0]["status"] == "applied"
+    delivered = wait_until(lambda: gateway.acquire(name, name, max_wait_ms=5_000), 30)
+    assert delivered[0].startswith("10-")
+    assert gateway.window(name, name)[0] == 10
+
+
+def test_a_fetch_that_waits_gets_records_when_the_share_coordinator_is_back(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=60_000)
+    gateway.produce(name, "one", "two")
+    assert gateway.acquire(name, name, max_records=1, acquire_mode="record_limit") == ["0-0×1"]
+    own_stack.service("share coordinator").kill()
+    problem(
+        gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "release")]), 503, "COORDINATOR_NOT_AVAILABLE", 15
+    )
+    found: list[dict[str, Any]] = []
+    with httpx.Client(base_url=own_stack.url, timeout=60) as http:
+        waiting = threading.Thread(
+            target=lambda: found.append(good(Gateway(http).try_fetch(name, name, max_wait_ms=20_000)))
+        )
+        waiting.start()
+        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+        own_stack.service("share coordinator").start()
+        waiting.join(30)
+    assert [batch["first_offset"] for batch in found[0]["batches"]] == [0, 1]
