@@ -74,7 +74,11 @@ class StateBatch(msgspec.Struct, frozen=True, order=True):
 
 
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Adds to a state batch the end of a delayed release and the reason that a client gave."""
+    """Adds to a state batch the end of a delayed release, the reason that a client gave, and the deliveries never begun.
+
+    `forgiven` stays when the delivery count rises; the fields before it do not. A new field needs a default that means
+    "nothing".
+    """
 
     first_offset: Int64
     """The first offset of the range, included."""
@@ -86,6 +90,8 @@ class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
     """When the delay of a release ends, in milliseconds since the epoch. Absent without a delay."""
     reason: str | None = None
     """The reason that a client gave. Absent without one."""
+    forgiven: Int32 = 0
+    """How many deliveries of these records were never begun."""
 
 
 UNINITIALIZED_START_OFFSET: Final = -1

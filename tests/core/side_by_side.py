@@ -103,7 +103,8 @@ class SideBySide(RuleBasedStateMachine):
         self.committed = {offset: value for offset, value in self.committed.items() if offset >= start}
         self.notes = {o: note for o, note in self.notes.items() if self.committed.get(o, (-1, 0))[0] == note[0]}
         durable = [
-            (b.first_offset, b.last_offset, b.delivery_count, b.delivery_state) for b in self.durable.state_batches
+            (b.first_offset, b.last_offset, b.delivery_count, b.delivery_state)
+            for b in self.durable.batches.state_batches()
         ]
         assert spread(durable) == self.committed
 

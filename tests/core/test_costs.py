@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_gateway.share_partition.acquisition import Acquisition
-from sharequeue_share_coordinator.share_state.state_batches import combine_annotations
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.types import AcquireMode, StateAnnotation, StateBatch
+from sharequeue.protocol.types import AcquireMode
 from tests.core.share_partition_driver import Driver, log, shown
 
 
@@ -71,16 +70,6 @@ def test_a_fetch_does_not_scan_unavailable_records(settle: Callable[[Driver], ob
     assert shown(acquisition.acquired) == "0-0×2, 4001-4001×2"
     assert machine.next_fetch_offset() == 4002
     assert watched.looks < 200
-
-
-@pytest.mark.parametrize("new", [True, False])
-def test_combining_annotations_does_not_scan_distant_batches(new: bool) -> None:
-    """With 10,000 of each a write took half a minute, in the loop that commits everybody's."""
-    state = Watched(StateBatch(offset, offset, 0, 1) for offset in range(0, 4000, 2))
-    notes = [StateAnnotation(batch.first_offset, batch.last_offset, 1, 99, "slow") for batch in list(state)]
-    state.looks = 0
-    assert combine_annotations([] if new else notes, notes if new else [], state, 0) == notes
-    assert state.looks < 20 * len(notes)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,12 @@ def test_calls_answer_as_the_model_does(sequence: list[tuple[str, PartitionState
         assert (state is not None) == model.exists
         if state is None:
             continue
-        assert (state.state_epoch, state.start_offset, state.delivery_complete_count, state.state_batches) == (
+        assert (
+            state.state_epoch,
+            state.start_offset,
+            state.delivery_complete_count,
+            state.batches.state_batches(),
+        ) == (
             model.epoch,
             model.start,
             model.count,

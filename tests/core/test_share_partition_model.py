@@ -379,13 +379,13 @@ class AnyEvents(SideBySide):
             state_epoch=1,
             leader_epoch=1,
             start_offset=self.durable.start_offset,
-            state_batches=self.durable.state_batches,
-            annotations=self.durable.annotations,
+            state_batches=self.durable.batches.state_batches(),
+            annotations=self.durable.batches.annotations(),
             locks=self.locks,
             now_ms=self.now_ms,
         )
         self.machine = loaded.share_partition
-        batches = [structs.astuple(batch) for batch in self.durable.state_batches]
+        batches = [structs.astuple(batch) for batch in self.durable.batches.state_batches()]
         self.model, dead_letters = Model.load(
             self.config, self.durable.start_offset, batches, self.notes, self.locks, self.now_ms
         )

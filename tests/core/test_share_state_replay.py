@@ -93,7 +93,7 @@ def test_replay_from_any_snapshot_ends_in_the_same_state(steps: list[tuple[str, 
     assert state is not None
     for field in ("snapshot_epoch", "state_epoch", "leader_epoch", "start_offset", "delivery_complete_count"):
         assert getattr(state, field) == getattr(expected, field), field
-    assert list(state.state_batches) == [structs.astuple(batch) for batch in expected.state_batches]
+    assert list(state.state_batches) == [structs.astuple(batch) for batch in expected.batches.state_batches()]
 
 
 def snapshot(seq: int = 1, **fields: Any) -> StateRow:

@@ -1,4 +1,4 @@
-"""Combining state batches and their annotations: scenarios CB, and any input against a model that keeps each offset."""
+"""Combining state batches: scenarios CB, and any input against a model that keeps each offset."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_share_coordinator.share_state.state_batches import combine_annotations, combine_state_batches
+from sharequeue_share_coordinator.share_state.batch_list import batch_list
+from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.types import StateBatch
 
 
 def batches(text: str) -> list[StateBatch]:
@@ -91,6 +92,7 @@ CASES = [
 @pytest.mark.parametrize(("so_far", "new", "start", "result"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
 def test_combine_merges_two_lists_of_state_batches(so_far: str, new: str, start: int, result: str) -> None:
     assert combine_state_batches(batches(so_far), batches(new), start) == batches(result)
+    assert batch_list(batches(so_far)).updated(batches(new), [], start).state_batches() == batches(result)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,7 @@ def test_combine_merges_two_lists_of_state_batches(so_far: str, new: str, start:
 )
 def test_the_higher_count_then_the_higher_state_wins_in_any_order(so_far: str, new: str, result: str) -> None:
     assert combine_state_batches(batches(so_far), batches(new), -1) == batches(result)
+    assert batch_list(batches(so_far)).updated(batches(new), [], -1).state_batches() == batches(result)
 
 
 def test_combine_does_not_change_its_inputs() -> None:
@@ -170,58 +173,3 @@ def test_the_order_of_the_lists_does_not_matter(so_far: list[StateBatch], new: l
 def test_combine_is_associative(first: list[StateBatch], second: list[StateBatch], third: list[StateBatch]) -> None:
     left = combine_state_batches(combine_state_batches(first, second, -1), third, -1)
     assert left == combine_state_batches(first, combine_state_batches(second, third, -1), -1)
-
-
-# Annotations
-
-
-@st.composite
-def annotation(draw: st.DrawFn) -> StateAnnotation:
-    first = draw(st.integers(0, 40))
-    reason = draw(st.sampled_from(("a", "b", "c", None)))
-    count = draw(st.integers(0, 4))
-    return StateAnnotation(first, first + draw(st.integers(0, 12)), count, draw(st.sampled_from((None, 7, 8))), reason)
-
-
-@st.composite
-def disjoint_annotations(draw: st.DrawFn) -> list[StateAnnotation]:
-    """As a write or a state has them: no two on one offset."""
-    kept: list[StateAnnotation] = []
-    for candidate in draw(st.lists(annotation(), max_size=5)):
-        if all(candidate.last_offset < k.first_offset or candidate.first_offset > k.last_offset for k in kept):
-            kept.append(candidate)
-    return kept
-
-
-def said(of: Sequence[StateAnnotation]) -> dict[int, tuple[int, int | None, str | None]]:
-    found = {}
-    for note in of:
-        for offset in range(note.first_offset, note.last_offset + 1):
-            assert offset not in found, "two annotations of one offset"
-            found[offset] = (note.delivery_count, note.available_at_ms, note.reason)
-    return found
-
-
-@given(disjoint_annotations(), disjoint_annotations(), state_batches, start_offsets)
-def test_an_annotation_lasts_until_its_count_rises_or_a_newer_one_replaces_it(
-    so_far: list[StateAnnotation], new: list[StateAnnotation], state: list[StateBatch], start: int
-) -> None:
-    combined = combine_state_batches(state, [], start)
-    counts = {offset: count for offset, (count, _) in offsets(combined).items()}
-    covered_by_new = {offset for note in new for offset in range(note.first_offset, note.last_offset + 1)}
-    expected = {offset: note for offset, note in said(so_far).items() if offset not in covered_by_new}
-    expected |= said(new)
-    alive = {offset: note for offset, note in expected.items() if counts.get(offset) == note[0]}
-
-    result = combine_annotations(so_far, new, combined, start)
-    assert said(result) == alive
-    assert result == sorted(result, key=lambda note: note.first_offset)
-
-
-def test_a_higher_count_or_the_start_offset_drops_an_annotation() -> None:
-    note = StateAnnotation(10, 19, 1, available_at_ms=99, reason="slow")
-    state = combine_state_batches(batches("(10-19,0,1)"), batches("(14-15,0,2)"), 12)
-    assert combine_annotations([note], [], state, 12) == [
-        StateAnnotation(12, 13, 1, 99, "slow"),
-        StateAnnotation(16, 19, 1, 99, "slow"),
-    ]

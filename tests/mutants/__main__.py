@@ -46,7 +46,7 @@ SCENARIOS = {
         "restored_locks",
         "lock_lengths",
     ),
-    COORDINATOR: ("state_batches", "shard", "shard_replay"),
+    COORDINATOR: ("state_batches", "shard", "batch_list", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
 }
 MODELS = {

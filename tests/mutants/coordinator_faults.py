@@ -27,6 +27,62 @@ MUTANTS = [
         ),
     ),
     *coordinator(
+        "share_state/batch_list",
+        (
+            "9.5 of two batches at one offset the higher count, then the higher state stays",
+            "        and (below.delivery_count, below.delivery_state) >= (batch.delivery_count, batch.delivery_state)\n",
+            "        and below.delivery_count >= batch.delivery_count\n",
+        ),
+        (
+            "9.5 batches that touch are joined across blocks",
+            "bisect_left(old, patches[place].first_offset - 1, lo=done, key=_block_last)",
+            "bisect_left(old, patches[place].first_offset, lo=done, key=_block_last)",
+        ),
+        (
+            "9.5 the rest of a batch behind a patch stays",
+            "    if cut is not None:\n        _add(laid, cut)\n        position += 1\n",
+            "    if cut is not None:\n        position += 1\n",
+        ),
+        (
+            "9.5 a batch across the start offset is cut",
+            "    if kept[0].first_offset < start_offset:\n            kept[0] =",
+            "    if kept[0].last_offset < start_offset:\n            kept[0] =",
+        ),
+        (
+            "batches with different notes are not joined",
+            "            and before.note == batch.note\n",
+            "",
+        ),
+        (
+            "a note of another delivery is not noted",
+            "incoming_lives=patch.note_count == count,",
+            "incoming_lives=True,",
+        ),
+        (
+            "blocks are of equal length, so that a full one does not shed single batches",
+            "length = -(-len(batches) // -(-len(batches) // BLOCK))",
+            "length = BLOCK",
+        ),
+    ),
+    *coordinator(
+        "share_state/notes",
+        (
+            "a reason and a delay end when the delivery count rises",
+            "        source = kept if kept_lives else NOTHING\n",
+            "        source = kept\n",
+        ),
+        (
+            "the larger number of forgiven deliveries stays",
+            "max(0 if kept is None else kept.forgiven, 0 if incoming is None else incoming.forgiven)",
+            "0 if incoming is None else incoming.forgiven",
+        ),
+        (
+            "nothing is kept about the deliveries of a finished record",
+            "    forgiven = 0 if finished else forgiven\n",
+            "",
+        ),
+    ),
+    *coordinator(
         "share_state/shard",
         (
             "9.4 the start offset never goes back",

@@ -193,9 +193,7 @@ async def test_pruning_removes_only_rows_covered_by_a_snapshot(module_database: 
             assert await coordinator.init(keys[2], 0, 8) == 0
         async with running(module_database, limit=2) as again:
             after = [await again.state(key) for key in keys[:2]]
-            assert [state and state.state_batches for state in after] == [
-                state and state.state_batches for state in before[:2]
-            ]
+            assert [state and state.batches for state in after] == [state and state.batches for state in before[:2]]
             assert (await again.read(keys[2])).start_offset == 8
 
 

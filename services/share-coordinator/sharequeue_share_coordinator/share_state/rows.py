@@ -5,7 +5,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from sharequeue.protocol.types import StateAnnotation, StateBatch
-from sharequeue_share_coordinator.share_state.state_batches import combine_annotations, combine_state_batches
+from sharequeue_share_coordinator.share_state.batch_list import BatchList, batch_list
 
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
@@ -40,8 +40,7 @@ class KeyState(Struct, frozen=True):
     recorded_leader_epoch: int
     start_offset: int
     delivery_complete_count: int
-    state_batches: list[StateBatch]
-    annotations: list[StateAnnotation]
+    batches: BatchList
     create_timestamp_ms: int
     write_timestamp_ms: int
     updates: int
@@ -61,20 +60,13 @@ def replay(state: KeyState | None, row: Row, updates_per_snapshot: int) -> KeySt
     if state is None:
         return None
     start_offset = state.start_offset if row.start_offset == -1 else row.start_offset
-    state_batches = combine_state_batches(state.state_batches, row.state_batches, start_offset)
-    annotations = (
-        combine_annotations(state.annotations, row.annotations, state_batches, start_offset)
-        if state.annotations or row.annotations
-        else state.annotations
-    )
     return structs.replace(
         state,
         leader_epoch=state.leader_epoch if row.leader_epoch == -1 else row.leader_epoch,
         recorded_leader_epoch=max(state.recorded_leader_epoch, row.leader_epoch),
         start_offset=start_offset,
         delivery_complete_count=row.delivery_complete_count,
-        state_batches=state_batches,
-        annotations=annotations,
+        batches=state.batches.updated(row.state_batches, row.annotations, start_offset),
         updates=state.updates + 1,
         rows=state.rows + 1,
     )
@@ -90,8 +82,7 @@ def _after_snapshot(state: KeyState | None, row: Row, updates_per_snapshot: int)
         recorded_leader_epoch=recorded,
         start_offset=row.start_offset,
         delivery_complete_count=row.delivery_complete_count,
-        state_batches=row.state_batches,
-        annotations=row.annotations,
+        batches=batch_list(row.state_batches, row.annotations),
         create_timestamp_ms=row.create_timestamp_ms,
         write_timestamp_ms=row.write_timestamp_ms,
         updates=0 if state is None or due else state.updates,
@@ -109,8 +100,7 @@ def damaged_state(named: str, cause: str) -> KeyState:
         recorded_leader_epoch=-1,
         start_offset=-1,
         delivery_complete_count=-1,
-        state_batches=[],
-        annotations=[],
+        batches=BatchList(),
         create_timestamp_ms=0,
         write_timestamp_ms=0,
         updates=0,

@@ -4,7 +4,7 @@ Source: Kafka ShareCoordinatorShard.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -19,12 +19,10 @@ from sharequeue.protocol.messages.share_state import PartitionState, PartitionSt
 from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
-    DeliveryState,
 )
+from sharequeue_share_coordinator.share_state.notes import FINISHED
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row
-from sharequeue_share_coordinator.share_state.state_batches import combine_annotations, combine_state_batches
-
-TERMINAL: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
+from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 
 class Decision(NamedTuple):
@@ -131,8 +129,8 @@ def read(
         error_message=None,
         state_epoch=state.state_epoch,
         start_offset=state.start_offset,
-        state_batches=state.state_batches,
-        annotations=state.annotations or None,
+        state_batches=state.batches.state_batches(),
+        annotations=state.batches.annotations() or None,
     )
     if leader_epoch == state.recorded_leader_epoch:
         return Decision(result)
@@ -173,7 +171,7 @@ def write(
             annotations=request.annotations,
         )
         return Decision(done(request.partition), row)
-    state_batches = combine_state_batches(state.state_batches, request.state_batches, start_offset)
+    batches = state.batches.updated(request.state_batches, request.annotations, start_offset)
     row = Row(
         kind=SNAPSHOT,
         snapshot_epoch=state.snapshot_epoch + 1,
@@ -182,8 +180,8 @@ def write(
         recorded_leader_epoch=state.recorded_leader_epoch,
         start_offset=start_offset,
         delivery_complete_count=count,
-        state_batches=state_batches,
-        annotations=combine_annotations(state.annotations, request.annotations, state_batches, start_offset),
+        state_batches=batches.state_batches(),
+        annotations=batches.annotations(),
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,
     )
@@ -230,8 +228,8 @@ def read_summary(state: KeyState | None, request: PartitionState, topic: Decisio
 
 def _unfinished_offset(state: KeyState) -> int:
     offset = state.start_offset
-    for batch in state.state_batches:
-        if batch.first_offset > offset or batch.delivery_state not in TERMINAL:
+    for batch in state.batches:
+        if batch.first_offset > offset or batch.delivery_state not in FINISHED:
             break
         offset = batch.last_offset + 1
     return offset
@@ -258,8 +256,8 @@ def _snapshot(state: KeyState, now_ms: int, *, leader_epoch: int) -> Row:
         recorded_leader_epoch=state.recorded_leader_epoch,
         start_offset=state.start_offset,
         delivery_complete_count=state.delivery_complete_count,
-        state_batches=state.state_batches,
-        annotations=state.annotations,
+        state_batches=state.batches.state_batches(),
+        annotations=state.batches.annotations(),
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,
     )
