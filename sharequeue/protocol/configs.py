@@ -21,6 +21,9 @@ from sharequeue.protocol.types import (
 )
 
 HOUR_MS: Final = 3_600_000
+SHORTEST_HOLD_MS: Final = 60_000
+"""A shorter time would end between two notes that a group is in use."""
+LONGEST_HOLD_MS: Final = 100 * 365 * 24 * HOUR_MS  # PostgreSQL subtracts it from a time
 
 
 class Config(NamedTuple):
@@ -180,6 +183,20 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "Whether dead letters carry the key and value of the record.",
             kafka_default="false",
         ),
+        Config(
+            "retention.hold",
+            "bool",
+            "true",
+            "Whether retention keeps what this group has not finished, in topics with retention.unsettled=keep.",
+        ),
+        Config(
+            "retention.hold.idle.ms",
+            "int",
+            "604800000",
+            "How long a group that is not used any more keeps what it has not finished; -1: always.",
+            -1,
+            LONGEST_HOLD_MS,
+        ),
     )
 }
 
@@ -188,6 +205,27 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
     for config in (
         Config("retention.ms", "int", "-1", "Records older than this may be removed; -1 keeps them.", -1),
         Config("retention.bytes", "int", "-1", "Bytes kept of each partition; -1 keeps all.", -1),
+        Config(
+            "retention.unsettled",
+            "choice",
+            "keep",
+            "Whether retention keeps what a group that uses the topic has not finished, or deletes it.",
+            choices=("delete", "keep"),
+            kafka_default="delete",
+        ),
+        Config(
+            "retention.unsettled.max.bytes",
+            "int",
+            "-1",
+            "Bytes of each partition above which the oldest records are removed, finished or not; -1: no ceiling.",
+            -1,
+        ),
+        Config(
+            "cleanup.settled",
+            "bool",
+            "false",
+            "Whether records go as soon as every group that uses the topic has finished them.",
+        ),
         Config("cleanup.policy", "choice", "delete", "How old records go.", choices=("delete", "compact")),
         Config("delete.retention.ms", "int", "86400000", "How long compaction keeps tombstones."),
         Config("min.compaction.lag.ms", "int", "0", "Records younger than this are not compacted."),
@@ -275,6 +313,8 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5000
     assignment_interval_ms: int = 1000
+    hold_ms: int = 604_800_000
+    """How long the group holds the log after its last use; 0: never, -1: always."""
     count_span: bool = False
     """Whether the in-flight limit counts offsets of the window, as Kafka's, or records held, delayed or ARCHIVING."""
     max_span: int = 1_000_000
@@ -312,8 +352,17 @@ def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults:
         session_timeout_ms=int(values["share.session.timeout.ms"]),
         heartbeat_interval_ms=int(values["share.heartbeat.interval.ms"]),
         assignment_interval_ms=int(values["share.assignment.interval.ms"]),
+        hold_ms=hold_ms(values),
         count_span=kafka_defaults,
     )
+
+
+def hold_ms(values: Mapping[str, str]) -> int:
+    """How long a group with these settings in force holds the log after its last use; 0: never, -1: always."""
+    if values.get("retention.hold") == "false":
+        return 0
+    idle_ms = int(values.get("retention.hold.idle.ms", GROUP_CONFIGS["retention.hold.idle.ms"].default))
+    return idle_ms if idle_ms < 0 else max(idle_ms, SHORTEST_HOLD_MS)
 
 
 def group_config_values(group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False) -> dict[str, str]:

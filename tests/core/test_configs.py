@@ -37,6 +37,7 @@ WHOLE = {
     "share.delivery.count.limit": Whole(5, (1, 100), (2, 10)),
     "share.partition.max.record.locks": Whole(2000, (1, 1_000_000), (100, 4000)),
     "share.assignment.interval.ms": Whole(1000, (0, 60_000), (0, 15_000)),
+    "retention.hold.idle.ms": Whole(604_800_000, (-1, 3_153_600_000_000), (-1, 3_153_600_000_000)),
 }
 OTHERS = {
     "share.auto.offset.reset": ("earliest", "latest"),
@@ -45,6 +46,7 @@ OTHERS = {
     "share.assignor.offload.enable": ("true", "true"),
     "errors.deadletterqueue.topic.name": ("dlq.g", ""),
     "errors.deadletterqueue.copy.record.enable": ("true", "false"),
+    "retention.hold": ("true", "true"),
 }
 
 
@@ -257,3 +259,18 @@ def test_other_settings_of_topics_have_defaults_and_choices() -> None:
     assert validate(TOPIC_CONFIGS, "cleanup.policy", "compact", False) == "compact"
     with pytest.raises(InvalidConfig):
         validate(TOPIC_CONFIGS, "cleanup.policy", "compact,delete", False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "hold_ms"),
+    [
+        ({}, 604_800_000),
+        ({"retention.hold": "false"}, 0),
+        ({"retention.hold.idle.ms": "-1"}, -1),
+        ({"retention.hold.idle.ms": "0"}, 60_000),
+        ({"retention.hold.idle.ms": "90000"}, 90_000),
+        ({"retention.hold.idle.ms": "-1", "retention.hold": "false"}, 0),
+    ],
+)
+def test_rt_016_a_group_holds_the_log_so_long(changed: dict[str, str], hold_ms: int) -> None:
+    assert share_group_config("g", changed).hold_ms == hold_ms

@@ -25,6 +25,11 @@ def test_settings_have_kafkas_defaults(own_gateway: Gateway, name: str) -> None:
     assert {setting: config[setting] for setting in changed} == changed
 
 
+def test_topics_have_kafkas_retention(own_gateway: Gateway, name: str) -> None:
+    assert own_gateway.create_topic(name)["config"]["retention.unsettled"] == "delete"
+    assert own_gateway.describe_topic(name)["config"]["retention.unsettled"] == "delete"
+
+
 @pytest.mark.parametrize(
     ("setting", "low", "high"),
     [

@@ -1,4 +1,4 @@
-"""What the log's readers say of groups that fetch, finish and stop. Floors are raised every 50 ms here."""
+"""What the log's readers say of groups that fetch, finish and stop, and what retention spares. Both work every 50 ms here."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ Rows = Callable[[], dict[int, tuple[int, int]]]
 
 @pytest.fixture(scope="module")
 def stack_settings() -> dict[str, str]:
-    return {"SHAREQUEUE_GATEWAY_FLOOR_INTERVAL_MS": "50", "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "600000"}
+    return {"SHAREQUEUE_GATEWAY_FLOOR_INTERVAL_MS": "50", "SHAREQUEUE_GATEWAY_RETENTION_INTERVAL_MS": "50"}
 
 
 @pytest.fixture
@@ -140,3 +140,38 @@ def test_rd_308_a_gateway_that_stops_tells_its_last_floors(
     assert rows().keys() == before.keys()
     assert own_gateway.settle(name, name, 5, 5, "accept") == "applied"
     wait_until(lambda: floor(rows) == 6)
+
+
+def test_rd_309_retention_spares_what_a_group_has_not_finished(own_gateway: Gateway, name: str) -> None:
+    """Until the group is taken out; what goes then is counted."""
+    gateway = own_gateway
+    gateway.create_topic(name, retention_ms=0)
+    gateway.configure(name, retention_hold_idle_ms=-1)
+    gateway.fetch(name, name, max_wait_ms=0)
+    gateway.produce_batches(name, 5, 5)
+    gateway.fetch(name, name, max_records=10)
+
+    def start() -> int:
+        return int(gateway.describe_topic(name)["partitions"][0]["log_start_offset"])
+
+    assert gateway.settle(name, name, 0, 2, "accept") == "applied"
+    wait_until(lambda: start() == 3)
+    assert gateway.settle(name, name, 3, 3, "accept") == "applied"
+    wait_until(lambda: start() == 4)
+    gateway.configure(name, retention_hold=False)
+    wait_until(lambda: start() == 10)
+    line = f'sharequeue_removed_unfinished_records_total{{group="{name}"}} 6.0'
+    wait_until(lambda: line in gateway.http.get("/metrics").text)
+
+
+def test_rd_310_settled_records_are_cleaned_up_without_a_limit(own_gateway: Gateway, name: str) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name, cleanup_settled=True)
+    gateway.produce_batches(name, 5, 5)
+    others = [f"{name}-a", f"{name}-b"]
+    for group in others:
+        gateway.fetch(group, name)
+    for group in others:
+        assert gateway.settle(group, name, 0, 6, "accept") == "applied"
+    assert gateway.settle(others[0], name, 7, 9, "accept") == "applied"
+    wait_until(lambda: gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 7)

@@ -10,6 +10,9 @@ from tests.http.calls import Gateway, good, problem, ranges, wait_until
 DEFAULTS = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
+    "retention.unsettled": "keep",
+    "retention.unsettled.max.bytes": "-1",
+    "cleanup.settled": "false",
     "cleanup.policy": "delete",
     "delete.retention.ms": "86400000",
     "min.compaction.lag.ms": "0",

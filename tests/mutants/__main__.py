@@ -21,6 +21,7 @@ from tests.mutants import (
     coordinator_faults,
     delivery_faults,
     group_faults,
+    retention_faults,
     share_partition_faults,
     window_faults,
 )
@@ -45,6 +46,7 @@ SCENARIOS = {
         "loading",
         "restored_locks",
         "lock_lengths",
+        "retention_rule",
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
@@ -64,6 +66,7 @@ MUTANTS = [
     *delivery_faults.MUTANTS,
     *coordinator_faults.MUTANTS,
     *group_faults.MUTANTS,
+    *retention_faults.MUTANTS,
 ]
 
 

@@ -100,7 +100,7 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
 
     async def known(_: object, group_id: str, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Reader]:
         """Every group is among the readers of the log."""
-        return dict.fromkeys(places, Reader(1, 0, stale=False))
+        return dict.fromkeys(places, Reader(1, 0, ShareGroupConfig().hold_ms, stale=False))
 
     loader = Loader(
         clock=Clock(),

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets, ReadResult
+from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from tests.storage.record_logs import Heard, RecordLogs, append, batch_of, new_topic, read_all
@@ -83,13 +84,13 @@ class TrimmingSuite:
         async with record_log.open() as log:
             for age_ms in (5000, 3000, 4000, 1000):
                 await log.appender.append([batch_of(topic, "ab", timestamps=[NOW_MS - age_ms - 10, NOW_MS - age_ms])])
-            await log.apply_retention(topic, 1, 10_000, -1, NOW_MS)
+            await log.apply_retention(topic, range(1), RetentionRule(10_000, -1), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(0, 8, 8)
-            await log.apply_retention(topic, 1, 3500, -1, NOW_MS)
+            await log.apply_retention(topic, range(1), RetentionRule(3500, -1), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(2, 8, 8), "up to the first batch that is young enough"
-            await log.apply_retention(topic, 1, 3000, -1, NOW_MS)
+            await log.apply_retention(topic, range(1), RetentionRule(3000, -1), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(2, 8, 8)
-            await log.apply_retention(topic, 1, 0, -1, NOW_MS)
+            await log.apply_retention(topic, range(1), RetentionRule(0, -1), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(8, 8, 8)
             assert await append(log, topic, ["next"]) == 8
 
@@ -98,12 +99,12 @@ class TrimmingSuite:
         async with record_log.open() as log:
             for _ in range(10):
                 await append(log, topic, ["x" * 1000])
-            await log.apply_retention(topic, 1, -1, 100_000, NOW_MS)
+            await log.apply_retention(topic, range(1), RetentionRule(-1, 100_000), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(0, 10, 10)
-            await log.apply_retention(topic, 1, -1, 3500, NOW_MS)
+            await log.apply_retention(topic, range(1), RetentionRule(-1, 3500), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
             assert len(await read_all(log, topic)) == 3
-            await log.apply_retention(topic, 1, -1, -1, NOW_MS)
+            await log.apply_retention(topic, range(1), RetentionRule(-1, -1), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
 
     @pytest.mark.parametrize("limit", [0, 500])
@@ -113,10 +114,10 @@ class TrimmingSuite:
         async with record_log.open() as log:
             for number in range(3):
                 await append(log, topic, ["x" * 1000, number])
-            await log.apply_retention(topic, 1, -1, limit, NOW_MS)
+            await log.apply_retention(topic, range(1), RetentionRule(-1, limit), NOW_MS)
             assert await read_all(log, topic) == ["x" * 1000, 2]
             await log.delete_records(topic, 0, -1)
-            await log.apply_retention(topic, 1, -1, limit, NOW_MS)
+            await log.apply_retention(topic, range(1), RetentionRule(-1, limit), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(6, 6, 6)
 
     async def test_retention_applies_to_each_partition(self, record_log: RecordLogs) -> None:
@@ -124,7 +125,7 @@ class TrimmingSuite:
         async with record_log.open() as log:
             await log.appender.append([batch_of(topic, "a", 0, [NOW_MS - 5000])])
             await log.appender.append([batch_of(topic, "b", 1, [NOW_MS])])
-            await log.apply_retention(topic, 3, 1000, -1, NOW_MS)
+            await log.apply_retention(topic, range(3), RetentionRule(1000, -1), NOW_MS)
             offsets = await log.offsets(topic, [0, 1, 2])
             assert [offsets[partition].log_start_offset for partition in range(3)] == [1, 0, 0]
 

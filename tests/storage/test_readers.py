@@ -4,7 +4,7 @@ A test pauses a transaction by holding the advisory lock of its partition, or a 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,8 @@ from sharequeue_gateway.record_log.readers_store import Floor
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.record_logs import PostgresRecordLogs, append, new_topic
 
+HOLD_MS = 604_800_000
+
 
 @asynccontextmanager
 async def opened(database_url: str) -> AsyncIterator[tuple[PostgresRecordLog, Readers, Any]]:
@@ -27,6 +29,10 @@ async def opened(database_url: str) -> AsyncIterator[tuple[PostgresRecordLog, Re
             yield log, Readers(log.database.query), connection
     finally:
         await connection.close()
+
+
+async def begin(readers: Readers, beginnings: Sequence[Beginning]) -> dict[SharePartitionKey, Begun]:
+    return await readers.begin(beginnings, HOLD_MS)
 
 
 @asynccontextmanager
@@ -72,7 +78,7 @@ async def test_rd_101_a_chosen_start_is_not_below_the_log_start_of_its_transacti
     async with opened(module_database) as (log, readers, connection):
         await append(log, topic, range(10))
         async with partition_locked(connection, topic):
-            begun = asyncio.create_task(readers.begin([beginning(topic, 0, chosen=True)]))
+            begun = asyncio.create_task(begin(readers, [beginning(topic, 0, chosen=True)]))
             await until_waiting(connection)
             await store.make_partitions(connection, [(topic, 0)])
             await store.raise_log_start(connection, topic, 0, 6, 10)
@@ -85,7 +91,7 @@ async def test_rd_102_a_stored_start_is_the_floor_even_below_the_log_start(modul
     async with opened(module_database) as (log, readers, _):
         await append(log, topic, range(10))
         await log.delete_records(topic, 0, 6)
-        assert await readers.begin([beginning(topic, 2, chosen=False)]) == {key(topic): Begun(2, 2)}
+        assert await begin(readers, [beginning(topic, 2, chosen=False)]) == {key(topic): Begun(2, 2)}
 
 
 async def test_rd_103_nothing_is_begun_before_the_row_is_durable(module_database: str) -> None:
@@ -93,7 +99,7 @@ async def test_rd_103_nothing_is_begun_before_the_row_is_durable(module_database
     async with opened(module_database) as (log, readers, connection):
         await append(log, topic, range(3))
         async with partition_locked(connection, topic):
-            begun = asyncio.create_task(readers.begin([beginning(topic, 0, chosen=True)]))
+            begun = asyncio.create_task(begin(readers, [beginning(topic, 0, chosen=True)]))
             await until_waiting(connection)
             assert not begun.done()
             assert await rows(connection, topic) == {}
@@ -108,7 +114,7 @@ async def test_rd_104_two_leaders_of_one_life_keep_the_lower_floor(module_databa
         async with opened(module_database) as (log, readers, connection):
             await append(log, topic, range(10))
             for start in starts:
-                await readers.begin([beginning(topic, start, chosen=True)])
+                await begin(readers, [beginning(topic, start, chosen=True)])
             assert await rows(connection, topic) == {"g": (1, 0)}
 
 
@@ -116,10 +122,10 @@ async def test_rd_105_a_later_life_takes_the_row_and_an_earlier_one_leaves_it(mo
     topic = new_topic()
     async with opened(module_database) as (log, readers, connection):
         await append(log, topic, range(10))
-        await readers.begin([beginning(topic, 7, chosen=False, epoch=3)])
-        await readers.begin([beginning(topic, 2, chosen=False, epoch=4)])
+        await begin(readers, [beginning(topic, 7, chosen=False, epoch=3)])
+        await begin(readers, [beginning(topic, 2, chosen=False, epoch=4)])
         assert await rows(connection, topic) == {"g": (4, 2)}
-        assert await readers.begin([beginning(topic, 9, chosen=False, epoch=3)]) == {key(topic): Begun(9, 2)}
+        assert await begin(readers, [beginning(topic, 9, chosen=False, epoch=3)]) == {key(topic): Begun(9, 2)}
         assert await rows(connection, topic) == {"g": (4, 2)}
 
 
@@ -127,7 +133,7 @@ async def test_rd_106_more_partitions_than_one_transaction_may_lock_begin(module
     topic = new_topic()
     async with opened(module_database) as (_, readers, connection):
         keys = [SharePartitionKey("g", topic, partition) for partition in range(1_500)]
-        begun = await readers.begin([Beginning(each, 1, 0, True) for each in keys])
+        begun = await begin(readers, [Beginning(each, 1, 0, True) for each in keys])
         assert begun == dict.fromkeys(keys, Begun(0, 0))
         assert await connection.fetchval("SELECT count(*) FROM log.readers WHERE topic_id = $1", topic) == 1_500
 
@@ -139,7 +145,7 @@ async def test_rd_201_a_raise_changes_only_rows_of_its_own_life(module_database:
     topic = new_topic()
     async with opened(module_database) as (log, readers, connection):
         await append(log, topic, range(10))
-        await readers.begin([beginning(topic, 2, chosen=False, epoch=4)])
+        await begin(readers, [beginning(topic, 2, chosen=False, epoch=4)])
         for epoch in 3, 5:
             assert await readers.raise_floors([Floor(key(topic), epoch, 9)]) == {key(topic)}
         assert await rows(connection, topic) == {"g": (4, 2)}
@@ -159,7 +165,7 @@ async def test_rd_203_a_raise_waits_for_no_transaction(module_database: str) -> 
     """Neither for the partition's lock nor for a row: it leaves the row out and says so."""
     topic = new_topic()
     async with opened(module_database) as (_, readers, connection):
-        await readers.begin([beginning(topic, 0, chosen=False), beginning(topic, 0, chosen=False, group_id="h")])
+        await begin(readers, [beginning(topic, 0, chosen=False), beginning(topic, 0, chosen=False, group_id="h")])
         async with partition_locked(connection, topic):
             await connection.execute("UPDATE log.readers SET floor = 1 WHERE topic_id = $1 AND group_id = 'g'", topic)
             raised = await readers.raise_floors([Floor(key(topic, group), 1, 5) for group in ("g", "h")])
@@ -172,7 +178,7 @@ async def test_rd_204_a_raise_and_a_reset_that_meet_leave_the_reset(module_datab
     topic = new_topic()
     async with opened(module_database) as (log, readers, connection):
         await append(log, topic, range(10))
-        await readers.begin([beginning(topic, 3, chosen=False)])
+        await begin(readers, [beginning(topic, 3, chosen=False)])
         async with partition_locked(connection, topic):
             await connection.execute(
                 "UPDATE log.readers SET state_epoch = 2, floor = 0 WHERE topic_id = $1 AND group_id = 'g'", topic
@@ -185,12 +191,12 @@ async def test_rd_204_a_raise_and_a_reset_that_meet_leave_the_reset(module_datab
 async def test_rd_205_raises_keep_a_row_active(module_database: str) -> None:
     topic = new_topic()
     async with opened(module_database) as (_, readers, connection):
-        await readers.begin([beginning(topic, 0, chosen=False)])
+        await begin(readers, [beginning(topic, 0, chosen=False)])
         age = "UPDATE log.readers SET active_at = now() - interval '2 hours' WHERE topic_id = $1"
         await connection.execute(age, topic)
         assert (await readers.find("g", [(topic, 0)]))[topic, 0].stale
         await readers.raise_floors([Floor(key(topic), 1, 0)])
         assert not (await readers.find("g", [(topic, 0)]))[topic, 0].stale
         await connection.execute(age, topic)
-        await readers.begin([beginning(topic, 0, chosen=False)])
+        await begin(readers, [beginning(topic, 0, chosen=False)])
         assert not (await readers.find("g", [(topic, 0)]))[topic, 0].stale

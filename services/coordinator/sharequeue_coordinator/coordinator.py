@@ -52,6 +52,7 @@ class GroupCoordinator:
             database,
             clock,
             gateway_lease_ms=gateway_lease_ms,
+            kafka_defaults=kafka_defaults,
             topic_gone=self._forget_topic,
         )
         self.topics = TopicAdmin(

@@ -71,7 +71,7 @@ from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.readers import Readers
-from sharequeue_gateway.retention import run_retention
+from sharequeue_gateway.retention import Retention
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.routing import Routing
@@ -173,7 +173,7 @@ async def prepare(settings: Settings) -> Service:
         partial(cluster.run, hand_over),
         leading.append_news.publish,
         partial(leading.append_news.listen, record_log.hear_of),
-        partial(run_retention, base.metadata, record_log, clock, settings.retention_interval_ms),
+        Retention(base.metadata, cluster, record_log, clock, interval_ms=settings.retention_interval_ms).run,
     )
 
     async def stop() -> None:
@@ -329,7 +329,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             ),
             TopicsApi(coordinator, metadata, record_log),
             CompactionApi(metadata, record_log.compaction),
-            GroupsApi(coordinator, metadata, record_log),
+            GroupsApi(coordinator, metadata, record_log, leading.readers),
             InFlightApi(coordinator, metadata, record_log.dead_letters, leader, dead_letters, routing),
             MembershipApi(coordinator, cluster, group_use),
             GroupAdminApi(coordinator, metadata, record_log),

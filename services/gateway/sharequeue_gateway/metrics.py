@@ -95,6 +95,11 @@ PARKED_DEAD_LETTERS = Counts[str](
     "Dead letters whose topic refuses them, kept in the parking table.",
     ["group"],
 )
+REMOVED_UNFINISHED = Counts[str](
+    "sharequeue_removed_unfinished_records",
+    "Offsets that retention removed although the group had not finished them.",
+    ["group"],
+)
 DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
 SHARE_COORDINATORS_FAILING = Gauge(
     "sharequeue_share_coordinators_failing",
@@ -116,7 +121,7 @@ def forget_groups(is_led: Callable[[str], object]) -> None:
 
 def forget_group(group_id: str) -> None:
     """Drop the series of a deleted group."""
-    for counts in OF_GROUP:
+    for counts in (*OF_GROUP, REMOVED_UNFINISHED):
         counts.forget(group_id)
 
 

@@ -25,10 +25,17 @@ class Metadata:
     """
 
     def __init__(
-        self, database: Database, clock: Clock, *, gateway_lease_ms: int, topic_gone: Callable[[str], None]
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        gateway_lease_ms: int,
+        kafka_defaults: bool,
+        topic_gone: Callable[[str], None],
     ) -> None:
         self._database = database
         self._query = database.query
+        self._kafka_defaults = kafka_defaults
         self._topic_gone = topic_gone
         self._catching_up = asyncio.Lock()
         self._leading = asyncio.Lock()
@@ -129,7 +136,7 @@ class Metadata:
             for topic in (*map(self.by_name.get, names), *map(self.by_id.get, topic_ids))
             if topic is not None
         }
-        return [described(topic) for topic in found.values()]
+        return [self.described(topic) for topic in found.values()]
 
     async def describe_topics(self, names: Sequence[str], topic_ids: Sequence[str]) -> list[Topic]:
         """Topics by name or id, with every committed change; without the database, as this instance knows them."""
@@ -150,12 +157,11 @@ class Metadata:
         await self.gateways.refresh()
         return self.gateways.generation.gateways
 
-
-def described(topic: TopicRow) -> Topic:
-    """A topic as answers have it, with all its settings in force."""
-    return Topic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=topic.partitions,
-        config=topic_rules.config_in_force(topic.config),
-    )
+    def described(self, topic: TopicRow) -> Topic:
+        """A topic as answers have it, with all its settings in force."""
+        return Topic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=topic.partitions,
+            config=topic_rules.config_in_force(topic.config, self._kafka_defaults),
+        )

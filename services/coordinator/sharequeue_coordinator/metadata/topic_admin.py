@@ -16,7 +16,7 @@ from sharequeue.protocol.messages.leaders import DeleteTopicRecordsRequest
 from sharequeue.protocol.messages.topics import Topic
 from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.metadata import store, topic_rules
-from sharequeue_coordinator.metadata.metadata import Metadata, described
+from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.store import TopicRow
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class TopicAdmin:
             exists = name in self._metadata.by_name
             if exists or await self._change(name, topic, store.insert_topic, fence, topic) != topic:
                 raise TopicAlreadyExists(f"the topic {name!r} exists already")
-        return described(topic)
+        return self._metadata.described(topic)
 
     async def update(
         self, name: str, partitions: int | None, config: Mapping[str, ConfigValue | None], reset: Sequence[str]
@@ -67,7 +67,7 @@ class TopicAdmin:
             )
             if changed != topic:
                 await self._change(name, changed, store.update_topic, fence, changed)
-        return described(changed)
+        return self._metadata.described(changed)
 
     async def delete(self, name: str) -> None:
         """Persist that the topic is being deleted. `finish_deletions` does the rest, also after a crash.

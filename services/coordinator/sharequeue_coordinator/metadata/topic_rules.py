@@ -44,5 +44,5 @@ def changed_config(
     return config
 
 
-def config_in_force(stored: Mapping[str, str]) -> dict[str, str]:
-    return effective(TOPIC_CONFIGS, stored, kafka_defaults=False)
+def config_in_force(stored: Mapping[str, str], kafka_defaults: bool = False) -> dict[str, str]:
+    return effective(TOPIC_CONFIGS, stored, kafka_defaults)

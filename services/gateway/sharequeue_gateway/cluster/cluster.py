@@ -90,6 +90,10 @@ class Cluster:
         """The gateway that keeps a member's share session."""
         return self.generation.home_of(group_id, member_id)
 
+    def sweeps(self, topic_id: str, partition: int) -> bool:
+        """Whether this gateway applies retention to a partition."""
+        return self.alone or self.generation.sweeper_of(topic_id, partition) == self.me
+
     def others(self) -> list[Node]:
         return [node for node in self.generation.nodes if node != self.me]
 

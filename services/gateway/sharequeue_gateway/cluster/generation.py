@@ -50,6 +50,10 @@ class Generation:
         """The gateway that keeps a member's share session."""
         return self._highest(f"{member_id}:{group_id}")
 
+    def sweeper_of(self, topic_id: str, partition: int) -> Node:
+        """The gateway that applies retention to a partition."""
+        return self._highest(f"retention:{topic_id}:{partition}")
+
     def _highest(self, name: str) -> Node:
         if len(self._keyed) == 1:
             return self.nodes[0]

@@ -10,22 +10,28 @@ from sharequeue.http.answer import Answer
 from sharequeue.http.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
+from sharequeue.protocol.configs import hold_ms
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
 from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, ShareGroupOffsets
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.record_log.readers import Readers
 
+_config: Final = msgspec.json.Decoder(dict[str, str])
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 
 
 class GroupsApi:
     """The handlers of getShareGroupConfig, updateShareGroupConfig and listShareGroupOffsets."""
 
-    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog) -> None:
+    def __init__(
+        self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog, readers: Readers
+    ) -> None:
         self._coordinator = coordinator
         self._metadata = metadata
         self._record_log = record_log
+        self._readers = readers
 
     async def get_config(self, call: Call) -> Answer:
         group_id = call.group_id()
@@ -38,6 +44,7 @@ class GroupsApi:
         body = await self._coordinator.exchange(
             apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, key=group_id, path={"group": group_id}
         )
+        await self._readers.set_hold(group_id, hold_ms(_config.decode(body)))
         if self._metadata.config(group_id) is not None:
             with contextlib.suppress(ApiError):  # the change is stored, and the feed brings it too
                 await self._metadata.group_changed(group_id)

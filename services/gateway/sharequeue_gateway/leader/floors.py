@@ -112,8 +112,10 @@ class Floors:
         for led in list(self._led):
             if slices.over():
                 await slices.pause()
+            hold_ms = led.config.hold_ms
+            stale_ms = min(STALE_MS, hold_ms // 4) if hold_ms > 0 else STALE_MS
             used = led.used_at_ms > led.told_at_ms or led.waiters is not None
-            if led.stored_start > led.floor or (used and now_ms - led.told_at_ms > STALE_MS):
+            if led.stored_start > led.floor or (used and now_ms - led.told_at_ms > stale_ms):
                 moved.append(led)
         return moved
 
@@ -140,5 +142,6 @@ class Floors:
             gone = [led for led in of_group if (led.key.topic_id, led.key.partition) not in rows and not led.fenced]
             if gone:
                 await self._readers.begin(
-                    [Beginning(led.key, led.machine.state_epoch, led.stored_start, chosen=False) for led in gone]
+                    [Beginning(led.key, led.machine.state_epoch, led.stored_start, chosen=False) for led in gone],
+                    gone[0].config.hold_ms,
                 )

@@ -22,7 +22,7 @@ def labels_of(led: LedSharePartition) -> Labels:
 def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[], int]) -> Iterator[str]:
     """The metrics with many series, in parts. Share-partitions may be loaded and unloaded between two parts."""
     yield from metrics.LOCK_TIMEOUTS.lines()
-    for counts in (metrics.RECORD_ACKNOWLEDGEMENTS, *metrics.OF_GROUP, *metrics.OF_TOPIC):
+    for counts in (metrics.RECORD_ACKNOWLEDGEMENTS, *metrics.OF_GROUP, metrics.REMOVED_UNFINISHED, *metrics.OF_TOPIC):
         yield from counts.lines()
     spans: list[tuple[int, Labels]] = []
     batches: dict[Labels, int] = {}

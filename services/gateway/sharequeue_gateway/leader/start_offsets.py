@@ -55,13 +55,18 @@ class StartOffsets:
                 row = rows.get((key.topic_id, key.partition))
                 if state.start_offset is None or state.start_offset == UNINITIALIZED_START_OFFSET:
                     unresolved.append(key)
-                elif row is None or row.stale or row.state_epoch < (state.state_epoch or 0):
+                elif (
+                    row is None
+                    or row.stale
+                    or row.state_epoch < (state.state_epoch or 0)
+                    or row.hold_ms != config.hold_ms
+                ):
                     beginnings.append(Beginning(key, state.state_epoch or 0, state.start_offset, chosen=False))
                 else:
                     begun[key] = Begun(state.start_offset, row.floor)
             for key, start_offset in (await self._chosen(unresolved, config)).items():
                 beginnings.append(Beginning(key, states[key].state_epoch or 0, start_offset, chosen=True))
-            new = await self._readers.begin(beginnings)
+            new = await self._readers.begin(beginnings, config.hold_ms)
             begun.update(new)
             if unresolved:
                 starts = {key: new[key].start_offset for key in unresolved}

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple, Protocol
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.retaining import Removed
+from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 MOST_PARTITIONS: Final = 1000
 """The most partitions of one append. Each is locked until its commit, and PostgreSQL has room for some thousand
@@ -186,9 +188,9 @@ class RecordLog(Protocol):
         """Refuse further appends and remove all records. A repeat succeeds."""
 
     async def apply_retention(
-        self, topic_id: str, partitions: int, retention_ms: int, retention_bytes: int, now_ms: int
-    ) -> None:
-        """Move log starts up until both limits hold; -1 is no limit."""
+        self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int
+    ) -> list[Removed]:
+        """Move log starts of these partitions up until the rule holds. Returns: those that moved."""
 
 
 class DeadLetterLog(Protocol):

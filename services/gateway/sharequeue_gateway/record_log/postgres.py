@@ -28,6 +28,8 @@ from sharequeue_gateway.record_log.log import (
     below_log_start,
 )
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.retaining import Removed, Retaining
+from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ class PostgresRecordLog:
         locked_append = LockedAppend(database, self._known, deadline_s)
         self.appender = Appender(database, self._known, locked_append, deadline_s)
         self.dead_letters = PostgresDeadLetterLog(database, locked_append, deadline_s)
+        self._retaining = Retaining(database.query)
         self.compaction = Compaction(database.query, self._cache)
         self.read_cached = self._cache.read_cached
         self._looking = asyncio.Lock()
@@ -163,27 +166,13 @@ class PostgresRecordLog:
                 self._cache.drop((topic_id, partition))
 
     async def apply_retention(
-        self, topic_id: str, partitions: int, retention_ms: int, retention_bytes: int, now_ms: int
-    ) -> None:
-        bounds = await self.database.query(store.bounds, [(topic_id, partition) for partition in range(partitions)])
-        for (_, partition), (log_start_offset, log_end_offset, deleted, _) in bounds.items():
-            target = log_start_offset
-            if deleted or log_start_offset == log_end_offset:
-                continue
-            if retention_ms >= 0:
-                batch = await self.database.query(
-                    store.batch_with_timestamp, topic_id, partition, log_start_offset, now_ms - retention_ms
-                )
-                target = max(target, log_end_offset if batch is None else batch.base_offset)
-            if retention_bytes >= 0:
-                oldest = await self.database.query(store.start_by_bytes, topic_id, partition, retention_bytes)
-                target = max(target, log_end_offset if oldest is None else oldest)
-            if target > log_start_offset:
-                await self.delete_records(topic_id, partition, target)
-                log.info(
-                    "retention moved the log start",
-                    extra=fields(topic_id=topic_id, partition=partition, log_start_offset=target),
-                )
+        self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int
+    ) -> list[Removed]:
+        removed = await self._retaining.sweep(topic_id, partitions, rule, now_ms)
+        for partition, log_start_offset, log_end_offset, _ in removed:
+            self._cache.set_ends((topic_id, partition), log_start_offset, log_end_offset)
+            self._listener.changed(topic_id, partition, log_end_offset)
+        return removed
 
     # Loops
 

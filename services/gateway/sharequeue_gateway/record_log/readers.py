@@ -40,7 +40,7 @@ class Begun(NamedTuple):
     floor: int
 
 
-async def begin(connection: Any, beginnings: Sequence[Beginning]) -> dict[SharePartitionKey, Begun]:
+async def begin(connection: Any, beginnings: Sequence[Beginning], hold_ms: int) -> dict[SharePartitionKey, Begun]:
     """See Readers.begin."""
     places = sorted({(beginning.key.topic_id, beginning.key.partition) for beginning in beginnings})
     async with connection.transaction():
@@ -51,7 +51,7 @@ async def begin(connection: Any, beginnings: Sequence[Beginning]) -> dict[ShareP
             found = bounds.get((key.topic_id, key.partition))
             starts[key] = max(start_offset, found.log_start_offset) if chosen and found is not None else start_offset
         floors = await readers_store.enter(
-            connection, [Floor(each.key, each.state_epoch, starts[each.key]) for each in beginnings]
+            connection, [Floor(each.key, each.state_epoch, starts[each.key]) for each in beginnings], hold_ms
         )
     return {key: Begun(start_offset, floors[key]) for key, start_offset in starts.items()}
 
@@ -68,11 +68,15 @@ class Readers:
         found: dict[TopicIdPartition, Reader] = await self._query(readers_store.find, group_id, places)
         return found
 
-    async def begin(self, beginnings: Sequence[Beginning]) -> dict[SharePartitionKey, Begun]:
-        """Add the rows of share-partitions before anything is handed out. Returns: where each begins."""
+    async def begin(self, beginnings: Sequence[Beginning], hold_ms: int) -> dict[SharePartitionKey, Begun]:
+        """Add the rows of share-partitions before anything is handed out. Returns: where each begins.
+
+        Args:
+            hold_ms: of the group, see ShareGroupConfig.
+        """
         begun: dict[SharePartitionKey, Begun] = {}
         for first in range(0, len(beginnings), MOST_PARTITIONS):
-            begun.update(await self._query(begin, beginnings[first : first + MOST_PARTITIONS]))
+            begun.update(await self._query(begin, beginnings[first : first + MOST_PARTITIONS], hold_ms))
         return begun
 
     async def raise_floors(self, floors: Sequence[Floor]) -> set[SharePartitionKey]:
@@ -81,3 +85,7 @@ class Readers:
         for first in range(0, len(floors), RAISED_AT_ONCE):
             raised |= await self._query(readers_store.raise_floors, floors[first : first + RAISED_AT_ONCE])
         return raised
+
+    async def set_hold(self, group_id: str, hold_ms: int) -> None:
+        """The group's settings changed."""
+        await self._query(readers_store.set_hold, group_id, hold_ms)

@@ -14,10 +14,14 @@ STALE_MS: Final = 3_600_000
 
 
 class Reader(NamedTuple):
-    """The row of one group. `stale`: its `active_at` is to be written again."""
+    """The row of one group. `hold_ms`: how long the group holds the partition after its last use; 0: never, -1: always.
+
+    `stale`: `active_at`, the time of its last use, is to be written again.
+    """
 
     state_epoch: int
     floor: int
+    hold_ms: int
     stale: bool
 
 
@@ -44,7 +48,7 @@ async def find(
 ) -> dict[TopicIdPartition, Reader]:
     """The rows of one group."""
     rows = await connection.fetch(
-        """SELECT r.topic_id, r.partition, r.state_epoch, r.floor, r.active_at < now() - least($4, CASE WHEN r.hold_ms > 0 THEN r.hold_ms / 4 ELSE $4 END) * interval '1 ms'
+        """SELECT r.topic_id, r.partition, r.state_epoch, r.floor, r.hold_ms, r.active_at < now() - least($4, CASE WHEN r.hold_ms > 0 THEN r.hold_ms / 4 ELSE $4 END) * interval '1 ms'
            FROM log.readers r JOIN unnest($2::uuid[], $3::int[]) AS t(topic_id, partition)
              ON r.topic_id = t.topic_id AND r.partition = t.partition
            WHERE r.group_id = $1""",
@@ -56,7 +60,7 @@ async def find(
     return {(str(row[0]), row[1]): Reader(*row[2:]) for row in rows}
 
 
-async def enter(connection: Connection, floors: Sequence[Floor]) -> dict[SharePartitionKey, int]:
+async def enter(connection: Connection, floors: Sequence[Floor], hold_ms: int) -> dict[SharePartitionKey, int]:
     """Add rows; a later life of a share-partition takes over the row of an earlier one. Call it under the partitions'
     locks.
 
@@ -64,15 +68,16 @@ async def enter(connection: Connection, floors: Sequence[Floor]) -> dict[SharePa
     Returns: the floors.
     """
     rows = await connection.fetch(
-        """INSERT INTO log.readers AS r (topic_id, partition, group_id, state_epoch, floor)
-           SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[])
+        """INSERT INTO log.readers AS r (topic_id, partition, group_id, state_epoch, floor, hold_ms)
+           SELECT t.*, $6 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[])
              AS t(topic_id, partition, group_id, state_epoch, floor) ORDER BY topic_id, partition, group_id
            ON CONFLICT (topic_id, partition, group_id) DO UPDATE SET
              floor = CASE WHEN r.state_epoch < excluded.state_epoch THEN excluded.floor
                WHEN r.state_epoch = excluded.state_epoch THEN least(r.floor, excluded.floor) ELSE r.floor END,
-             state_epoch = greatest(r.state_epoch, excluded.state_epoch), active_at = now()
+             state_epoch = greatest(r.state_epoch, excluded.state_epoch), hold_ms = excluded.hold_ms, active_at = now()
            RETURNING group_id, topic_id, partition, floor""",
         *_columns(floors),
+        hold_ms,
     )
     return {SharePartitionKey(row[0], str(row[1]), row[2]): row[3] for row in rows}
 
@@ -108,4 +113,70 @@ async def remove_of_topic(connection: Connection, topic_id: str, partitions: ran
         topic_id,
         partitions.start,
         partitions.stop,
+    )
+
+
+# For trims
+
+_HOLDS: Final = "(r.hold_ms < 0 OR r.active_at > now() - r.hold_ms * interval '1 ms')"
+"""Whether the group of a row holds the partition now. `hold_ms`: how long it does after its last use; 0: never."""
+
+
+async def lowest_floor(connection: Connection, topic_id: str, partition: int) -> int | None:
+    """The lowest floor of the groups that hold a partition; None: no group does. Call it under the partition's lock."""
+    found: int | None = await connection.fetchval(
+        f"SELECT min(r.floor) FROM log.readers r WHERE r.topic_id = $1 AND r.partition = $2 AND {_HOLDS}",
+        topic_id,
+        partition,
+    )
+    return found
+
+
+async def lowest_floors(connection: Connection, topic_id: str) -> dict[int, int]:
+    """As `lowest_floor`, for each partition of a topic that a group holds. Without the locks it is a hint."""
+    rows = await connection.fetch(
+        f"SELECT r.partition, min(r.floor) FROM log.readers r WHERE r.topic_id = $1 AND {_HOLDS} GROUP BY r.partition",
+        topic_id,
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+async def partitions_without_a_group(connection: Connection, topic_id: str, partitions: Sequence[int]) -> set[int]:
+    """Those of the partitions at which some group has no row that holds another partition of the topic.
+
+    The topic has grown, or the group has not come to them yet: for this group nothing of them is finished.
+    """
+    rows = await connection.fetch(
+        f"""WITH holding AS MATERIALIZED (
+              SELECT DISTINCT r.group_id FROM log.readers r WHERE r.topic_id = $1 AND {_HOLDS}),
+            present AS (
+              SELECT r.partition, count(*) AS groups FROM log.readers r JOIN holding USING (group_id)
+              WHERE r.topic_id = $1 GROUP BY r.partition)
+            SELECT t.partition FROM unnest($2::int[]) AS t(partition) LEFT JOIN present USING (partition)
+            WHERE coalesce(present.groups, 0) < (SELECT count(*) FROM holding)""",
+        topic_id,
+        partitions,
+    )
+    return {row[0] for row in rows}
+
+
+async def count_removed(
+    connection: Connection, topic_id: str, partition: int, log_start_offset: int, new_log_start: int
+) -> dict[str, int]:
+    """The log start is about to move: count what the groups have not finished of it. Returns: the counts by group."""
+    rows = await connection.fetch(
+        """UPDATE log.readers SET removed_unfinished = removed_unfinished + $4 - greatest(floor, $3)
+           WHERE topic_id = $1 AND partition = $2 AND floor < $4 RETURNING group_id, $4 - greatest(floor, $3)""",
+        topic_id,
+        partition,
+        log_start_offset,
+        new_log_start,
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+async def set_hold(connection: Connection, group_id: str, hold_ms: int) -> None:
+    """The group's settings changed."""
+    await connection.execute(
+        "UPDATE log.readers SET hold_ms = $2 WHERE group_id = $1 AND hold_ms <> $2", group_id, hold_ms
     )

@@ -219,6 +219,26 @@ async def batch_with_timestamp(
     return None if row is None else RecordBatch.decode(*row)
 
 
+async def first_batch_since(
+    connection: Connection, topic_id: str, partition: int, from_offset: int, before_offset: int, timestamp_ms: int
+) -> int | None:
+    """The base offset of the first batch between the two offsets with a timestamp at or after the given one."""
+    found: int | None = await connection.fetchval(
+        """SELECT base_offset FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND base_offset >= coalesce((
+               SELECT base_offset FROM log.record_batches
+               WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+             AND base_offset < $4 AND max_timestamp_ms >= $5
+           ORDER BY base_offset LIMIT 1""",
+        topic_id,
+        partition,
+        from_offset,
+        before_offset,
+        timestamp_ms,
+    )
+    return found
+
+
 async def raise_log_start(
     connection: Connection, topic_id: str, partition: int, log_start_offset: int, end: int
 ) -> None:
