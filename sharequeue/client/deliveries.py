@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep
-from sharequeue.client.outcomes import GAP, RELEASE, Outcome
+from sharequeue.client.outcomes import GAP, GIVEN_BACK, Outcome
 from sharequeue.protocol.messages import records as record_messages
 from sharequeue.protocol.messages.records import Acknowledgement, FetchedBatch
 
@@ -161,7 +161,7 @@ class Delivery:
 
     def release_range(self) -> None:
         """Release the whole range. It was acquired and never handed out."""
-        self.chosen = dict.fromkeys(range(self.first_offset, self.last_offset + 1), RELEASE)
+        self.chosen = dict.fromkeys(range(self.first_offset, self.last_offset + 1), GIVEN_BACK)
         self.undecided.clear()
 
     def take_chosen(self) -> list["OutcomeRun"]:
@@ -186,7 +186,7 @@ def releases(held: Iterable[Delivery]) -> list["OutcomeRun"]:
     """Acknowledgements for everything that is held; records without an outcome are released."""
     taken = []
     for delivery in held:
-        delivery.choose_all(RELEASE)
+        delivery.choose_all(GIVEN_BACK)
         taken += delivery.take_chosen()
     return taken
 
@@ -222,7 +222,7 @@ class OutcomeRun:
     def released_before(self) -> bool:
         """Whether INVALID_RECORD_STATE means success: a release whose first answer was lost. Either the service applied
         it then, or the lock ended. In both cases other members may get the records, as a release asks."""
-        return self.in_doubt and self.outcome.type == RELEASE.type and not self.outcome.delay_ms
+        return self.in_doubt and self.outcome.type == "release" and not self.outcome.delay_ms
 
     def failure(self, code: str, detail: str, retriable: bool) -> AcknowledgementFailure:
         return AcknowledgementFailure(

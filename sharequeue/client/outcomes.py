@@ -6,11 +6,14 @@ from sharequeue.protocol.types import ACKNOWLEDGE_TYPES
 
 
 class Outcome:
-    """The outcome of a record. `type`: accept, release, reject, renew or gap. `like` compares two."""
+    """The outcome of a record. `type`: accept, release, reject, renew or gap. `like` compares two.
+
+    `delay_ms`: of a release; None: the group's backoff decides, 0: at once.
+    """
 
     __slots__ = ("delay_ms", "reason", "type")
 
-    def __init__(self, acknowledge_type: str, reason: str | None = None, delay_ms: int = 0) -> None:
+    def __init__(self, acknowledge_type: str, reason: str | None = None, delay_ms: int | None = None) -> None:
         if acknowledge_type not in ACKNOWLEDGE_TYPES:
             known = ", ".join(ACKNOWLEDGE_TYPES)
             raise ValueError(f"there is no acknowledge type {acknowledge_type!r}; known are {known}")
@@ -32,10 +35,11 @@ PLAIN: Final = {name: Outcome(name) for name in ACKNOWLEDGE_TYPES}
 ACCEPT: Final = PLAIN["accept"]
 GAP: Final = PLAIN["gap"]
 RENEW: Final = PLAIN["renew"]
-RELEASE: Final = PLAIN["release"]
+GIVEN_BACK: Final = Outcome("release", delay_ms=0)
+"""The release of a consumer that closes: the record did not fail, so it waits for nothing."""
 
 
-def outcome_of(acknowledge_type: str, reason: str | None, delay_ms: int) -> Outcome:
+def outcome_of(acknowledge_type: str, reason: str | None, delay_ms: int | None) -> Outcome:
     """An outcome, shared if it has no options. Raises: ValueError: no such type, or an option it does not allow."""
-    plain = PLAIN.get(acknowledge_type) if reason is None and not delay_ms else None
+    plain = PLAIN.get(acknowledge_type) if reason is None and delay_ms is None else None
     return plain or Outcome(acknowledge_type, reason, delay_ms)

@@ -244,14 +244,15 @@ class ShareConsumer:
         type: Literal["accept", "release", "reject", "renew"] = "accept",
         *,
         reason: str | None = None,
-        delay_ms: int = 0,
+        delay_ms: int | None = None,
     ) -> None:
         """Choose the outcome of a record; the next poll or commit sends it. The last choice before that counts.
 
         Args:
             type: accept: done. release: deliver it again, to any member. reject: write it to the dead-letter queue.
                 renew: start the lock again; the next poll returns the record again.
-            reason: why, on release and reject; up to 1024 characters. delay_ms: on release, not before that time.
+            reason: why, on release and reject; up to 1024 characters. delay_ms: on release, not before that time;
+                None: after the group's backoff (`share.retry.backoff.ms`), 0: at once.
         Raises: IllegalState: implicit mode, or the outcome was sent already. ValueError: no such type, or an option
             that it does not allow.
         """

@@ -13,11 +13,13 @@ import msgspec
 
 from sharequeue.protocol.errors import InvalidConfig
 from sharequeue.protocol.types import (
+    MAX_DELAY_MS,
     MAX_INT64,
     MAX_LOCK_DURATION_MS,
     MAX_NAME_LENGTH,
     MIN_LOCK_DURATION_MS,
     topic_name_fault,
+    whole_number,
 )
 
 HOUR_MS: Final = 3_600_000
@@ -77,6 +79,31 @@ def _auto_offset_reset_fault(text: str) -> str | None:
     if text.startswith("by_duration:") and duration_ms(text.removeprefix("by_duration:")) is not None:
         return None
     return "must be earliest, latest or by_duration:PnDTnHnMn.nS"
+
+
+_MOST_WAITS: Final = 100
+"""As many as the highest `share.delivery.count.limit`."""
+
+
+def retry_waits(text: str) -> tuple[int, ...]:
+    """The waits of `share.retry.backoff.ms`, in milliseconds. Raises: ValueError: `text` is not a list of them."""
+    waits = []
+    for part in text.split(",") if text.strip() else ():
+        wait_ms = whole_number(part.strip(), MAX_DELAY_MS)
+        if wait_ms is None:
+            raise ValueError(part)
+        waits.append(wait_ms)
+    if len(waits) > _MOST_WAITS:
+        raise ValueError(text)
+    return tuple(waits)
+
+
+def _retry_backoff_fault(text: str) -> str | None:
+    try:
+        retry_waits(text)
+    except ValueError:
+        return f"must be up to {_MOST_WAITS} waits of 0 to {MAX_DELAY_MS} ms, divided by commas"
+    return None
 
 
 def _dead_letter_topic_fault(text: str) -> str | None:
@@ -167,6 +194,21 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "bool",
             "true",
             "Kept for Kafka's tools, without effect: assignments are computed in the group coordinator's event loop.",
+        ),
+        Config(
+            "share.retry.backoff.ms",
+            "text",
+            "",
+            "Waits before the second, third, … delivery of a record, divided by commas; the last one repeats.",
+            check=_retry_backoff_fault,
+        ),
+        Config(
+            "share.retry.jitter.percent",
+            "int",
+            "10",
+            "How much longer such a wait may be, so that records which failed together do not come back together.",
+            0,
+            50,
         ),
         Config(
             "errors.deadletterqueue.topic.name",
@@ -315,6 +357,8 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     assignment_interval_ms: int = 1000
     hold_ms: int = 604_800_000
     """How long the group holds the log after its last use; 0: never, -1: always."""
+    retry_backoff_ms: tuple[int, ...] = ()
+    retry_jitter_percent: int = 10
     count_span: bool = False
     """Whether the in-flight limit counts offsets of the window, as Kafka's, or records held, delayed or ARCHIVING."""
     max_span: int = 1_000_000
@@ -353,6 +397,8 @@ def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults:
         heartbeat_interval_ms=int(values["share.heartbeat.interval.ms"]),
         assignment_interval_ms=int(values["share.assignment.interval.ms"]),
         hold_ms=hold_ms(values),
+        retry_backoff_ms=retry_waits(values["share.retry.backoff.ms"]),
+        retry_jitter_percent=int(values["share.retry.jitter.percent"]),
         count_span=kafka_defaults,
     )
 

@@ -61,6 +61,7 @@ class Driver:
         locks: Sequence[RestoredLock] = (),
         state_epoch: int = 1,
         now_ms: int = 1_000_000,
+        jitter_seed: int = 0,
         **config: object,
     ) -> None:
         self.now_ms = now_ms
@@ -74,6 +75,7 @@ class Driver:
             state_batches=[StateBatch(*batch) for batch in state],
             locks=locks,
             now_ms=self.now_ms,
+            jitter_seed=jitter_seed,
         )
         self.machine = loaded.share_partition
         self.dead_letters = list(loaded.dead_letters)
@@ -116,7 +118,7 @@ class Driver:
         member: str = "M1",
         count: int | None = None,
         reason: str | None = None,
-        delay_ms: int = 0,
+        delay_ms: int | None = None,
         lock_ms: int | None = None,
     ) -> Acknowledged:
         """`ack("5-9 Rel", "10-11 Acc Gap")`: one atomic request."""

@@ -3,6 +3,8 @@
 One dict entry per offset; every count is counted when asked for. Source: KIP-932, KIP-1191, KIP-1206, KIP-1222.
 """
 
+import math
+import zlib
 from collections.abc import Iterable, Sequence
 
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -70,10 +72,14 @@ class Model:
             if record.state is AVAILABLE and count > record.count:
                 record.count = count
                 lock_ms = lock_ms or config.record_lock_duration_ms
-                end_ms = max(now_ms, min(end_ms, now_ms + lock_ms))
-                if end_ms > now_ms or count >= config.delivery_count_limit:
-                    record.state, record.member, record.lock_ends_ms = ACQUIRED, member, end_ms
-                    record.lock_ms = lock_ms
+                lives = bool(member) and end_ms > now_ms
+                if lives or count >= config.delivery_count_limit:
+                    record.state, record.member, record.lock_ms = ACQUIRED, member, lock_ms
+                    record.lock_ends_ms = min(end_ms, now_ms + lock_ms) if lives else now_ms
+                elif member:
+                    record.delayed_to_ms = model.retry_ms(record, end_ms, now_ms)
+                else:
+                    record.delayed_to_ms = end_ms if end_ms > now_ms else 0
             count, delayed_to_ms, reason = notes.get(offset, (-1, None, None))
             if count == record.count and record.state is not ACQUIRED:
                 record.reason = reason
@@ -109,6 +115,17 @@ class Model:
         wanted = [o for o in self.unread if o >= self.start]
         wanted += [o for o, record in self.records.items() if record.takeable and o >= self.start]
         return min(wanted, default=self.end + 1)
+
+    def retry_ms(self, record: Record, ended_ms: int, now_ms: int) -> int:
+        """When a record whose delivery ended may be delivered again; 0: now. Whole tenths of a second, rounded up."""
+        waits = self.config.retry_backoff_ms
+        wait_ms = ([0] + [*waits] + [waits[-1]] * 100)[record.count] if waits else 0
+        if not wait_ms:
+            return 0
+        chance = zlib.crc32(b"%d/%d" % (record.batch[0], record.count)) / 2**32
+        longer_ms = math.floor(wait_ms * self.config.retry_jitter_percent / 100 * chance)
+        until_ms = math.ceil((ended_ms + min(wait_ms + longer_ms, 43_200_000)) / 100) * 100
+        return until_ms if until_ms > now_ms else 0
 
     def advance(self) -> bool:
         """Move the start over finished records; a hole nobody read stops it, any other hole is passed."""
@@ -181,7 +198,7 @@ class Model:
     def acknowledge(
         self,
         member: str,
-        batches: Sequence[tuple[int, int, Sequence[AcknowledgeType], int | None, str | None, int, int | None]],
+        batches: Sequence[tuple[int, int, Sequence[AcknowledgeType], int | None, str | None, int | None, int | None]],
         now_ms: int,
     ) -> tuple[Write, list[Write], bool, set[int]]:
         """(first, last, types, count, reason, delay, lock) each. Returns: its write, those it joins, ignored, renewed."""
@@ -219,7 +236,7 @@ class Model:
         write: Write,
         now_ms: int,
         reason: str | None,
-        delay_ms: int,
+        delay_ms: int | None,
         lock_ms: int | None,
     ) -> Write | None:
         record = self.records[offset]
@@ -238,7 +255,10 @@ class Model:
             return None
         record.reason = reason
         record.cause = REJECTED if kind is AcknowledgeType.REJECT else LIMIT_EXCEEDED
-        record.delayed_to_ms = now_ms + delay_ms if delay_ms and target is AVAILABLE else 0
+        if target is AVAILABLE and delay_ms is None:
+            record.delayed_to_ms = self.retry_ms(record, now_ms, now_ms)
+        else:
+            record.delayed_to_ms = now_ms + delay_ms if delay_ms and target is AVAILABLE else 0
         self._begin(offset, target, write)
         return None
 
@@ -296,9 +316,10 @@ class Model:
             record.write, record.delayed_to_ms, record.reason, record.cause = None, 0, None, None
             record.state = ACQUIRED
             if record.lock_ends_ms <= now_ms:
-                record.member, record.lock_ends_ms = None, 0
+                ended_ms, record.member, record.lock_ends_ms = record.lock_ends_ms, None, 0
                 usable = offset >= self.start and record.count < self.config.delivery_count_limit
                 record.state = AVAILABLE if usable else ARCHIVED
+                record.delayed_to_ms = self.retry_ms(record, ended_ms, now_ms) if usable else 0
 
     def dead_letters(self, offsets: Iterable[int]) -> DeadLetters:
         found = ((offset, self.records[offset]) for offset in offsets)
@@ -322,8 +343,10 @@ class Model:
             record.delayed_to_ms = 0
         for offset in ended:
             record = self.records[offset]
+            ended_ms = record.lock_ends_ms
             record.state, record.member, record.lock_ends_ms = self._released(offset), None, 0
             record.cause = LIMIT_EXCEEDED
+            record.delayed_to_ms = self.retry_ms(record, ended_ms, now_ms) if record.state is AVAILABLE else 0
         available = bool(over) or any(self.records[offset].takeable for offset in ended)
         return self._persist(Write(), ended) if ended else None, len(ended), available, self.dead_letters(ended)
 

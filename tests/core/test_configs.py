@@ -38,9 +38,11 @@ WHOLE = {
     "share.partition.max.record.locks": Whole(2000, (1, 1_000_000), (100, 4000)),
     "share.assignment.interval.ms": Whole(1000, (0, 60_000), (0, 15_000)),
     "retention.hold.idle.ms": Whole(604_800_000, (-1, 3_153_600_000_000), (-1, 3_153_600_000_000)),
+    "share.retry.jitter.percent": Whole(10, (0, 50), (0, 50)),
 }
 OTHERS = {
     "share.auto.offset.reset": ("earliest", "latest"),
+    "share.retry.backoff.ms": ("", ""),
     "share.isolation.level": ("read_uncommitted", "read_uncommitted"),
     "share.renew.acknowledge.enable": ("true", "true"),
     "share.assignor.offload.enable": ("true", "true"),

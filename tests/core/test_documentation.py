@@ -89,7 +89,7 @@ def test_every_group_setting_is_documented_with_defaults_and_bounds() -> None:
     assert documented.keys() == GROUP_CONFIGS.keys()
     for name, config in GROUP_CONFIGS.items():
         default, within, kafka_default, kafka_within, _ = documented[name]
-        assert (default, kafka_default) == (config.default, config.default_for(True) or "empty"), name
+        assert (default, kafka_default) == (config.default or "empty", config.default_for(True) or "empty"), name
         if config.kind == "int":
             assert (within, kafka_within) == (bounds(config, False), bounds(config, True)), name
 

@@ -47,6 +47,8 @@ configs = st.fixed_dictionaries(
         "count_span": st.booleans(),
         "max_span": st.sampled_from((12, 1_000_000)),
         "record_lock_duration_ms": st.sampled_from((10_000, 30_000)),
+        "retry_backoff_ms": st.sampled_from(((), (), (4_950,), (0, 7_000, 30_000))),
+        "retry_jitter_percent": st.sampled_from((0, 10, 50)),
     }
 )
 layouts = st.lists(st.tuples(st.sampled_from((0, 0, 0, 1, 3)), SIZES), min_size=1, max_size=4)
@@ -239,7 +241,7 @@ class AnyEvents(SideBySide):
                     types=names if each else None,
                     delivery_count=count,
                     reason=data.draw(st.sampled_from((None, None, "why"))) if alters else None,
-                    delay_ms=data.draw(st.sampled_from((0, 0, 5_000))) if "release" in names else 0,
+                    delay_ms=data.draw(st.sampled_from((None, None, 0, 5_000))) if "release" in names else None,
                     lock_duration_ms=data.draw(st.sampled_from(LENGTHS)) if "renew" in names else None,
                 )
             )
@@ -259,7 +261,7 @@ class AnyEvents(SideBySide):
                 last, more = last + 1, more - 1
             one = Acknowledgement(topic="t", partition=0, first_offset=first, last_offset=last, type=name)
             if name == "release":
-                one.delay_ms = data.draw(st.sampled_from((0, 0, 5_000)))
+                one.delay_ms = data.draw(st.sampled_from((None, None, 0, 5_000)))
             if name == "renew":
                 one.lock_duration_ms = data.draw(st.sampled_from(LENGTHS))
             self.apply(record.member or "", [one], False)

@@ -17,6 +17,8 @@ DEFAULTS = {
     "share.isolation.level": "read_uncommitted",
     "share.renew.acknowledge.enable": "true",
     "share.assignment.interval.ms": "1000",
+    "share.retry.backoff.ms": "",
+    "share.retry.jitter.percent": "10",
     "share.assignor.offload.enable": "true",
     "errors.deadletterqueue.copy.record.enable": "true",
 }
@@ -73,6 +75,7 @@ BOUNDS = {
     "share.delivery.count.limit": (1, 100, 0),
     "share.partition.max.record.locks": (1, 1_000_000, 0),
     "share.assignment.interval.ms": (0, 60_000, -1),
+    "share.retry.jitter.percent": (0, 50, -1),
 }
 
 

@@ -47,6 +47,7 @@ SCENARIOS = {
         "restored_locks",
         "lock_lengths",
         "retention_rule",
+        "backoff",
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),

@@ -126,8 +126,8 @@ MUTANTS = [
         ),
         (
             "10 an ended lock frees its room",
-            "            return False\n        self.held_count -= run.size\n",
-            "            return False\n",
+            "        if state is ARCHIVED:\n            self.held_count -= run.size\n            self.count_terminal(run, 1)\n",
+            "        if state is ARCHIVED:\n            self.count_terminal(run, 1)\n",
         ),
         (
             "10 a lock across the start offset ends on each side for itself",
@@ -191,8 +191,8 @@ MUTANTS = [
         ),
         (
             "a delayed release waits",
-            "                part.available_at_ms = call.now_ms + batch.delay_ms\n",
-            "                pass\n",
+            "        return now_ms + delay_ms if delay_ms else 0\n",
+            "        return 0\n",
         ),
         (
             "a delay ends when its time has come",
@@ -259,8 +259,8 @@ MUTANTS = [
         ),
         (
             "9 a committed release can be found again",
-            "                self.mark_available(run.first)\n                made_available = True\n        return made_available\n\n    def roll_back",
-            "                made_available = True\n        return made_available\n\n    def roll_back",
+            "                made_available |= self.offer(run)\n            elif",
+            "                made_available = True\n                self.held_count -= run.size\n            elif",
         ),
         (
             "a failed acknowledgement leaves no reason behind",

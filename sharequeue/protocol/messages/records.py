@@ -112,7 +112,6 @@ SomePartitions = Annotated[list[TopicPartitions], Meta(max_length=MAX_TOPICS_NAM
 class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     """Settles a range that the member holds: exactly one of `type` and `types` (one per offset).
 
-    `lock_duration_ms`: for renew, the length of the lock from now on. Other types ignore it.
     It may carry every other field of a fetched batch, which is ignored. So an entry of `batches` with a `type` is an
     acknowledgement.
     """
@@ -135,8 +134,9 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     repeat is recognised. Always send it."""
     reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
     """Why, in at most 1,024 characters, for `release` and `reject`. The in-flight list and the dead letter show it."""
-    delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] = 0
-    """How long the released records are not delivered, in milliseconds, at most 12 hours. For `release` alone."""
+    delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] | None = None
+    """How long the released records are not delivered, in milliseconds, at most 12 hours. 0: at once. Absent: as long as
+    the group's `share.retry.backoff.ms` says. For `release` alone."""
     lock_duration_ms: LockDurationMs | None = None
     """For `renew`: how long the lock lasts from now on, in milliseconds. Absent: as long as before."""
 

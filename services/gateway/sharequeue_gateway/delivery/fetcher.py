@@ -299,7 +299,9 @@ class Fetcher:
             if led.fenced:
                 continue
             for first_offset, last_offset, delivery_count, *_ in ranges:
-                release = AcknowledgementBatch(first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count)
+                release = AcknowledgementBatch(
+                    first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, delay_ms=0
+                )
                 try:
                     for write in led.machine.acknowledge(member_id, [release], now_ms).writes:
                         self._leader.persist(led, write)

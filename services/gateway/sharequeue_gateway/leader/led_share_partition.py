@@ -109,7 +109,9 @@ class LedSharePartition(WakeUps):
     def release_in_memory(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
         """Release ranges of an unloaded share-partition in memory, without a write. Delivery counts stay."""
         for first_offset, last_offset, delivery_count, *_ in ranges:
-            release = AcknowledgementBatch(first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count)
+            release = AcknowledgementBatch(
+                first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, delay_ms=0
+            )
             with contextlib.suppress(ApiError):  # the lock has ended
                 for write in self.machine.acknowledge(member_id, [release], now_ms).writes:
                     self.machine.complete_write(write, ok=True, now_ms=now_ms)

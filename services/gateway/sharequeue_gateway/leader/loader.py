@@ -31,6 +31,7 @@ from sharequeue_gateway.leader.start_offsets import StartOffsets
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.readers import Begun, Readers
+from sharequeue_gateway.share_partition.backoff import jitter_seed
 from sharequeue_gateway.share_partition.machine import DeadLetter, RestoredLock, SharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks
 
@@ -187,6 +188,7 @@ class Loader:
                 annotations=state.annotations or [],
                 locks=[*locks, *missed],
                 now_ms=now_ms,
+                jitter_seed=jitter_seed(key),
             )
         except ApiError as error:
             return error

@@ -366,6 +366,7 @@ class RoutedFetch:
                     last_offset=entry.last_offset,
                     delivery_count=entry.delivery_count,
                     type="release",
+                    delay_ms=0,
                 )
             )
         parts = [

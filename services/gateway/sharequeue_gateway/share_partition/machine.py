@@ -66,8 +66,15 @@ class SharePartition(Transitions):
 
     __slots__ = ("leader_epoch", "state_epoch")
 
-    def __init__(self, config: ShareGroupConfig, start_offset: int, state_epoch: int, leader_epoch: int) -> None:
-        super().__init__(config, start_offset)
+    def __init__(
+        self,
+        config: ShareGroupConfig,
+        start_offset: int,
+        state_epoch: int,
+        leader_epoch: int,
+        jitter_seed: int = 0,
+    ) -> None:
+        super().__init__(config, start_offset, jitter_seed)
         self.state_epoch = state_epoch
         self.leader_epoch = leader_epoch
 
@@ -83,12 +90,15 @@ class SharePartition(Transitions):
         annotations: Sequence[StateAnnotation] = (),
         locks: Sequence[RestoredLock] = (),
         now_ms: int,
+        jitter_seed: int = 0,
     ) -> Loaded:
         """Rebuild a share-partition from the persisted state and the locks of an earlier leader.
 
+        Args:
+            jitter_seed: see `backoff.py`.
         Raises: InvalidState: the persisted state contradicts itself.
         """
-        machine = cls(config, start_offset, state_epoch, leader_epoch)
+        machine = cls(config, start_offset, state_epoch, leader_epoch, jitter_seed)
         restore(machine, state_batches, annotations, locks, now_ms)
         machine.advance()
         dead_letters = []
@@ -167,10 +177,16 @@ class SharePartition(Transitions):
                 self._renew(call, part, batch.lock_duration_ms)
                 continue
             part.reason = batch.reason
-            if target is AVAILABLE and batch.delay_ms:
-                part.available_at_ms = call.now_ms + batch.delay_ms
+            if target is AVAILABLE:
+                part.available_at_ms = self._released_until_ms(part, batch.delay_ms, call.now_ms)
             part.cause = REJECTED if acknowledge_type is AcknowledgeType.REJECT else LIMIT_EXCEEDED
             self.begin(part, target, call.write)
+
+    def _released_until_ms(self, run: Run, delay_ms: int | None, now_ms: int) -> int:
+        """The end of the wait after a release; 0: none. A release without a delay waits as the group's settings say."""
+        if delay_ms is None:
+            return self.retry_at_ms(run, now_ms, now_ms)
+        return now_ms + delay_ms if delay_ms else 0
 
     def _target(self, acknowledge_type: AcknowledgeType, run: Run) -> DeliveryState | None:
         """The state a type leads to; None for renew. Source: KIP-932, KIP-1191, KIP-1222."""
@@ -236,7 +252,7 @@ class SharePartition(Transitions):
                 if run.write is not None:
                     continue
                 if run.state is ACQUIRED and run.lock_expires_at_ms <= now_ms:
-                    made_available |= self._expire_lock(run, dead_letters)
+                    made_available |= self._expire_lock(run, now_ms, dead_letters)
                     records += run.size
                     changed.append(run)
                 elif run.available_at_ms and run.available_at_ms <= now_ms:
@@ -248,11 +264,13 @@ class SharePartition(Transitions):
         write.fill(changed, self.delivery_complete_count)
         return Expired(write, records, made_available, dead_letters)
 
-    def _expire_lock(self, run: Run, dead_letters: list[DeadLetter]) -> bool:
+    def _expire_lock(self, run: Run, now_ms: int, dead_letters: list[DeadLetter]) -> bool:
+        """Returns: whether the records can be acquired again."""
         if run.first < self.start_offset <= run.last:
             right = run.split(self.start_offset)
             self.runs.insert(self.index_of(run.first) + 1, right)
             self.time_lock(right.lock_expires_at_ms, right.first, right.last)
+        ended_at_ms = run.lock_expires_at_ms
         run.unlock()
         state = self.released_state(run)
         run.become(state)
@@ -260,12 +278,12 @@ class SharePartition(Transitions):
             run.cause = LIMIT_EXCEEDED
             dead_letters.append(self.dead_letter(run))
             return False
-        self.held_count -= run.size
         if state is ARCHIVED:
+            self.held_count -= run.size
             self.count_terminal(run, 1)
             return False
-        self.mark_available(run.first)
-        return True
+        run.available_at_ms = self.retry_at_ms(run, ended_at_ms, now_ms)
+        return self.offer(run)
 
     def release_member(self, member_id: str, now_ms: int) -> StateWrite | None:
         """Make the records that a member holds AVAILABLE again. Delivery counts stay, and the delivery limit
@@ -331,7 +349,7 @@ class SharePartition(Transitions):
         """The locks that the next leader must restore, including those whose end is not durable yet.
 
         The end of a lock may never become durable. Such a lock is returned as ended, with member "", to keep its
-        delivery count.
+        delivery count; its deadline is the end of the wait for the next delivery, 0 without one.
         """
         return [
             RestoredLock(
@@ -339,7 +357,7 @@ class SharePartition(Transitions):
                 run.last,
                 run.member_id or "",
                 run.delivery_count,
-                run.lock_expires_at_ms,
+                run.lock_expires_at_ms or run.available_at_ms,
                 run.lock_duration_ms,
             )
             for run in self.runs

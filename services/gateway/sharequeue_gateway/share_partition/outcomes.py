@@ -18,7 +18,8 @@ class AcknowledgementBatch(NamedTuple):
     delivery_count: int | None = None
     """If given, records with another count are refused, and a repeat of the acknowledgement is recognised."""
     reason: str | None = None
-    delay_ms: int = 0
+    delay_ms: int | None = None
+    """For releases; None: the backoff of the group decides."""
     lock_duration_ms: int | None = None
     """For renewals: the length of the lock from now on; None: it keeps its own."""
 

@@ -25,8 +25,9 @@ def restore(
 
     A lock is live only where its delivery count is above the persisted one: otherwise its end is already durable. A
     deadline is at most the length of its own lock away: the clock of the earlier leader may have been ahead. A lock
-    past its deadline gives an AVAILABLE record with that count; at the delivery limit it stays a due lock, which
-    `expire` ends. Holes become the gap that is read again.
+    past its deadline gives an AVAILABLE record with that count, which waits as if its end had been seen in time: the
+    backoff counts from the deadline. An ended lock (member "") has the end of that wait as its deadline. At the
+    delivery limit both stay due locks, which `expire` ends. Holes become the gap that is read again.
     Raises: InvalidState: a batch that ends before it begins, begins below the start offset, or overlaps another.
     """
     start_offset = window.start_offset
@@ -55,13 +56,18 @@ def _add(
     if lock is not None:
         run.delivery_count = lock.delivery_count
         lock_duration_ms = lock.lock_duration_ms or window.config.record_lock_duration_ms
-        deadline_ms = max(now_ms, min(lock.deadline_ms, now_ms + lock_duration_ms))
+        deadline_ms = max(now_ms, min(lock.deadline_ms, now_ms + lock_duration_ms)) if lock.member_id else now_ms
         if deadline_ms > now_ms or run.delivery_count >= window.config.delivery_count_limit:
             run.become(ACQUIRED)
             run.member_id = lock.member_id
             run.lock_expires_at_ms = deadline_ms
             run.lock_duration_ms = lock_duration_ms
             window.time_lock(deadline_ms, first, last)
+        else:
+            ended = not lock.member_id
+            _delay(
+                window, run, lock.deadline_ms if ended else window.retry_at_ms(run, lock.deadline_ms, now_ms), now_ms
+            )
     window.insert(run)
     if run.held:
         window.held_count += run.size
@@ -108,10 +114,17 @@ def _annotate(window: Window, annotation: StateAnnotation, now_ms: int) -> None:
             continue
         part = window.cut_out(run, annotation.first_offset, annotation.last_offset)
         part.reason = annotation.reason
-        if part.state is AVAILABLE and annotation.available_at_ms is not None and annotation.available_at_ms > now_ms:
-            part.available_at_ms = annotation.available_at_ms
+        if part.state is AVAILABLE and _delay(window, part, annotation.available_at_ms or 0, now_ms):
             window.held_count += part.size
-            window.time_lock(part.available_at_ms, part.first, part.last)
+
+
+def _delay(window: Window, run: Run, available_at_ms: int, now_ms: int) -> bool:
+    """Restore a delay, unless it is over. Returns: whether it lasts. The caller counts the run."""
+    if available_at_ms <= now_ms:
+        return False
+    run.available_at_ms = available_at_ms
+    window.time_lock(available_at_ms, run.first, run.last)
+    return True
 
 
 def _find_gap(window: Window) -> None:

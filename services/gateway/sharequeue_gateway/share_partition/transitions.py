@@ -42,14 +42,10 @@ class Transitions(Window):
                 continue
             run.write = None
             run.unlock()
-            if run.state is AVAILABLE and run.available_at_ms:
-                self.time_lock(run.available_at_ms, run.first, run.last)
-                continue
-            if run.state is not ARCHIVING:
-                self.held_count -= run.size
             if run.state is AVAILABLE:
-                self.mark_available(run.first)
-                made_available = True
+                made_available |= self.offer(run)
+            elif run.state is not ARCHIVING:
+                self.held_count -= run.size
         return made_available
 
     def roll_back(self, write: StateWrite, now_ms: int) -> bool:
@@ -71,13 +67,14 @@ class Transitions(Window):
             run.reason = run.cause = None
             if run.lock_expires_at_ms > now_ms:
                 continue
+            ended_at_ms = run.lock_expires_at_ms
             run.unlock()
-            self.held_count -= run.size
             if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:
+                self.held_count -= run.size
                 run.become(ARCHIVED)
                 self.count_terminal(run, 1)
             else:
                 run.become(AVAILABLE)
-                self.mark_available(run.first)
-                made_available = True
+                run.available_at_ms = self.retry_at_ms(run, ended_at_ms, now_ms)
+                made_available |= self.offer(run)
         return made_available

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue_gateway.share_partition import backoff
 from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTED, DeadLetter, Run
 
 _first = attrgetter("first")
@@ -32,12 +33,15 @@ class Window:
         "gap_end",
         "gap_start",
         "held_count",
+        "jitter_seed",
         "runs",
         "start_offset",
     )
 
-    def __init__(self, config: ShareGroupConfig, start_offset: int) -> None:
+    def __init__(self, config: ShareGroupConfig, start_offset: int, jitter_seed: int = 0) -> None:
+        """`jitter_seed`: see `backoff.py`."""
         self.config = config
+        self.jitter_seed = jitter_seed
         self.start_offset = start_offset
         self.end_offset = start_offset
         self.runs: list[Run] = []
@@ -236,6 +240,20 @@ class Window:
         return first, last
 
     # Changes that need no write
+
+    def retry_at_ms(self, run: Run, ended_at_ms: int, now_ms: int) -> int:
+        """The end of the wait after a delivery that ended; 0: there is none, or it is over."""
+        at_ms = backoff.retry_at_ms(self.config, self.jitter_seed, run.batch_first, run.delivery_count, ended_at_ms)
+        return at_ms if at_ms > now_ms else 0
+
+    def offer(self, run: Run) -> bool:
+        """A run that was held is AVAILABLE now, for good. Returns: whether it can be acquired: it is not delayed."""
+        if run.available_at_ms:
+            self.time_lock(run.available_at_ms, run.first, run.last)
+            return False
+        self.held_count -= run.size
+        self.mark_available(run.first)
+        return True
 
     def end_delay(self, run: Run) -> None:
         """A delayed release takes effect: its records can be acquired."""
