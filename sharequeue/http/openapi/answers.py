@@ -6,6 +6,7 @@ Problems that any call may answer are shared components. Those of a call name th
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sharequeue.http.openapi.examples import answers, examples_of
 from sharequeue.http.openapi.schemas import Schemas
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE, Error
@@ -77,12 +78,18 @@ def shared_headers(schemas: Schemas) -> dict[str, Any]:
 def responses(api: Api, schemas: Schemas) -> dict[str, Any]:
     """All responses of a call, by status."""
     success = _success(api, schemas)
-    return {
+    found = {
         str(api.status): success,
         **{str(status): success for status in api.also},
         **{str(status): problem for status, problem in sorted(_problems(api, schemas).items())},
         "default": {"$ref": "#/components/responses/AnyProblem"},
     }
+    for example in examples_of(api):
+        if example.name in answers():
+            content = next(iter(found[str(example.answered)]["content"].values()))
+            shown = {"summary": example.summary, "value": answers()[example.name]}
+            content.setdefault("examples", {})[example.name] = shown
+    return found
 
 
 def _success(api: Api, schemas: Schemas) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from sharequeue import __version__
 from sharequeue.http.openapi.answers import responses, shared_headers, shared_responses
+from sharequeue.http.openapi.examples import examples_of
 from sharequeue.http.openapi.parameters import parameters
 from sharequeue.http.openapi.schemas import Schemas
 from sharequeue.protocol.apis import Api
@@ -80,11 +81,16 @@ def _operation(api: Api, schemas: Schemas) -> dict[str, Any]:
         "tags": [api.tag],
         "parameters": list(parameters(api, schemas)),
     }
+    shown = {
+        example.name: {"summary": example.summary, "value": example.body}
+        for example in examples_of(api)
+        if example.body is not None and example.answered < 300
+    }
     if api.raw_body:
-        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        content: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         operation["requestBody"] = {"required": True, "content": content}
     elif api.takes_body:
-        content = {"application/json": {"schema": schemas.reference(api.documented)}}
+        content = {"application/json": {"schema": schemas.reference(api.documented), "examples": shown}}
         operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = responses(api, schemas)
     if api.protected:

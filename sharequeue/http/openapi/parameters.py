@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from sharequeue.http.openapi.examples import examples_of
 from sharequeue.http.openapi.schemas import Schemas
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.types import (
@@ -53,7 +54,16 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
 
 
 def parameters(api: Api, schemas: Schemas) -> Iterator[dict[str, Any]]:
-    """The parameters of a call, those in the path first."""
+    """The parameters of a call, those in the path first; those that the examples give have their values."""
+    given: dict[str, Any] = {}
+    for example in examples_of(api):
+        given = {**example.headers, **example.query, **example.path, **given}
+    for parameter in _plain_parameters(api, schemas):
+        name = parameter["name"]
+        yield {**parameter, "example": given[name]} if name in given else parameter
+
+
+def _plain_parameters(api: Api, schemas: Schemas) -> Iterator[dict[str, Any]]:
     for name in re.findall(r"{(\w+)}", api.path):
         text, schema = _IN_PATH[name]
         yield {"name": name, "in": "path", "required": True, "description": text, "schema": schemas.part(schema)}

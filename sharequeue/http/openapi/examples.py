@@ -1,0 +1,235 @@
+"""The examples of the document: one story from an empty stack on, in the order in which its calls succeed.
+
+The requests are written here. The answers are those of a real stack, in examples.json beside this file: a test plays the
+story and compares (`tests/http/test_examples.py`).
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from importlib.resources import files
+from typing import Any, Final
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One call of the story."""
+
+    name: str
+    """A word for the example, distinct among all."""
+    api: Api
+    summary: str
+    _: KW_ONLY
+    path: Mapping[str, Any] = field(default_factory=dict)
+    query: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    """JSON, or bytes for a raw body."""
+    status: int | None = None
+    """Of the answer, if it is not that of the call."""
+    eventual: bool = False
+    """Whether the answer may come only after a while, as gateways write counts and dead letters in the background."""
+
+    @property
+    def answered(self) -> int:
+        return self.api.status if self.status is None else self.status
+
+
+ORDERS: Final = {"topic": "orders"}
+BILLING: Final = {"group": "billing"}
+RECORDS: Final = [
+    {"key": "ann", "value": {"id": 1, "total": 9.5}, "headers": {"source": "shop"}},
+    {"key": "bob", "value": {"id": 2, "total": 3.0}},
+    {"key": "cyd", "value": {"id": 3, "total": 7.25}},
+]
+
+
+def _settled(first_offset: int, word: str, **more: Any) -> dict[str, Any]:
+    place = {"topic": "orders", "partition": 0, "first_offset": first_offset, "last_offset": first_offset}
+    return {**place, "delivery_count": 1, "type": word, **more}
+
+
+STORY: Final = (
+    Example(
+        "create",
+        apis.CREATE_TOPIC,
+        "A topic whose records go after a week",
+        body={"name": "orders", "partitions": 1, "config": {"retention.ms": "604800000"}},
+    ),
+    Example("create-again", apis.CREATE_TOPIC, "The topic is there already", body={"name": "orders"}, status=409),
+    Example(
+        "misspelt",
+        apis.CREATE_TOPIC,
+        "An unknown field",
+        body={"name": "invoices", "partition": 3},
+        status=422,
+    ),
+    Example(
+        "produce",
+        apis.PRODUCE_RECORDS,
+        "Three records, stored once even if the request is repeated",
+        path=ORDERS,
+        headers={"Idempotency-Key": "orders-2026-01-01-1"},
+        body={"records": RECORDS},
+    ),
+    Example(
+        "produce-bytes",
+        apis.PRODUCE_RECORDS,
+        "A value of bytes, in base64",
+        path={"topic": "scans"},
+        body={"records": [{"key": "ann", "value_base64": "JVBERi0xLjc="}]},
+    ),
+    Example(
+        "produce-raw",
+        apis.PRODUCE_RAW_RECORD,
+        "The body is the value",
+        path={"topic": "scans"},
+        headers={"Record-Key": "ann", "Content-Type": "application/octet-stream"},
+        body=b"any bytes",
+    ),
+    Example(
+        "lock-longer",
+        apis.UPDATE_SHARE_GROUP_CONFIG,
+        "A minute for each record, and the default limit of deliveries",
+        path=BILLING,
+        body={
+            "config": {"share.record.lock.duration.ms": "60000"},
+            "reset": ["share.delivery.count.limit"],
+        },
+    ),
+    Example("settings", apis.GET_SHARE_GROUP_CONFIG, "All settings in force", path=BILLING),
+    Example(
+        "fetch",
+        apis.FETCH_RECORDS,
+        "Wait up to five seconds for at most ten records",
+        path=BILLING,
+        body={"topics": ["orders"], "member_id": "w-1", "max_records": 10, "max_wait_ms": 5000},
+    ),
+    Example(
+        "settle",
+        apis.ACKNOWLEDGE_RECORDS,
+        "One is done, one comes again, one becomes a dead letter",
+        path=BILLING,
+        body={
+            "member_id": "w-1",
+            "acknowledgements": [
+                _settled(0, "accept"),
+                _settled(1, "release", reason="the bank is closed", delay_ms=3_600_000),
+                _settled(2, "reject", reason="no such customer"),
+            ],
+        },
+    ),
+    Example(
+        "settle-foreign",
+        apis.ACKNOWLEDGE_RECORDS,
+        "The member does not hold this record",
+        path=BILLING,
+        body={"member_id": "w-2", "acknowledgements": [_settled(1, "accept")]},
+        status=409,
+    ),
+    Example("in-flight", apis.LIST_IN_FLIGHT_RECORDS, "Each record that is not finished", path=BILLING, eventual=True),
+    Example(
+        "dead-letters",
+        apis.READ_RECORDS,
+        "The dead letters of the group",
+        path={"topic": "dlq.billing", "partition": 0},
+        query={"offset": 0, "max_records": 100},
+    ),
+    Example(
+        "redrive",
+        apis.REDRIVE_DEAD_LETTERS,
+        "Send those of unknown customers again",
+        path=BILLING,
+        body={"filter": {"message": "no such customer"}, "to": "retry"},
+    ),
+    Example(
+        "join",
+        apis.SHARE_GROUP_HEARTBEAT,
+        "Join the group",
+        path=BILLING,
+        headers={"Client-Id": "billing-worker"},
+        body={"member_id": "w-2", "member_epoch": 0, "subscribed_topic_names": ["orders"]},
+    ),
+    Example("group", apis.DESCRIBE_SHARE_GROUP, "The group and its members", path=BILLING),
+    Example("groups", apis.LIST_SHARE_GROUPS, "Groups with members", query={"state": "Stable"}),
+    Example("offsets", apis.LIST_SHARE_GROUP_OFFSETS, "How far the group is", path=BILLING, eventual=True),
+    Example("audit-state", apis.AUDIT_SHARE_STATE, "The state of one group", query={"group_id": "billing"}),
+    Example(
+        "audit-log",
+        apis.AUDIT_LOG,
+        "The stored batches",
+        path={"topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001", "partition": 0},
+    ),
+    Example("leave", apis.LEAVE_SHARE_GROUP, "Leave the group", path={**BILLING, "member_id": "w-2"}),
+    Example("activity", apis.LIST_ACTIVITY, "What was produced", query={"topic": "scans"}, eventual=True),
+    Example(
+        "reset",
+        apis.RESET_SHARE_GROUP_OFFSETS,
+        "Begin again, although the group is in use",
+        path=BILLING,
+        body={"to": "earliest", "topics": [{"topic": "orders"}], "force": True},
+    ),
+    Example(
+        "forget-topic",
+        apis.DELETE_SHARE_GROUP_OFFSETS,
+        "Forget one topic",
+        path={**BILLING, **ORDERS},
+        query={"force": True},
+    ),
+    Example("delete-group", apis.DELETE_SHARE_GROUP, "Delete the group", path=BILLING, query={"force": True}),
+    Example("gone", apis.DESCRIBE_SHARE_GROUP, "There is no such group", path=BILLING, status=404),
+    Example(
+        "compact",
+        apis.UPDATE_TOPIC,
+        "Keep the last record of each key",
+        path=ORDERS,
+        body={"config": {"cleanup.policy": "compact"}, "reset": ["retention.ms"]},
+    ),
+    Example(
+        "produce-newer",
+        apis.PRODUCE_RECORDS,
+        "A newer record of a key, in a certain partition",
+        path=ORDERS,
+        body={"records": [{"key": "ann", "value": {"id": 1, "total": 0}, "partition": 0}]},
+    ),
+    Example("batches", apis.LIST_RECORD_BATCHES, "All batches", path={**ORDERS, "partition": 0}),
+    Example(
+        "remove",
+        apis.REPLACE_RECORD_BATCHES,
+        "Remove the older record of the key",
+        path={**ORDERS, "partition": 0},
+        body={
+            "batches": [{"base_offset": 0, "generation": 0, "remove": [{"first_offset": 0, "last_offset": 0}]}],
+        },
+    ),
+    Example(
+        "delete-records",
+        apis.DELETE_RECORDS,
+        "Delete the first two offsets",
+        path=ORDERS,
+        body={"partitions": [{"partition": 0, "before_offset": 2}]},
+    ),
+    Example("topic", apis.DESCRIBE_TOPIC, "The topic and its partitions", path=ORDERS),
+    Example("no-topic", apis.DESCRIBE_TOPIC, "There is no such topic", path={"topic": "ordres"}, status=404),
+    Example("topics", apis.LIST_TOPICS, "All topics", query={"page_size": 100}),
+    Example("delete-topic", apis.DELETE_TOPIC, "Delete a topic", path={"topic": "scans"}),
+    Example("alive", apis.LIVEZ, "The process runs"),
+    Example("ready", apis.READYZ, "All dependencies are there"),
+    Example("metrics", apis.METRICS, "The lines of one family"),
+)
+
+
+@functools.cache
+def answers() -> Mapping[str, Any]:
+    """The answers by the names of the examples; an example without an answer is absent."""
+    recorded: dict[str, Any] = json.loads(files(__package__).joinpath("examples.json").read_text("utf-8"))
+    return recorded
+
+
+def examples_of(api: Api) -> Iterator[Example]:
+    """The examples of a call, in the order of the story."""
+    return (example for example in STORY if example.api is api or example.api.operation_id == api.operation_id)

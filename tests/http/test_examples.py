@@ -1,0 +1,160 @@
+"""The examples of the OpenAPI document are played on a fresh stack, and its answers are those of the document.
+
+After a change that is meant: `RENEW_OPENAPI=1 .venv/bin/pytest tests/http/test_examples.py`, then the same for
+`tests/core/test_document.py` and `tests/http/test_openapi.py`.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from jsonschema import Draft202012Validator
+
+import sharequeue.http.openapi.examples as examples_module
+from sharequeue.http.openapi.examples import STORY, Example, answers
+from sharequeue.protocol.apis import Api, path_of
+from tests.openapi.public import public_document
+
+ANSWERS: Final = Path(examples_module.__file__).with_name("examples.json")
+NOW_MS: Final = 1_767_225_600_000
+PLAIN: Final[dict[str, Any]] = {
+    "topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
+    "timestamp_ms": NOW_MS,
+    "max_timestamp_ms": NOW_MS,
+    "hour_ms": NOW_MS,
+    "lock_expires_at_ms": NOW_MS + 60_000,
+    "available_at_ms": NOW_MS + 3_600_000,
+    "request_id": "5f0c1b9e-8f7b-4d2a-9c1e-3a6d2b7f4e10",
+    "leader_epoch": 4,
+    "key_id": 1,
+    "size_bytes": 112,
+    "client_host": "127.0.0.1",
+    "gateways": ["gateway-1"],
+    "next_page_token": "eyJhZnRlciI6MX0",
+    "seq": 1,
+    "snapshot_epoch": 0,
+}
+"""What is another value on each stack has one of these in the document."""
+SETTINGS: Final = {
+    "retention.ms",
+    "cleanup.policy",
+    "max.message.bytes",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.auto.offset.reset",
+}
+"""The examples show these of all settings."""
+PATIENCE_S: Final = 30
+
+
+def plain(value: Any) -> Any:
+    """An answer with the values of PLAIN, some of its settings, and the first rows of stored states."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        answered = {
+            name: item for name, item in value.items() if "." not in name or name[:2] == "__" or name in SETTINGS
+        }
+        return {name: PLAIN.get(name, plain(item[:2] if name == "rows" else item)) for name, item in answered.items()}
+    return value
+
+
+class Player:
+    """Plays the story. `record`: take the answers for the document instead of comparing them."""
+
+    def __init__(self, http: httpx.Client, token: str, record: bool) -> None:
+        self._http = http
+        self._token = token
+        self._record = record
+        self._topic_ids: dict[str, str] = {}
+        self.found: dict[str, Any] = {}
+
+    def play(self, example: Example) -> None:
+        deadline = time.monotonic() + (2 if self._record and not example.eventual else PATIENCE_S)
+        if self._record and example.eventual:
+            time.sleep(7)  # gateways write their counts every five seconds
+        while True:
+            status, answer = self._call(example)
+            assert status == example.answered, (example.name, answer)
+            if self._record or not example.eventual or answer == answers().get(example.name):
+                break
+            assert time.monotonic() < deadline, (example.name, answer)
+            time.sleep(0.1)
+        if answer is not None:
+            self.found[example.name] = answer
+
+    def _call(self, example: Example) -> tuple[int, Any]:
+        path = dict(example.path)
+        if "topic_id" in path:
+            path["topic_id"] = self._topic_ids["orders"]
+        headers = dict(example.headers)
+        if example.api.protected:
+            headers["Authorization"] = f"Bearer {self._token}"
+        raw = {"content": example.body} if isinstance(example.body, bytes) else {"json": example.body}
+        response = self._http.request(
+            example.api.method,
+            path_of(example.api, **path),
+            params={name: json.dumps(each) if isinstance(each, bool) else each for name, each in example.query.items()},
+            headers=headers,
+            **(raw if example.body is not None else {}),
+        )
+        if response.headers.get("content-type", "").startswith("text/plain"):
+            lines = [line for line in response.text.splitlines() if "sharequeue_http_refused" in line]
+            return response.status_code, "\n".join(line for line in lines if line.startswith("#")) + "\n"
+        if not response.content:
+            return response.status_code, None
+        answer = response.json()
+        if "topic_id" in answer:
+            self._topic_ids[answer["name"]] = answer["topic_id"]
+        return response.status_code, plain(answer)
+
+
+def test_the_examples_are_answered_as_the_document_says(client: httpx.Client, data_dir: Path) -> None:
+    record = bool(os.environ.get("RENEW_OPENAPI"))
+    token = (data_dir / "cluster.token").read_text().strip()
+    player = Player(client, token, record)
+    for example in STORY:
+        player.play(example)
+    if record:
+        ANSWERS.write_text(json.dumps(player.found, indent=1, ensure_ascii=False) + "\n")
+        answers.cache_clear()
+    for name, answer in player.found.items():
+        assert answer == answers()[name], f"{name}: RENEW_OPENAPI=1 .venv/bin/pytest tests/http/test_examples.py"
+    assert answers().keys() == player.found.keys()
+
+
+def documented() -> list[tuple[Api, dict[str, Any]]]:
+    document = public_document()
+    return [(example.api, document["paths"][example.api.path][example.api.method.lower()]) for example in STORY]
+
+
+def test_every_call_has_an_example_of_its_request_and_its_answer() -> None:
+    calls = documented()
+    assert {api.operation_id for api, _ in calls} == {
+        operation["operationId"] for path in public_document()["paths"].values() for operation in path.values()
+    }
+    for api, operation in calls:
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            assert content.get("examples") or api.raw_body, api.operation_id
+        for content in operation["responses"][str(api.status)].get("content", {}).values():
+            assert content["examples"], api.operation_id
+        for parameter in operation["parameters"]:
+            assert "example" in parameter or not parameter["required"], (api.operation_id, parameter["name"])
+
+
+def test_the_examples_fit_their_schemas() -> None:
+    components = public_document()["components"]
+    checked = 0
+    for _, operation in documented():
+        bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+        for content in (content for body in bodies for content in body.get("content", {}).values()):
+            for example in content.get("examples", {}).values():
+                faults = list(
+                    Draft202012Validator({**content["schema"], "components": components}).iter_errors(example["value"])
+                )
+                assert faults == [], example["summary"]
+                checked += 1
+    assert checked > 50
