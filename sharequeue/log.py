@@ -3,10 +3,11 @@
 `log.warning("state write failed", extra=fields(group_id=…, cause=…))`.
 """
 
+import asyncio
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -79,3 +80,39 @@ class Rarely:
         self._written += 1
         missed, self._missed = self._missed, 0
         return missed
+
+
+class Tally:
+    """Events that come one by one or in thousands: the first has its line at once, the next ones are counted.
+
+    event ──▶ line, count 1         events ──▶ counted ──▶ after `seconds`: one line with their count
+    """
+
+    def __init__(self, logger: logging.Logger, level: int, message: str, *, seconds: float = 60.0, most: int = 500):
+        """`most`: kinds that are told apart at a time; the events of others are counted together."""
+        self._logger = logger
+        self._level = level
+        self._message = message
+        self._seconds = seconds
+        self._most = most
+        self._counts: dict[Hashable, int] = {}
+
+    def note(self, kind: Hashable, count: int = 1, **named: Any) -> None:
+        """Count events of one kind, from the event loop. `named`: the fields of its lines."""
+        if kind not in self._counts and len(self._counts) >= self._most:
+            kind, named = "others", {}
+        if kind in self._counts:
+            self._counts[kind] += count
+        else:
+            self._begin(kind, count, named)
+
+    def _begin(self, kind: Hashable, count: int, named: Mapping[str, Any]) -> None:
+        self._logger.log(self._level, self._message, extra=fields(count=count, **named))
+        self._counts[kind] = 0
+        asyncio.get_running_loop().call_later(self._seconds, self._end, kind, named)
+
+    def _end(self, kind: Hashable, named: Mapping[str, Any]) -> None:
+        """The seconds of a kind are over: write its line and count on, or forget it if nothing came."""
+        count = self._counts.pop(kind)
+        if count:
+            self._begin(kind, count, {**named, "seconds": self._seconds})

@@ -1,5 +1,6 @@
 """`sharequeue up`: the whole stack on this machine."""
 
+import itertools
 import signal
 import sys
 import time
@@ -13,6 +14,8 @@ from sharequeue.cli.extras import SERVER, extra
 from sharequeue.cli.output import REFUSED
 
 PORT: Final = click.IntRange(0, 65535)
+LOOKS_PER_ROTATION: Final = 100
+"""Every half minute the logs are looked at."""
 COUNT: Final = click.IntRange(1, 64)
 
 
@@ -74,11 +77,14 @@ def up(
         ready = True
         if stack.postgres is not None and data_dir.absolute() not in stack.postgres.home.parents:
             click.echo(f"PostgreSQL's data is in {stack.postgres.home}", err=True)
+        click.echo(f"logs are in {stack.logs}", err=True)
         click.echo(f"ready: {' '.join(stack.urls)}")
         sys.stdout.flush()
-        while True:
+        for looks in itertools.count():
             time.sleep(0.3)
             stack.check()
+            if looks % LOOKS_PER_ROTATION == 0:
+                stack.rotate_logs()
     except StackError as fault:
         click.echo(f"sharequeue up: {fault}", err=True)
         if ready:

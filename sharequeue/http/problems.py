@@ -1,14 +1,18 @@
 """Problem documents, the answers to requests that fail, and how many there were. Source: RFC 9457."""
 
+import logging
 from typing import Final
 
 import msgspec
 from prometheus_client import Counter
 
 from sharequeue.http.answer import Answer
+from sharequeue.log import Tally
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import PointedDetail, Problem
+
+log = logging.getLogger(__name__)
 
 PROBLEM_JSON: Final = (b"content-type", b"application/problem+json")
 
@@ -18,6 +22,10 @@ REFUSED = Counter(
     ["status"],
 )
 _REFUSALS: Final = {status: REFUSED.labels(str(status)) for status in (401, 403, 408, 413, 414, 421, 429, 431)}
+
+
+REFUSALS: Final = Tally(log, logging.INFO, "requests refused")
+"""Clients' mistakes, by their code: the first at once, then how many there were in a minute."""
 
 
 def problem_of(error: ApiError, request_id: str) -> Problem:
@@ -44,6 +52,8 @@ def problem_answer(error: ApiError, request_id: str) -> Answer:
     refusals = _REFUSALS.get(error.status)
     if refusals is not None:
         refusals.inc()
+    if error.status < 500:
+        REFUSALS.note(error.error.code, status=error.status, code=error.error.code, first=error.detail)
     if error.status in (429, 503):
         headers += ((b"retry-after", b"%d" % max(1, round(error.retry_after_s or 1))),)
     if error.status == 401:

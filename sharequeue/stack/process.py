@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import pwd
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +20,8 @@ START_SECONDS: Final = 60
 STOP_SECONDS: Final = 20
 PR_SET_PDEATHSIG: Final = 1
 ROOT: Final = Path("/")
+MOST_LOG_BYTES: Final = 64 << 20
+"""A log is rotated above this size, and one older log is kept."""
 
 
 def free_port(server: object = None) -> int:
@@ -53,6 +56,21 @@ def die_with_parent(signal_number: int) -> Callable[[], None]:
 def open_log(file: Path) -> IO[bytes]:
     """Open a log to append to. A new log is readable by its owner alone."""
     return open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+def rotate_log(file: Path, most_bytes: int = MOST_LOG_BYTES) -> None:
+    """Keep a log below its limit: move its text to `FILE.1`, which replaces an older one.
+
+    The log is copied and emptied, because its writer keeps it open; it is opened to append, so the next line is the first.
+    A line that is written during the copy may be lost.
+    """
+    if not file.exists() or file.stat().st_size < most_bytes:
+        return
+    older = file.with_name(f"{file.name}.1")
+    older.unlink(missing_ok=True)
+    with file.open("rb") as source, open_log(older) as copy:
+        shutil.copyfileobj(source, copy)
+    os.truncate(file, 0)
 
 
 class Process:
@@ -110,6 +128,9 @@ class Process:
             if time.monotonic() > deadline:
                 raise EmbeddedError(f"{name} was not ready within {START_SECONDS} s; its log says:\n{self.log_tail()}")
             time.sleep(0.02)
+
+    def rotate_log(self) -> None:
+        rotate_log(self._log_file)
 
     def log_tail(self) -> str:
         lines = self._log_file.read_text(errors="replace").splitlines()

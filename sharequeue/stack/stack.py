@@ -18,7 +18,7 @@ from typing import IO, Any, ClassVar, Final, NamedTuple
 
 from sharequeue.stack.open_url import open_url
 from sharequeue.stack.postgres import Postgres
-from sharequeue.stack.process import die_with_parent, free_port, open_log
+from sharequeue.stack.process import die_with_parent, free_port, open_log, rotate_log
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.system_user import EmbeddedError, make_private
 
@@ -101,6 +101,9 @@ class ServiceProcess:
                 return bool(json.load(response)["status"] == "ready")
         except (OSError, urllib.error.HTTPError, ValueError):
             return False
+
+    def rotate_log(self) -> None:
+        rotate_log(self._log_file)
 
     def died(self) -> StackError:
         code = self.process.returncode if self.process else None
@@ -279,8 +282,7 @@ class Stack:
             "group coordinator": share,
             "gateway": {**group, **share, "REDIS_URL": redis_url},
         }
-        logs = self._data_dir / "logs"
-        logs.mkdir(mode=0o700, exist_ok=True)
+        self.logs.mkdir(mode=0o700, exist_ok=True)
         self.services = []
         for name, kind in KINDS.items():
             variables = f"SHAREQUEUE_{kind.prefix}_"
@@ -290,7 +292,7 @@ class Stack:
                 settings = {**common, **needs[name], "PORT": str(port), "NODE_ID": node_id}
                 environment = {variables + setting: value for setting, value in settings.items()}
                 called = f"{name} {place + 1}" if place else name
-                log_file = logs / f"{called.replace(' ', '-')}.log"
+                log_file = self.logs / f"{called.replace(' ', '-')}.log"
                 self.services.append(
                     ServiceProcess(called, kind.module, port, {**environment, **own}, log_file, inherited)
                 )
@@ -305,8 +307,19 @@ class Stack:
             waiting = [service for service in waiting if not service.ready()]
             if waiting and time.monotonic() > deadline:
                 names = ", ".join(service.name for service in waiting)
-                raise StackError(f"not ready within {READY_SECONDS} s: {names}; logs are in {self._data_dir / 'logs'}")
+                raise StackError(f"not ready within {READY_SECONDS} s: {names}; logs are in {self.logs}")
             time.sleep(0.05)
+
+    @property
+    def logs(self) -> Path:
+        """The folder with the logs of the services."""
+        return self._data_dir / "logs"
+
+    def rotate_logs(self) -> None:
+        """Keep the logs of the services and of the embedded stores below their limit."""
+        for part in (*self.services, self.postgres, self.redis):
+            if part is not None:
+                part.rotate_log()
 
     def check(self) -> None:
         """Raises: StackError: something that must run died."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.log import fields
+from sharequeue.log import Tally, fields
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey
@@ -84,6 +84,7 @@ class DeadLetterWriter:
         self._retry_max_ms = retry_max_ms
         self._archived: list[tuple[SharePartitionKey, int, DeadLetter]] = []
         """Ranges that are durably ARCHIVED: the keys of their dead letters can be removed."""
+        self._written = Tally(log, logging.WARNING, "dead letters written")
 
     async def run(self) -> None:
         """Write due dead letters. Runs until it is cancelled."""
@@ -180,7 +181,12 @@ class DeadLetterWriter:
             )
         for pending in ranges:
             self._queue.remove(pending)
-            self._leader.activity.dead(led, pending.letter)
+            cause = self._leader.activity.dead(led, pending.letter)
+            records = pending.letter.last_offset - pending.letter.first_offset + 1
+            named = {"group_id": led.key.group_id, "topic": led.topic_name, "cause": cause}
+            self._written.note(
+                (led.key.group_id, led.topic_name, cause), records, **named, reason=pending.letter.reason
+            )
             if not led.fenced:
                 self._archive(led, pending.letter)
 

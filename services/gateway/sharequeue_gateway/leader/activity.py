@@ -144,11 +144,12 @@ class Activity:
     def expired(self, led: LedSharePartition, records: int) -> None:
         self._of(led.key).expired += records
 
-    def dead(self, led: LedSharePartition, letter: DeadLetter) -> None:
-        """The dead letters of a range are written."""
+    def dead(self, led: LedSharePartition, letter: DeadLetter) -> str:
+        """The dead letters of a range are written. Returns: their cause, as reports and metrics name it."""
         causes = self._of(led.key).dead_letters
         cause = "rejected" if letter.cause == REJECTED else "delivery_limit"
         causes[cause] = causes.get(cause, 0) + letter.last_offset - letter.first_offset + 1
+        return cause
 
     # Writing
 

@@ -5,10 +5,12 @@ request that caused it; its outcome is an event of its own (`write_ended`). Sour
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from sharequeue.clock import Clock
+from sharequeue.log import Tally
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import (
     ApiError,
@@ -35,6 +37,8 @@ from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_gateway.share_partition.outcomes import Completed
+
+log = logging.getLogger(__name__)
 
 UNLOADING: Final = frozenset(
     error.error.kafka_code for error in (NotLeaderOrFollower, UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
@@ -77,6 +81,7 @@ class Leader:
         self.locks = LockRecorder(
             clock, lock_timers, cluster, kept_locks, led.timed, ended=loads.writes_ended, unload=self.unload
         )
+        self._ended = Tally(log, logging.WARNING, "locks ended: workers died, or need a longer lock")
         self._under_way: dict[int, PendingWrite] = {}
         """The writes under way, by the id of the machine's write."""
         self.failing: Final = persister.failing
@@ -270,6 +275,8 @@ class Leader:
         expired = led.machine.expire(now_ms)
         if expired.records:
             metrics.LOCK_TIMEOUTS[led_metrics.labels_of(led)].inc(expired.records)
+            named = {"group_id": led.key.group_id, "topic": led.topic_name}
+            self._ended.note((led.key.group_id, led.topic_name), expired.records, **named)
             self.activity.expired(led, expired.records)
         if expired.write is not None:
 
