@@ -34,7 +34,7 @@ class Connection(Protocol):
 
     def restart_clock(self) -> None: ...
 
-    async def drain(self) -> None: ...
+    async def drain(self, held: int = 0) -> None: ...
 
     def on_answered(self, exchange: "ConnectionExchange") -> None: ...
 
@@ -237,7 +237,7 @@ class ConnectionExchange:
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         connection = self._connection
         if connection.untaken is not None:
-            await connection.drain()
+            await connection.drain(len(body))
         transport = connection.transport
         if transport.is_closing():
             return

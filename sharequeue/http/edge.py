@@ -27,10 +27,8 @@ class Connection(Protocol):
 
     silent: bool
     """Whether the client has sent no byte yet."""
-    unsent: int
-    """Bytes that the client had not taken at the last look."""
     taken_at: float
-    """When the client last took some, by the loop's clock."""
+    """When the client last took bytes of its answers, by the last measurement."""
 
     @property
     def begins(self) -> bool:
@@ -41,6 +39,9 @@ class Connection(Protocol):
 
     def give_way(self) -> None:
         """Refuse the body that is coming in, because others need its memory."""
+
+    def measure_unsent(self, now: float) -> int:
+        """The bytes of answers that the client has not taken. `now`: seconds of the loop's clock."""
 
     def drop(self) -> None:
         """Close the connection at once. An answer that the client has not taken yet is lost."""
@@ -63,6 +64,10 @@ class Edge:
         self._receiving: dict[Connection, int] = {}
         """Connections with an arriving body, each with the bytes of it in memory, the earliest first."""
         self._receiving_bytes = 0
+        self._sending: dict[Connection, int] = {}
+        """Connections whose client does not take its answers as fast as they come, each with the bytes that it has not
+        taken at most."""
+        self._sending_bytes = 0
         self.malformed = Rarely(lines=3, seconds=1)
         self.full = Rarely(lines=1, seconds=60)
         self._no_file = Rarely(lines=1, seconds=60)
@@ -91,6 +96,26 @@ class Edge:
         while self._receiving_bytes > self.limits.max_receiving_bytes and len(receiving) > 1:
             next(iter(receiving)).give_way()
 
+    def send(self, connection: Connection, unsent: int, now: float) -> None:
+        """The client of a connection has not taken `unsent` bytes of its answers; 0: it takes them again, or is gone.
+
+        While such bytes exceed their limit, close the connection whose client has taken nothing for longest.
+        """
+        sending = self._sending
+        self._sending_bytes += unsent - sending.pop(connection, 0)
+        if not unsent:
+            return
+        sending[connection] = unsent
+        if self._sending_bytes <= self.limits.max_unsent_bytes:
+            return
+        for other in sending:
+            sending[other] = other.measure_unsent(now)
+        self._sending_bytes = sum(sending.values())
+        for other in sorted(sending, key=lambda stalled: stalled.taken_at)[:-1]:
+            if self._sending_bytes <= self.limits.max_unsent_bytes:
+                return
+            other.drop()
+
     def _look_for_a_file(self, now: float) -> None:
         """Log if no file can be opened. uvicorn then resets new connections, and nothing else would show that."""
         try:
@@ -102,17 +127,6 @@ class Edge:
                     extra=fields(cause=str(fault), limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
                 )
 
-    def _bound_unsent(self) -> None:
-        """While unsent answers exceed their limit, close the connection whose client has taken nothing for longest."""
-        stalled = [connection for connection in self.watched if connection.unsent]
-        unsent = sum(connection.unsent for connection in stalled)
-        stalled.sort(key=lambda connection: connection.taken_at)
-        for connection in stalled:
-            if unsent <= self.limits.max_unsent_bytes:
-                return
-            unsent -= connection.unsent
-            connection.drop()
-
     async def watch(self) -> None:
         """Close connections whose time is over. Never returns."""
         loop = asyncio.get_running_loop()
@@ -122,7 +136,6 @@ class Edge:
             self._look_for_a_file(now)
             for connection in list(self.watched):
                 connection.look(now)
-            self._bound_unsent()
             idle_since = now - self.limits.idle_timeout_ms / 1000
             silent_since = now - self.limits.head_timeout_ms / 1000
             for connection, since in list(self.idle.items()):

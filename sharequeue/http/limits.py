@@ -35,7 +35,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     body is never refused."""
     max_unsent_bytes: Annotated[int, Meta(ge=1_048_576)] = 268_435_456
     """Bytes of answers that clients have not taken yet, over all connections. Above it, the connection whose client has
-    taken nothing for longest is closed."""
+    taken nothing for longest is closed. A single one never is."""
     max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 15_000
     """Above it, the connection that is idle longest is closed; if none is idle, the new one is refused with 503. The
     process's limit of open files may lower it."""

@@ -124,10 +124,12 @@ class HttpProtocol(asyncio.Protocol):
         self._lost = False
         self.untaken: asyncio.Event | None = None
         """Exists while the client does not take what was sent; set when it has taken enough."""
-        self.unsent = 0
-        """Bytes that the client had not taken at the last look."""
+        self._unsent = 0
+        """Bytes that the client had not taken at the last measurement."""
+        self._held = 0
+        """Bytes of an answer that waits until the client has taken the one before."""
         self.taken_at = 0.0
-        """When the client last took bytes, by the last look."""
+        """When the client last took bytes, by the last measurement."""
 
     # Connection
 
@@ -157,6 +159,7 @@ class HttpProtocol(asyncio.Protocol):
             exchange.leave()
         self._queue.clear()
         self._received()
+        self.edge.send(self, 0, 0.0)
         self._parser = self._incoming = None  # both refer to this object; otherwise only the collector would free it
         if self.untaken is not None:
             self.untaken.set()
@@ -175,6 +178,7 @@ class HttpProtocol(asyncio.Protocol):
         self._deaf = True
         self.edge.idle.pop(self, None)
         self.edge.watched.pop(self, None)
+        self.edge.send(self, 0, 0.0)
         self.transport.abort()
 
     def shutdown(self) -> None:
@@ -324,11 +328,15 @@ class HttpProtocol(asyncio.Protocol):
 
     def _takes_nothing(self, now: float) -> bool:
         """Whether an answer waits for the client to take it."""
-        unsent = self.transport.get_write_buffer_size() if self.untaken is not None or self._deaf else 0
-        if unsent < self.unsent or not self.unsent:
+        return (self.untaken is not None or self._deaf) and self.measure_unsent(now) > 0
+
+    def measure_unsent(self, now: float) -> int:
+        """The bytes of answers that the client has not taken. `now`: seconds of the loop's clock."""
+        unsent = self.transport.get_write_buffer_size() + self._held
+        if unsent < self._unsent or not self._unsent:
             self.taken_at = now
-        self.unsent = unsent
-        return unsent > 0
+        self._unsent = unsent
+        return unsent
 
     def pause(self) -> None:
         """Stop reading for now. The client's clock does not run."""
@@ -523,18 +531,34 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         if self.untaken is None:
             self.untaken = asyncio.Event()
-            self.unsent = 0
+            self._unsent = 0
             self.edge.watched[self] = None
+            self._sends()
 
     def resume_writing(self) -> None:
         if self.untaken is not None:
             self.untaken.set()
             self.untaken = None
+            self._unsent = 0
+            self.edge.send(self, 0, 0.0)
 
-    async def drain(self) -> None:
-        """Wait until the client has taken enough of what was sent, or has left."""
-        if self.untaken is not None:
-            await self.untaken.wait()
+    def _sends(self) -> None:
+        """Tell the edge how much the client has not taken."""
+        if self._lost:
+            return
+        now = self.loop.time()
+        self.edge.send(self, self.measure_unsent(now), now)
+
+    async def drain(self, held: int = 0) -> None:
+        """Wait until the client has taken enough of what was sent, or has left. `held`: bytes to be written then."""
+        if self.untaken is None:
+            return
+        untaken = self.untaken
+        if held:
+            self._held = held
+            self._sends()
+        await untaken.wait()
+        self._held = 0
 
 
 def _too_slow(detail: str) -> InvalidRequest:

@@ -74,6 +74,8 @@ class EdgeServer:
         """The bodies that endpoints were given."""
         self.gone = threading.Event()
         """Set when the client of a waiting call hung up."""
+        self.large = 0
+        """Large answers that were made."""
         self.written = 0
         """Parts of a streamed answer that the connection took."""
 
@@ -106,6 +108,7 @@ class EdgeServer:
             return Answer(f"{exchange.scheme} {version}".encode(), headers=PLAIN)
 
         async def large(_: Call) -> Answer:
+            self.large += 1
             return Answer(b"x" * LARGE_BYTES, headers=PLAIN)
 
         async def slow(call: Call) -> Answer:

@@ -4,6 +4,8 @@ import socket
 from collections.abc import Iterable
 from http.client import HTTPResponse
 
+import psutil
+
 
 class Answered:
     """One answer, read whole."""
@@ -89,3 +91,11 @@ def head(line: str, *headers: str, host: str = "localhost") -> bytes:
 def chunked(body: bytes, size: int = 7) -> bytes:
     parts = [body[start : start + size] for start in range(0, len(body), size)]
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+def connections_of(pid: int, port: int) -> int:
+    """The number of connections that a process has open with clients at its port."""
+    connections = psutil.Process(pid).net_connections("tcp")
+    return sum(
+        connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED for connection in connections
+    )

@@ -183,14 +183,31 @@ def test_a_client_that_reads_nothing_of_its_answer_is_closed(strict: EdgeServer)
         assert strict.written - before < 200
 
 
-def test_unread_answers_are_bounded_over_all_clients() -> None:
+@pytest.mark.parametrize("times", [1, 2], ids=["one answer", "two answers on a connection"])
+def test_unread_answers_are_bounded_over_all_clients(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """At the moment when an answer is written: nothing looks at the connections later."""
+    monkeypatch.setattr("sharequeue.http.edge.LOOK_S", 3600)
     with edge_server(HttpLimits(max_unsent_bytes=LARGE_BYTES)) as server:
         lines = [Raw(server.port) for _ in range(8)]
         for line in lines:
-            line.send(head("GET /large"))
-        wait_until(lambda: 1 <= len(server.server.server_state.connections) <= 4)
+            line.send(head("GET /large") * times)
+        wait_until(lambda: server.large >= len(lines))
+        wait_until(lambda: 1 <= len(server.server.server_state.connections) <= 4 // times)
         for line in lines:
             line.__exit__()
+
+
+def test_a_client_that_takes_its_answer_is_not_closed_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last connection stays, whatever its answer has; and one that took something outlives one that did not."""
+    monkeypatch.setattr("sharequeue.http.edge.LOOK_S", 3600)
+    with edge_server(HttpLimits(max_unsent_bytes=1 << 20)) as server, Raw(server.port) as stalled:
+        stalled.send(head("GET /large"))
+        wait_until(lambda: server.edge.watched)
+        for _ in range(3):
+            with Raw(server.port) as raw:
+                raw.send(head("GET /large"))
+                assert len(raw.answer().body) == LARGE_BYTES
+        wait_until(lambda: not server.server.server_state.connections)
 
 
 # Crowds

@@ -6,12 +6,11 @@ peak of the process's memory.
 
 import itertools
 
-import psutil
 import pytest
 
 from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
 from sharequeue.stack.stack import Stack
-from tests.hostile.raw import Raw, head
+from tests.hostile.raw import Raw, connections_of, head
 from tests.http.calls import Gateway, wait_until
 
 KIB = 1 << 10
@@ -40,14 +39,6 @@ def stack_settings() -> dict[str, str]:
 @pytest.fixture
 def port(stack: Stack) -> int:
     return int(stack.url.rpartition(":")[2])
-
-
-def connections_of(stack: Stack, port: int) -> int:
-    """The number of connections that the gateway has open with clients."""
-    connections = psutil.Process(stack.service("gateway").pid).net_connections("tcp")
-    return sum(
-        connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED for connection in connections
-    )
 
 
 class Growth:
@@ -126,7 +117,7 @@ def test_more_connections_than_allowed_are_refused_and_not_held(stack: Stack, po
     try:
         for line in lines:
             line.send_until_refused([b"GET /"])
-        wait_until(lambda: connections_of(stack, port) <= CONNECTIONS)
+        wait_until(lambda: connections_of(stack.service("gateway").pid, port) <= CONNECTIONS)
     finally:
         for line in lines:
             line.__exit__()

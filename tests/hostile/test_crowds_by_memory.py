@@ -1,0 +1,72 @@
+"""Limits over all connections: a crowd sends or asks for 100 times as much, and the gateway's memory stays bounded."""
+
+import contextlib
+import socket
+
+import pytest
+
+from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
+from sharequeue.stack.stack import Stack
+from tests.hostile.raw import Raw, connections_of, head
+from tests.http.calls import Gateway, good, wait_until
+
+MIB = 1 << 20
+TIMES = 100
+RECEIVING, UNSENT = 1 * MIB, 2 * MIB
+ANSWER = 10 * MIB
+"""More than the sockets of a connection hold by themselves."""
+ANSWERED = 'sharequeue_http_request_seconds_count{operation="readRecords",status="200"}'
+AROUND = 16 * MIB
+"""How much a process may grow for other reasons."""
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    return {
+        "SHAREQUEUE_GATEWAY_MAX_RECEIVING_BYTES": str(RECEIVING),
+        "SHAREQUEUE_GATEWAY_MAX_UNSENT_BYTES": str(UNSENT),
+    }
+
+
+@pytest.fixture
+def port(stack: Stack) -> int:
+    return int(stack.url.rpartition(":")[2])
+
+
+def test_bodies_on_their_way_are_bounded(stack: Stack, port: int, own_gateway: Gateway) -> None:
+    """Each body lacks its last byte. None is refused for its size, only for those of the others."""
+    pid = stack.service("gateway").pid
+    body = MIB - 1024
+    reset_peak(pid)
+    before = resident_bytes(pid)
+    lines = [Raw(port) for _ in range(TIMES)]
+    with contextlib.ExitStack() as closing:
+        for line in lines:
+            closing.enter_context(line)
+            line.send_until_refused([head("POST /v1/topics/t/records/raw", f"Content-Length: {body + 1}"), b"a" * body])
+        for _ in range(100):  # the gateway reads from each connection before it answers
+            good(own_gateway.http.get("/livez"))
+        grown = peak_resident_bytes(pid) - before
+        assert grown < 4 * RECEIVING + AROUND
+        assert lines[0].answer().status == 429
+
+
+def test_answers_that_nobody_takes_are_bounded(stack: Stack, port: int, own_gateway: Gateway, name: str) -> None:
+    """Each client asks for the record and reads nothing of the answer."""
+    pid = stack.service("gateway").pid
+    own_gateway.create_topic(name, max_message_bytes=2 * ANSWER)
+    good(own_gateway.http.post(f"/v1/topics/{name}/records/raw", content=b"\xff" * (ANSWER // 4 * 3)))
+    read = head(f"GET /v1/topics/{name}/partitions/0/records?max_bytes={2 * ANSWER}")
+    with Raw(port) as raw:
+        raw.send(read)
+        assert len(raw.answer().body) > ANSWER
+    answered = own_gateway.metrics()[ANSWERED]
+    before = resident_bytes(pid)
+    with contextlib.ExitStack() as closing:
+        for number in range(1, TIMES * UNSENT // ANSWER + 1):
+            line = closing.enter_context(Raw(port))
+            line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.send(read)
+            wait_until(lambda wanted=answered + number: own_gateway.metrics()[ANSWERED] >= wanted)
+        assert resident_bytes(pid) - before < UNSENT + ANSWER + AROUND
+        wait_until(lambda: connections_of(pid, port) <= 3)
