@@ -5,10 +5,11 @@
     spark = session(master="local[4]")
     orders = spark.readStream.format("sharequeue").option("group", "billing").option("topics", "orders").load()
 
-Programs import `session`, `register` and `PipelineError` from here. Inside, each part knows those below it:
+Programs import `session`, `register`, `settle` and `PipelineError` from here. Inside, each part knows those below it:
 
     jobs                      the commands of `sharequeue pipeline`
     archiving   session       an archive in Parquet; a SparkSession that knows the format
+    settling                  outcomes of single records
     data_source               the format: which reader or writer serves which call of Spark
     source      sink          reading; writing
     gateway_client            the HTTP API without asyncio
@@ -17,5 +18,6 @@ Programs import `session`, `register` and `PipelineError` from here. Inside, eac
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.session import register, session
+from sharequeue_pipeline.settling import settle
 
-__all__ = ["PipelineError", "register", "session"]
+__all__ = ["PipelineError", "register", "session", "settle"]

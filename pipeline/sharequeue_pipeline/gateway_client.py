@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -19,7 +19,12 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, Api
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.fields import IsolationLevel
-from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
+from sharequeue.protocol.messages.in_flight import (
+    InFlightBatch,
+    InFlightPartition,
+    InFlightQuery,
+    ListInFlightResponse,
+)
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import (
     Acknowledgement,
@@ -31,7 +36,7 @@ from sharequeue.protocol.messages.records import (
 from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.errors import PipelineError, data_loss, refused
 from sharequeue_pipeline.options import GatewayOptions
-from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.ranges import Range, divided
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +52,22 @@ KEY_RETENTION_MS: Final = 7 * 86_400_000
 REPEAT_PAUSE_S: Final = 0.2
 FIRST_TRY_S: Final = 10.0
 """How long a first call tries to reach the gateway, before it reports that there is none."""
+
+
+class Outcome(NamedTuple):
+    """What becomes of an acquired range: `type` is accept, release, reject or renew; `delay_ms` goes with release."""
+
+    entry: Range
+    type: str
+    reason: str | None = None
+    delay_ms: int | None = None
+
+
+class NotHeld(NamedTuple):
+    """Parts of ranges that a member does not hold. `finished`: somebody accepted or rejected them; `lost`: the others."""
+
+    lost: list[Range]
+    finished: list[Range]
 
 
 class GatewayClient:
@@ -117,7 +138,15 @@ class GatewayClient:
 
     def delivered(self, group: str, topics: Iterable[str]) -> list[Range]:
         """The records of topics that were delivered to a group before, and that nobody holds or waits for."""
-        found = []
+        return [
+            _range(entry, batch)
+            for entry in self._in_flight_of(group, topics)
+            for batch in entry.batches
+            if batch.delivery_state == "AVAILABLE" and batch.delivery_count and batch.available_at_ms is None
+        ]
+
+    def _in_flight_of(self, group: str, topics: Iterable[str]) -> Iterator[InFlightPartition]:
+        """The partitions of topics with a group's records in flight; none if there is no such group."""
         for topic in topics:
             token: str | None = None
             while True:
@@ -126,18 +155,12 @@ class GatewayClient:
                     page: ListInFlightResponse = self._call(apis.LIST_IN_FLIGHT_RECORDS, query, group=group)
                 except ApiError as error:
                     if error.error.code == "GROUP_ID_NOT_FOUND":
-                        return []
+                        return
                     raise refused(error, self._options.url) from None
-                found += [
-                    Range(topic, entry.partition, batch.first_offset, batch.last_offset, batch.delivery_count)
-                    for entry in page.partitions
-                    for batch in entry.batches
-                    if batch.delivery_state == "AVAILABLE" and batch.delivery_count and batch.available_at_ms is None
-                ]
+                yield from page.partitions
                 token = page.next_page_token
                 if token is None:
                     break
-        return found
 
     def fetch(self, group: str, request: FetchRequest) -> tuple[list[Range], int]:
         """Acquire records. Returns: their ranges, and the duration of their locks in ms."""
@@ -158,17 +181,51 @@ class GatewayClient:
     def acknowledge(
         self, group: str, member_id: str, ranges: Sequence[Range], type: str, reason: str | None = None
     ) -> list[Range]:
-        """Acknowledge ranges with one type, and repeat until each has an outcome. Returns: those no longer held.
+        """Acknowledge ranges with one type, and repeat until each has an outcome. Returns: those no longer held."""
+        return [
+            lost.entry for lost in self.settle(group, member_id, [Outcome(entry, type, reason) for entry in ranges])
+        ]
+
+    def acknowledge_held(
+        self, group: str, member_id: str, ranges: Sequence[Range], type: str, reason: str | None = None
+    ) -> NotHeld:
+        """Acknowledge what the member still holds of ranges. Returns: the parts that it does not hold.
+
+        A job may have settled some records of a range. An acknowledgement of the whole range is refused then.
+        """
+        refused_ranges = self.acknowledge(group, member_id, ranges, type, reason)
+        if not refused_ranges:
+            return NotHeld([], [])
+        held: list[Range] = []
+        finished: list[Range] = []
+        for entry in self._in_flight_of(group, sorted({each.topic for each in refused_ranges})):
+            for batch in entry.batches:
+                if batch.delivery_state == "ACQUIRED" and batch.member_id == member_id:
+                    held.append(_range(entry, batch))
+                elif batch.delivery_state in ("ACKNOWLEDGED", "ARCHIVING", "ARCHIVED"):
+                    finished.append(_range(entry, batch))
+            if entry.start_offset > 0:
+                finished.append(Range(entry.topic, entry.partition, 0, entry.start_offset - 1))
+        ours: list[Range] = []
+        for count in {each.delivery_count for each in refused_ranges}:
+            of_count = [each for each in refused_ranges if each.delivery_count == count]
+            ours += divided(of_count, [each for each in held if each.delivery_count == count])[0]
+        lost = self.acknowledge(group, member_id, ours, type, reason) if ours else []
+        done, rest = divided(divided(refused_ranges, ours)[1], finished)
+        return NotHeld([*lost, *rest], done)
+
+    def settle(self, group: str, member_id: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Acknowledge ranges, and repeat until each has an outcome. Returns: those that the member no longer holds.
 
         A refused range is tried a second time: another write or a hand-over of the share-partition may be over now.
         """
-        lost: list[Range] = []
-        refused_once: set[Range] = set()
+        lost: list[Outcome] = []
+        refused_once: set[Outcome] = set()
         deadline = time.monotonic() + self._options.timeout_ms / 1000
-        waiting = list(ranges)
+        waiting = list(outcomes)
         while waiting:
             sent = waiting[:MAX_ACKNOWLEDGEMENTS]
-            results = self._acknowledge(group, member_id, sent, type, reason)
+            results = self._acknowledge(group, member_id, sent)
             again = []
             for entry, result in zip(sent, results, strict=True):
                 if result.status == "unknown" or result.retriable:
@@ -176,7 +233,7 @@ class GatewayClient:
                 elif result.status == "failed" and entry not in refused_once:
                     refused_once.add(entry)
                     again.append(entry)
-                elif result.status == "failed" or (result.status == "ignored" and type == "renew"):
+                elif result.status == "failed" or (result.status == "ignored" and entry.type == "renew"):
                     lost.append(entry)  # ignored: another member settled it, and it lies below the start offset
             waiting[: len(sent)] = again
             if again:
@@ -187,20 +244,19 @@ class GatewayClient:
                 time.sleep(REPEAT_PAUSE_S)
         return lost
 
-    def _acknowledge(
-        self, group: str, member_id: str, ranges: Iterable[Range], type: str, reason: str | None
-    ) -> list[AcknowledgementResult]:
+    def _acknowledge(self, group: str, member_id: str, outcomes: Iterable[Outcome]) -> list[AcknowledgementResult]:
         acknowledgements = [
             Acknowledgement(
-                topic=topic,
-                partition=partition,
-                first_offset=first,
-                last_offset=last,
-                delivery_count=count,
+                topic=entry.topic,
+                partition=entry.partition,
+                first_offset=entry.first_offset,
+                last_offset=entry.last_offset,
+                delivery_count=entry.delivery_count,
                 type=type,
                 reason=reason,
+                **_delay(delay_ms),
             )
-            for topic, partition, first, last, count in ranges
+            for entry, type, reason, delay_ms in outcomes
         ]
         request = AcknowledgeRequest(member_id=member_id, acknowledgements=acknowledgements)
         try:
@@ -260,6 +316,14 @@ class GatewayClient:
             self._exchange(PRODUCE, body, headers, topic=topic)
         except ApiError as error:
             raise refused(error, self._options.url) from None
+
+
+def _delay(delay_ms: int | None) -> dict[str, Any]:
+    return {} if delay_ms is None else {"delay_ms": delay_ms}
+
+
+def _range(entry: InFlightPartition, batch: InFlightBatch) -> Range:
+    return Range(entry.topic, entry.partition, batch.first_offset, batch.last_offset, batch.delivery_count)
 
 
 def next_offset(arrow: bytes) -> int:

@@ -35,6 +35,35 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
     return result
 
 
+def divided(ranges: Iterable[Range], others: Iterable[Range]) -> tuple[list[Range], list[Range]]:
+    """Cut ranges where others begin and end. Returns: the parts that others cover, and the rest, both in order.
+
+    Both are disjoint, in any order. A part keeps the delivery count of its range.
+    """
+    inside: list[Range] = []
+    outside: list[Range] = []
+    covers = sorted(others)
+    at = 0
+    for entry in sorted(ranges):
+        first = entry.first_offset
+        while at < len(covers) and covers[at][:2] <= entry[:2] and first <= entry.last_offset:
+            cover = covers[at]
+            if cover[:2] == entry[:2] and cover.first_offset > entry.last_offset:
+                break
+            if cover[:2] == entry[:2] and cover.last_offset >= first:
+                if cover.first_offset > first:
+                    outside.append(entry._replace(first_offset=first, last_offset=cover.first_offset - 1))
+                last = min(entry.last_offset, cover.last_offset)
+                inside.append(entry._replace(first_offset=max(first, cover.first_offset), last_offset=last))
+                first = last + 1
+                if cover.last_offset > entry.last_offset:
+                    break  # it may cover the next range too
+            at += 1
+        if first <= entry.last_offset:
+            outside.append(entry._replace(first_offset=first))
+    return inside, outside
+
+
 def encode(ranges: Sequence[Range]) -> dict[str, dict[str, str]]:
     """Ranges as JSON: `{"orders":{"0":"17-2016:1,3000-3001:2"}}`, first offset, last offset, delivery count."""
     texts: dict[str, dict[str, list[str]]] = {}

@@ -5,7 +5,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_pipeline.ranges import Range, decode, encode, joined, split
+from sharequeue_pipeline.ranges import Range, decode, divided, encode, joined, split
 
 
 @st.composite
@@ -37,6 +37,15 @@ def test_joining_keeps_every_offset_and_its_count(ranges: list[Range]) -> None:
     assert offsets(together) == offsets(ranges)
     for one, other in itertools.pairwise(together):
         assert one[:2] != other[:2] or one.last_offset + 1 < other.first_offset or one[4] != other[4]
+
+
+@given(disjoint(), disjoint())
+def test_ranges_are_divided_where_others_cover_them(ranges: list[Range], others: list[Range]) -> None:
+    inside, outside = divided(ranges, others)
+    counts, covered = offsets(ranges), offsets(others).keys()
+    assert offsets(inside) == {place: count for place, count in counts.items() if place in covered}
+    assert offsets(outside) == {place: count for place, count in counts.items() if place not in covered}
+    assert [*inside] == sorted(inside)
 
 
 @given(disjoint())

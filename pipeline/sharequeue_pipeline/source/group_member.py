@@ -3,11 +3,8 @@
 It knows batches by their number and ranges by their offsets, and nothing of Spark.
 """
 
-import json
 import logging
-import os
 import time
-from pathlib import Path
 from typing import Any, Final
 
 from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
@@ -19,6 +16,7 @@ from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.bounded_read import BoundedRead
 from sharequeue_pipeline.source.isolation import Isolation, Piece
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
+from sharequeue_pipeline.source.member_files import leave_report, settled_by_job
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +54,9 @@ class GroupMember:
                 "group %s does not allow renewing locks: a batch that takes longer than a lock is delivered again",
                 group,
             )
+        self._report_to = report_to
         if report_to is not None:
-            _leave_report(report_to, member_id, options)
+            leave_report(report_to, member_id, options)
         self._delivery_limit = int(config["share.delivery.count.limit"])
         self._warn_of_limit(int(config["share.partition.max.record.locks"]))
 
@@ -161,12 +160,11 @@ class GroupMember:
         held = ranges.decode(offset["ranges"])
         if offset["batch"] == self._acquired_batch:
             return held
-        lost = self._gateway.acknowledge(self._group, self.member_id, held, "renew")
+        lost, finished = self._gateway.acknowledge_held(self._group, self.member_id, held, "renew")
         self._acquired_batch = offset["batch"]
         self._unfinished = True
         self._count_lost(lost, "are not read again: the failed query released them, or their locks ended")
-        gone = set(lost)
-        held = [entry for entry in held if entry not in gone]
+        held = ranges.divided(held, [*lost, *finished])[1]
         self._renewed = (offset["batch"], held)
         if self._renewal is not None and held:
             lock_ms = int(self._gateway.group_config(self._group)["share.record.lock.duration.ms"])
@@ -174,16 +172,18 @@ class GroupMember:
         return held
 
     def settle(self, offset: dict[str, Any]) -> None:
-        """Accept the ranges of a finished batch, once."""
+        """Accept the ranges of a finished batch, once, except what the job settled itself."""
         if offset["batch"] <= self._settled_batch:
             return
         if self._renewal is not None:
             self._renewal.drop(offset["batch"])
         batch, held = self._renewed
         finished = held if batch == offset["batch"] else ranges.decode(offset["ranges"])
-        lost = self._gateway.acknowledge(self._group, self.member_id, finished, "accept")
+        if self._report_to is not None:
+            finished = ranges.divided(finished, settled_by_job(self._report_to, self.member_id, offset["batch"]))[1]
         self._count_lost(
-            lost, "were processed, but not accepted, because their locks had ended: they are delivered again"
+            self._gateway.acknowledge_held(self._group, self.member_id, finished, "accept").lost,
+            "were processed, but not accepted, because their locks had ended: they are delivered again",
         )
         self._settled_batch = offset["batch"]
 
@@ -202,22 +202,3 @@ class GroupMember:
         if self._renewal is not None:
             self._renewal.close()
         self._gateway.close()
-
-
-def _leave_report(directory: str, member_id: str, options: SourceOptions) -> None:
-    """Write a file for `query_end`, which settles for this member in the driver program when the query has ended."""
-    gateway = options.gateway
-    report = {
-        "url": gateway.url,
-        "token": gateway.token,
-        "timeout_ms": gateway.timeout_ms,
-        "group": options.group,
-        "on_error": options.on_error,
-    }
-    try:
-        file = os.open(Path(directory) / member_id, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    except OSError as fault:
-        log.warning("the query cannot settle its records when it ends, so their locks will run out: %s", fault)
-        return
-    with open(file, "w") as opened:
-        json.dump(report, opened)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.ranges import Range, divided
 
 
 class Piece(NamedTuple):
@@ -58,8 +58,7 @@ class Isolation:
 
     def note(self, found: Iterable[Range]) -> None:
         """Note acquired ranges."""
-        for taken in found:
-            self._left = [part for entry in self._left for part in _without(entry, taken)]
+        _, self._left = divided(self._left, found)
 
     def pass_over(self, piece: Piece) -> None:
         """The partition of a piece gave nothing: another member has its records, or they are delayed."""
@@ -72,15 +71,3 @@ def piece_size(records: int, delivery: int, limit: int) -> int:
     if later <= 0:
         return 1
     return max(1, math.ceil(math.pow(records, later / (later + 1))))
-
-
-def _without(entry: Range, taken: Range) -> list[Range]:
-    """The parts of a range that were not taken."""
-    if entry[:2] != taken[:2] or taken.last_offset < entry.first_offset or entry.last_offset < taken.first_offset:
-        return [entry]
-    parts = []
-    if entry.first_offset < taken.first_offset:
-        parts.append(entry._replace(last_offset=taken.first_offset - 1))
-    if taken.last_offset < entry.last_offset:
-        parts.append(entry._replace(first_offset=taken.last_offset + 1))
-    return parts

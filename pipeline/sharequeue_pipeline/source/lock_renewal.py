@@ -79,12 +79,13 @@ class LockRenewal:
                         continue  # `hold`, `drop` or `close` changed the ranges
                     self._due = time.monotonic() + self._every_s
                 try:
-                    lost = gateway.acknowledge(self._group, self._member_id, held, "renew")
+                    lost, finished = gateway.acknowledge_held(self._group, self._member_id, held, "renew")
                 except PipelineError as fault:
                     log.warning("the locks of batch %s were not renewed: %s", batch, fault)
                     continue
                 with self._changed:
-                    if lost and self._batch == batch:
+                    if self._batch != batch:
+                        continue
+                    if lost:
                         log.warning("%d ranges of batch %s are no longer held", len(lost), batch)
-                        gone = set(lost)
-                        self._held = [entry for entry in self._held if entry not in gone]
+                    self._held = ranges.divided(self._held, [*lost, *finished])[1]

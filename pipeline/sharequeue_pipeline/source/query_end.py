@@ -17,8 +17,7 @@ import logging
 import shutil
 import tempfile
 import threading
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import SparkSession
@@ -33,7 +32,8 @@ from pyspark.sql.streaming.listener import (
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
-from sharequeue_pipeline.options import GatewayOptions
+from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.source.member_files import read_report, settled_by_job
 
 log = logging.getLogger(__name__)
 
@@ -105,20 +105,36 @@ class QueryEndListener(StreamingQueryListener):
     def _settle(self, members: set[str], finished: dict[str, Any], failed: dict[str, Any], reason: str | None) -> None:
         for member_id in members:
             try:
-                report = json.loads((Path(self.directory) / member_id).read_text())
-                to = GatewayOptions(
-                    url=report["url"], token=report["token"], timeout_ms=min(report["timeout_ms"], TIMEOUT_MS)
-                )
+                to, group, on_error = read_report(self.directory, member_id)
                 done, under_way = finished.get(member_id), failed.get(member_id)
-                with GatewayClient(to) as gateway:
+                with GatewayClient(replace(to, timeout_ms=min(to.timeout_ms, TIMEOUT_MS))) as gateway:
                     if done is not None:
-                        gateway.acknowledge(report["group"], member_id, ranges.decode(done["ranges"]), "accept")
+                        held = self._left(member_id, done)
+                        gateway.acknowledge_held(group, member_id, held, "accept")
                     if under_way is not None and (done is None or under_way["batch"] > done["batch"]):
-                        held = ranges.decode(under_way["ranges"])
-                        outcome = report["on_error"] if sum(entry.size for entry in held) == 1 else "release"
-                        gateway.acknowledge(report["group"], member_id, held, outcome, reason)
+                        held = self._left(member_id, under_way)
+                        outcome = on_error if sum(entry.size for entry in held) == 1 else "release"
+                        gateway.acknowledge_held(group, member_id, held, outcome, reason)
             except (OSError, PipelineError) as fault:
                 log.warning("the records of member %s are delivered again when their locks end: %s", member_id, fault)
+
+    def _left(self, member_id: str, offset: dict[str, Any]) -> list[Range]:
+        """The ranges of a batch that its job has not settled."""
+        settled = settled_by_job(self.directory, member_id, offset["batch"])
+        return ranges.divided(ranges.decode(offset["ranges"]), settled)[1]
+
+    @classmethod
+    def under_way(cls, query_id: str) -> tuple[str, list[dict[str, Any]]] | None:
+        """The directory of a query's session, and the offsets of its current batch that belong to share groups."""
+        for listener in cls._of.values():
+            query = listener._spark.streams.get(query_id)
+            if query is not None:
+                found = []
+                offsets = query._jsq.streamingQuery().availableOffsets().values().iterator()
+                while offsets.hasNext():
+                    found += _share_offsets(f"[{offsets.next().json()}]")
+                return listener.directory, found
+        return None
 
 
 def _share_offsets(text: str | None) -> list[dict[str, Any]]:
