@@ -16,7 +16,7 @@ import sharequeue_share_coordinator.settings
 from msgspec import NODEFAULT, Struct, structs
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
-from sharequeue_gateway.leader.leader import led_metrics
+from sharequeue_gateway.leader import led_metrics, queue_series
 from sharequeue_gateway.share_partition.runs import TRANSITIONS
 
 import sharequeue.http.endpoint
@@ -122,7 +122,8 @@ def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
         if labels:
             assert documented[name][1] == ", ".join(labels), name
     gauges = (led_metrics.IN_FLIGHT_RECORDS, led_metrics.IN_FLIGHT_BATCHES, led_metrics.IN_FLIGHT, led_metrics.UNSERVED)
-    assert documented.keys() == {*defined, *gauges}
+    of_queues = {family.removesuffix("_total") for family in queue_series.FAMILIES}
+    assert documented.keys() == {*defined, *gauges, *of_queues}
 
 
 @pytest.mark.parametrize("api", PUBLIC, ids=lambda api: api.operation_id)

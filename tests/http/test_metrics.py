@@ -280,3 +280,25 @@ def test_requests_are_timed_by_operation_and_status(gateway: Gateway, changes: C
     gateway.http.post(f"/v1/topics/{name}/records", json={})
     counted = 'sharequeue_http_request_seconds_count{operation="produceRecords",status="%d"}'
     assert (changes(counted % 200), changes(counted % 422)) == (1, 1)
+
+
+def test_events_of_records_are_counted_by_group_and_topic(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=1000, share_delivery_count_limit=2)
+    gateway.produce(name, *range(6))
+    gateway.acquire(name, name, member="w-1")
+    gateway.settle(name, name, 0, 2, "accept", member="w-1")
+    gateway.settle(name, name, 3, 3, "release", member="w-1")
+    gateway.settle(name, name, 4, 4, "reject", member="w-1")
+
+    def counted() -> dict[str, float]:
+        samples = gateway.metrics()
+        events = ("delivered", "accepted", "released", "rejected", "expired")
+        of_event = 'sharequeue_group_records_total{{event="{}",group="{}",topic="{}"}}'
+        return {event: samples.get(of_event.format(event, name, name), 0) for event in events}
+
+    expected = {"delivered": 6.0, "accepted": 3.0, "released": 1.0, "rejected": 1.0, "expired": 1.0}
+    wait_until(lambda: counted() == expected)
+    samples = gateway.metrics()
+    assert samples[f'sharequeue_topic_records_produced_total{{topic="{name}"}}'] == 6
+    assert samples[f'sharequeue_group_fetching_members{{group="{name}"}}'] == 1
+    assert samples[f'sharequeue_group_dead_letters_total{{cause="rejected",group="{name}",topic="{name}"}}'] == 1

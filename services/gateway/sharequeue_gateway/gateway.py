@@ -34,6 +34,7 @@ from sharequeue_gateway.cluster.redis_client import redis_client
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.dead_letters import DeadLetterWriter
 from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
@@ -65,6 +66,7 @@ from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.log_news import LogNews
 from sharequeue_gateway.leader.persister import Persister
+from sharequeue_gateway.leader.queue_series import QueueSeries
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
@@ -120,14 +122,11 @@ class Leading(NamedTuple):
     readers: Readers
     floors: Floors
 
-    def series(self, clock: Clock) -> Iterator[str]:
-        """The metrics with many series, as lines of text."""
-        return led_metrics.series(self.leader.all, clock.now_ms)
-
 
 class Delivering(NamedTuple):
     """The objects that run fetches and acknowledgements."""
 
+    members: FetchingMembers
     fetcher: Fetcher
     repeated: RepeatedFetches
     acknowledger: Acknowledger
@@ -169,6 +168,7 @@ async def prepare(settings: Settings) -> Service:
         sessions.sweep,
         dead_letter_writer.run,
         leading.activity.run,
+        delivering.members.run,
         partial(base.metadata.follow, leader, cluster.hear_of),
         partial(cluster.run, hand_over),
         leading.append_news.publish,
@@ -285,6 +285,7 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, base.routing, clock)
     return Delivering(
+        members=FetchingMembers(),
         fetcher=Fetcher(leader, record_log, repeated, clock),
         repeated=repeated,
         acknowledger=Acknowledger(leader, metadata, clock),
@@ -295,13 +296,21 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     )
 
 
+def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: int) -> Iterator[str]:
+    """The metrics with many series, as lines of text."""
+    now_ms = base.clock.now_ms
+    queues = QueueSeries(leading.activity.totals, base.metadata.name_of, members.count, now_ms, most_pairs=most_pairs)
+    yield from led_metrics.series(leading.leader.all, now_ms)
+    yield from queues.series()
+
+
 def _app(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> App:
     record_log, clock, cluster = leading.record_log, base.clock, base.cluster
     coordinator, metadata, routing = base.coordinator, base.metadata, base.routing
     leader, dead_letters = leading.leader, leading.dead_letters
-    fetcher, repeated, acknowledger, sessions, hand_over = delivering
+    members, fetcher, repeated, acknowledger, sessions, hand_over = delivering
     routed_acknowledger = RoutedAcknowledger(routing, acknowledger, metadata, clock)
-    group_use = GroupUse(metadata, leader, fetcher.fetches, sessions, base.lock_timers)
+    group_use = GroupUse(metadata, leader, fetcher.fetches, members, sessions, base.lock_timers)
     hosts = [host_of_url(cluster.me.url), *hosts_of(settings.allow_hosts)]
     return create_gateway_app(
         GatewayApis(
@@ -313,6 +322,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
                 routed=RoutedFetch(routing, fetcher, repeated, clock),
                 acknowledger=routed_acknowledger,
                 sessions=sessions,
+                members=members,
                 max_waiting_fetches=settings.max_waiting_fetches,
             ),
             RecordsApi(metadata, routing, acknowledger, routed_acknowledger, sessions),
@@ -339,7 +349,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             AuditApi(metadata, base.share_coordinator, base.database),
         ),
         ReadinessCheck(base.database, base.lock_timers, metadata, base.share_coordinator, dead_letters, cluster),
-        partial(leading.series, clock),
+        partial(_series, base, leading, members, settings.max_metric_pairs),
         callers=Callers(hosts, origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,

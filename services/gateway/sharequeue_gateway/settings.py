@@ -56,6 +56,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     dead_letter_retry_max_ms: Positive = 30_000
     activity_flush_ms: int = 5000
     """The pause between two writes of the counts for reports. A crash loses the counts since the last write."""
+    max_metric_pairs: Positive = 2000
+    """Pairs of group and topic with metrics of their own; the others are added up."""
     activity_retention_ms: Positive = 2_592_000_000
     floor_interval_ms: Positive = 10_000
     """The pause between two raises of floors: how far each group has finished, which retention goes by."""

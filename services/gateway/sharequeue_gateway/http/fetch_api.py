@@ -22,6 +22,7 @@ from sharequeue_gateway.delivery.acknowledging import ask_for_topics, failed_of
 from sharequeue_gateway.delivery.fetch_call import Acknowledging, acknowledge_and_fetch
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.http.fetch_answer import fetch_answer
 from sharequeue_gateway.http.named_partitions import named_partitions
@@ -49,6 +50,7 @@ class FetchApi:
         routed: RoutedFetch,
         acknowledger: RoutedAcknowledger,
         sessions: Sessions,
+        members: FetchingMembers,
         max_waiting_fetches: int,
     ) -> None:
         self._clock = clock
@@ -59,6 +61,7 @@ class FetchApi:
         self._routed = routed
         self._acknowledger = acknowledger
         self._sessions = sessions
+        self._members = members
         self._max_waiting_fetches = max_waiting_fetches
 
     async def fetch_records(self, call: Call) -> Answer:
@@ -72,6 +75,8 @@ class FetchApi:
                 raise InvalidRequest(fault)
         if request.member_id is None:
             request.member_id = str(uuid.uuid4())
+        else:
+            self._members.seen[call.path["group"], request.member_id] = self._members.now_s
         if request.share_session_epoch is not None:
             return await self._fetch_in_session(call, request, request.member_id)
         group_id = call.path["group"]

@@ -25,14 +25,50 @@ from sharequeue_gateway.share_partition.runs import ACKNOWLEDGED, ARCHIVED, AVAI
 log = logging.getLogger(__name__)
 
 HOUR_MS: Final = 3_600_000
+SHOWN_MS: Final = 600_000
+"""Totals have series for this time after their last change."""
 MOST_COUNTED: Final = 20_000
 """The most share-partitions of one part. When it is full, a new part begins."""
 MOST_UNWRITTEN: Final = 10 * MOST_COUNTED
 CLOSE_S: Final = 2.0
 
 
+class Totals:
+    """The counts of a group and a topic since this gateway counts them; of a topic alone, the records produced to it.
+
+    `used_at_ms`: when they last changed, a few seconds late.
+    """
+
+    __slots__ = ("accepted", "dead_letters", "delivered", "expired", "produced", "rejected", "released", "used_at_ms")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin at zero."""
+        self.used_at_ms = 0
+        self.produced = 0
+        self.delivered = 0
+        self.accepted = 0
+        self.released = 0
+        self.rejected = 0
+        self.expired = 0
+        self.dead_letters: dict[str, int] = {}
+        """By cause."""
+
+    def add(self, others: "Totals") -> None:
+        """Add the counts of others to these."""
+        for name in ("produced", "delivered", "accepted", "released", "rejected", "expired"):
+            setattr(self, name, getattr(self, name) + getattr(others, name))
+        for cause, records in others.dead_letters.items():
+            self.dead_letters[cause] = self.dead_letters.get(cause, 0) + records
+
+
 class Counters:
-    """The counts of one share-partition in one hour; for produced records, of one partition."""
+    """The counts of one share-partition in one hour; for produced records, of one partition.
+
+    `totals`: those of its group and topic, which are counted at the same time.
+    """
 
     __slots__ = (
         "accepted",
@@ -45,9 +81,11 @@ class Counters:
         "rejected",
         "released",
         "times_to_accept",
+        "totals",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, totals: Totals) -> None:
+        self.totals = totals
         self.dirty = True
         self.produced = 0
         self.delivered = 0
@@ -92,18 +130,25 @@ class Activity:
         self._parts = [Part(clock.now_ms() // HOUR_MS)]
         self._current = self._parts[0].counters
         self._flushing = asyncio.Lock()
+        self.totals: Final[dict[tuple[str, str], Totals]] = {}
+        """By group and topic id; under the group "", the records produced to a topic."""
 
     def _of(self, key: SharePartitionKey) -> Counters:
         counters = self._current.get(key)
         if counters is None:
-            counters = self._current[key] = Counters()
+            totals = self.totals.get((key.group_id, key.topic_id))
+            if totals is None:
+                totals = self.totals[key.group_id, key.topic_id] = Totals()
+            counters = self._current[key] = Counters(totals)
         counters.dirty = True
         return counters
 
     # Counting
 
     def produced(self, topic_id: str, partition: int, records: int) -> None:
-        self._of(SharePartitionKey("", topic_id, partition)).produced += records
+        counters = self._of(SharePartitionKey("", topic_id, partition))
+        counters.produced += records
+        counters.totals.produced += records
 
     def delivered(self, led: LedSharePartition, ranges: Sequence[AcquiredRange], batches: Sequence[TimedBatch]) -> None:
         """A fetch acquired ranges out of these batches. The times of the batches are kept until the records are
@@ -116,6 +161,7 @@ class Activity:
         for first_offset, last_offset, delivery_count, *_ in ranges:
             records = last_offset - first_offset + 1
             counters.delivered += records
+            counters.totals.delivered += records
             deliveries[delivery_count] = deliveries.get(delivery_count, 0) + records
 
     def settled(self, led: LedSharePartition, write: StateWrite, now_ms: int) -> None:
@@ -123,12 +169,14 @@ class Activity:
         if not write.runs:
             return
         counters = self._of(led.key)
+        totals = counters.totals
         times = led.batch_times
         for run in write.runs:
             if run.write is not write:
                 continue
             if run.state is ACKNOWLEDGED:
                 counters.accepted += run.size
+                totals.accepted += run.size
                 if times is not None:
                     for records, timestamp_ms in times.parts(run.first, run.last):
                         took_ms = now_ms - timestamp_ms
@@ -136,19 +184,25 @@ class Activity:
                         counters.times_to_accept[bucket] = counters.times_to_accept.get(bucket, 0) + records
             elif run.cause == REJECTED and run.state is not AVAILABLE:
                 counters.rejected += run.size
+                totals.rejected += run.size
             elif run.state is not ARCHIVED or run.delivery_count >= led.config.delivery_count_limit:
                 counters.released += run.size  # the other runs are gaps: there is no record
+                totals.released += run.size
         if times is not None:
             times.forget_below(led.machine.start_offset)
 
     def expired(self, led: LedSharePartition, records: int) -> None:
-        self._of(led.key).expired += records
+        counters = self._of(led.key)
+        counters.expired += records
+        counters.totals.expired += records
 
     def dead(self, led: LedSharePartition, letter: DeadLetter) -> str:
         """The dead letters of a range are written. Returns: their cause, as reports and metrics name it."""
-        causes = self._of(led.key).dead_letters
+        counters = self._of(led.key)
         cause = "rejected" if letter.cause == REJECTED else "delivery_limit"
-        causes[cause] = causes.get(cause, 0) + letter.last_offset - letter.first_offset + 1
+        records = letter.last_offset - letter.first_offset + 1
+        for causes in (counters.dead_letters, counters.totals.dead_letters):
+            causes[cause] = causes.get(cause, 0) + records
         return cause
 
     # Writing
@@ -162,6 +216,7 @@ class Activity:
             await self.flush()
             hour = self._clock.now_ms() // HOUR_MS
             if hour > purged_hour:
+                self._forget_unused()
                 try:
                     await self._log.remove_before(hour - self._retention_ms // HOUR_MS)
                     purged_hour = hour
@@ -178,8 +233,10 @@ class Activity:
             for part in list(self._parts):
                 changed = {key: counters for key, counters in part.counters.items() if counters.dirty}
                 rows = [self._row(part, key, counters) for key, counters in changed.items()]
+                now_ms = self._clock.now_ms()
                 for counters in changed.values():
                     counters.dirty = False
+                    counters.totals.used_at_ms = now_ms
                 try:
                     await self._log.write(rows)
                 except ApiError as error:
@@ -190,6 +247,20 @@ class Activity:
                     return
                 if part is not self._parts[-1]:
                     self._parts.remove(part)
+
+    def _forget_unused(self) -> None:
+        """Drop totals that nothing counts for any more."""
+        counting = {id(counters.totals) for part in self._parts for counters in part.counters.values()}
+        used_before_ms = self._clock.now_ms() - SHOWN_MS
+        for names, totals in list(self.totals.items()):
+            if id(totals) not in counting and totals.used_at_ms < used_before_ms:
+                del self.totals[names]
+
+    def forget_group(self, group_id: str) -> None:
+        """The group is deleted: its totals begin again at zero."""
+        for (of_group, _), totals in self.totals.items():
+            if of_group == group_id:
+                totals.reset()
 
     def _bound(self) -> None:
         while len(self._parts) > 1 and sum(len(part.counters) for part in self._parts) > MOST_UNWRITTEN:

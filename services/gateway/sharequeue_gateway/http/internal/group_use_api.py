@@ -16,6 +16,7 @@ from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -27,11 +28,18 @@ class GroupUse:
     """The handlers of groupUsage, unloadGroup and releaseMember."""
 
     def __init__(
-        self, metadata: Metadata, leader: Leader, fetches: WaitingFetches, sessions: Sessions, lock_timers: LockTimers
+        self,
+        metadata: Metadata,
+        leader: Leader,
+        fetches: WaitingFetches,
+        members: FetchingMembers,
+        sessions: Sessions,
+        lock_timers: LockTimers,
     ) -> None:
         self._metadata = metadata
         self._leader = leader
         self._fetches = fetches
+        self._members = members
         self._sessions = sessions
         self._lock_timers = lock_timers
 
@@ -58,6 +66,8 @@ class GroupUse:
         self._leader.group_reset(group_id, request.topic_ids, end=request.end)
         if request.topic_ids is None:  # the group is deleted
             metrics.forget_group(group_id)
+            self._leader.activity.forget_group(group_id)
+            self._members.forget_group(group_id)
         return Empty()
 
     async def release_member(self, call: Call) -> ReleaseMemberResponse:

@@ -1,0 +1,93 @@
+"""Metrics of queues: what happened to the records of a group and a topic, at this gateway.
+
+A pair of group and topic has series while it was used in the last ten minutes. At most `most_pairs` have series of their
+own, those with the most deliveries; the others are added up under the names `other`.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from sharequeue.service.series import Labels, head, line
+from sharequeue_gateway.leader.activity import SHOWN_MS, Totals
+
+PAIR: Final = ("group", "topic")
+PRODUCED: Final = "sharequeue_topic_records_produced_total"
+RECORDS: Final = "sharequeue_group_records_total"
+DEAD_LETTERS: Final = "sharequeue_group_dead_letters_total"
+DROPPED: Final = "sharequeue_metric_pairs_dropped"
+MEMBERS: Final = "sharequeue_group_fetching_members"
+FAMILIES: Final = (PRODUCED, RECORDS, DEAD_LETTERS, DROPPED, MEMBERS)
+EVENTS: Final = ("delivered", "accepted", "released", "rejected", "expired")
+CAUSES: Final = ("rejected", "delivery_limit")
+OTHER: Final = "other"
+
+
+class QueueSeries:
+    """The families of this file. `topic_name`: the name of a topic id, if there is such a topic."""
+
+    def __init__(
+        self,
+        totals: Mapping[tuple[str, str], Totals],
+        topic_name: Callable[[str], str | None],
+        members: Callable[[], Mapping[str, int]],
+        now_ms: Callable[[], int],
+        *,
+        most_pairs: int,
+    ) -> None:
+        """`members`: by group, how many members fetched at this gateway in the last minute."""
+        self._totals = totals
+        self._topic_name = topic_name
+        self._members = members
+        self._now_ms = now_ms
+        self._most_pairs = most_pairs
+
+    def series(self) -> Iterator[str]:
+        """The lines of /metrics, in parts."""
+        topics, pairs = self._shown()
+        yield head(PRODUCED, "Records produced to a topic at this gateway.", "counter")
+        for topic, totals in self._most(topics, lambda totals: totals.produced):
+            yield line(PRODUCED, ("topic",), topic, totals.produced)
+        most = self._most(pairs, lambda totals: totals.delivered)
+        yield head(RECORDS, "Records of a group and a topic by what happened to them at this gateway.", "counter")
+        for names, totals in most:
+            for event in EVENTS:
+                yield line(RECORDS, (*PAIR, "event"), (*names, event), getattr(totals, event))
+        yield head(DEAD_LETTERS, "Dead letters written by this gateway, by cause.", "counter")
+        for names, totals in most:
+            for cause in CAUSES:
+                if cause in totals.dead_letters:
+                    yield line(DEAD_LETTERS, (*PAIR, "cause"), (*names, cause), totals.dead_letters[cause])
+        yield head(MEMBERS, "Members that fetched at this gateway in the last minute.", "gauge")
+        for group_id, count in heapq.nlargest(
+            self._most_pairs, self._members().items(), key=lambda counted: counted[1]
+        ):
+            yield line(MEMBERS, ("group",), (group_id,), count)
+        yield head(DROPPED, "Pairs of group and topic without series of their own.", "gauge")
+        yield f"{DROPPED} {float(max(0, len(pairs) - self._most_pairs))}\n"
+
+    def _shown(self) -> tuple[dict[Labels, Totals], dict[Labels, Totals]]:
+        """The topics, and the pairs of group and topic, that were used lately."""
+        topics: dict[Labels, Totals] = {}
+        pairs: dict[Labels, Totals] = {}
+        used_since_ms = self._now_ms() - SHOWN_MS
+        for (group_id, topic_id), totals in self._totals.items():
+            topic = self._topic_name(topic_id)
+            if topic is None or totals.used_at_ms < used_since_ms:
+                continue
+            if group_id:
+                pairs[group_id, topic] = totals
+            else:
+                topics[(topic,)] = totals
+        return topics, pairs
+
+    def _most(self, shown: dict[Labels, Totals], number: Callable[[Totals], int]) -> list[tuple[Labels, Totals]]:
+        """The entries with series of their own, and the sum of the others."""
+        if len(shown) <= self._most_pairs:
+            return list(shown.items())
+        ranked = sorted(shown.items(), key=lambda entry: number(entry[1]), reverse=True)
+        others = Totals()
+        for _, totals in ranked[self._most_pairs :]:
+            others.add(totals)
+        names = (OTHER,) * len(ranked[0][0])
+        return [*ranked[: self._most_pairs], (names, others)]
