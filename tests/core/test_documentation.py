@@ -16,7 +16,7 @@ import sharequeue_share_coordinator.settings
 from msgspec import NODEFAULT, Struct, structs
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
-from sharequeue_gateway.leader import led_metrics, queue_series
+from sharequeue_gateway.leader import backlog, led_metrics, queue_series
 from sharequeue_gateway.share_partition.runs import TRANSITIONS
 
 import sharequeue.http.endpoint
@@ -121,7 +121,8 @@ def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
         assert documented[name][0] == kind, name
         if labels:
             assert documented[name][1] == ", ".join(labels), name
-    gauges = (led_metrics.IN_FLIGHT_RECORDS, led_metrics.IN_FLIGHT_BATCHES, led_metrics.IN_FLIGHT, led_metrics.UNSERVED)
+    in_flight = (led_metrics.IN_FLIGHT_RECORDS, led_metrics.IN_FLIGHT_BATCHES, led_metrics.IN_FLIGHT)
+    gauges = (*in_flight, led_metrics.RECORDS, led_metrics.UNSERVED, *backlog.FAMILIES)
     of_queues = {family.removesuffix("_total") for family in queue_series.FAMILIES}
     assert documented.keys() == {*defined, *gauges, *of_queues}
 

@@ -54,6 +54,7 @@ from sharequeue_gateway.http.redrive_api import Redriving
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
+from sharequeue_gateway.leader.backlog import BacklogLook
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.due_locks import DueLocks
 from sharequeue_gateway.leader.floors import Floors
@@ -121,6 +122,7 @@ class Leading(NamedTuple):
     activity_log: ActivityLog
     readers: Readers
     floors: Floors
+    backlog: BacklogLook
 
 
 class Delivering(NamedTuple):
@@ -169,6 +171,7 @@ async def prepare(settings: Settings) -> Service:
         dead_letter_writer.run,
         leading.activity.run,
         delivering.members.run,
+        leading.backlog.run,
         partial(base.metadata.follow, leader, cluster.hear_of),
         partial(cluster.run, hand_over),
         leading.append_news.publish,
@@ -275,6 +278,14 @@ def _leading(base: Base, settings: Settings) -> Leading:
         activity_log=activity_log,
         readers=readers,
         floors=Floors(leader, led, readers, clock, interval_ms=settings.floor_interval_ms),
+        backlog=BacklogLook(
+            base.database.query,
+            cluster,
+            clock,
+            base.metadata,
+            interval_ms=settings.backlog_interval_ms,
+            most_pairs=settings.max_metric_pairs,
+        ),
     )
 
 
@@ -302,6 +313,7 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     queues = QueueSeries(leading.activity.totals, base.metadata.name_of, members.count, now_ms, most_pairs=most_pairs)
     yield from led_metrics.series(leading.leader.all, now_ms)
     yield from queues.series()
+    yield from leading.backlog.series()
 
 
 def _app(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> App:

@@ -56,6 +56,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     dead_letter_retry_max_ms: Positive = 30_000
     activity_flush_ms: int = 5000
     """The pause between two writes of the counts for reports. A crash loses the counts since the last write."""
+    backlog_interval_ms: Positive = 15_000
+    """The pause between two looks at the backlog of every group, for metrics."""
     max_metric_pairs: Positive = 2000
     """Pairs of group and topic with metrics of their own; the others are added up."""
     activity_retention_ms: Positive = 2_592_000_000

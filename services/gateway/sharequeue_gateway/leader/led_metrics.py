@@ -1,14 +1,18 @@
 """Metrics of the share-partitions that this gateway leads. Each request for /metrics reads them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sharequeue.service.series import Labels, head, line, most
 from sharequeue_gateway import metrics
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVING, AVAILABLE, Run
 
 IN_FLIGHT_RECORDS = "sharequeue_in_flight_message_count"
 IN_FLIGHT_BATCHES = "sharequeue_in_flight_batch_count"
 IN_FLIGHT = "sharequeue_in_flight_share_partitions"
+RECORDS = "sharequeue_group_in_flight_records"
+STATES = ("held", "delayed", "retry", "dying", "finished")
 UNSERVED = "sharequeue_share_partition_unserved_seconds"
 UNSERVED_FROM_MS = 1000
 """The shortest wait with a series: a shorter one is only the pause between two fetches."""
@@ -26,6 +30,7 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
         yield from counts.lines()
     spans: list[tuple[int, Labels]] = []
     batches: dict[Labels, int] = {}
+    states: dict[Labels, Counter[str]] = {}
     led_now = list(leds())
     unserved = [
         (longest_ms, (group_id,))
@@ -37,7 +42,12 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
             continue
         labels = labels_of(led)
         spans.append((led.machine.span, labels))
-        batches[labels] = len({run.batch_first for run in led.machine.in_flight()})
+        of_pair = states.setdefault((led.key.group_id, led.topic_name), Counter())
+        first_offsets = set()
+        for run in led.machine.in_flight():
+            first_offsets.add(run.batch_first)
+            of_pair[_state_of(run)] += run.size
+        batches[labels] = len(first_offsets)
         yield ""
     highest = most(spans)
     yield head(IN_FLIGHT_RECORDS, "Offsets from start to end (InFlightMessageCount).", "gauge")
@@ -46,6 +56,11 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
     yield head(IN_FLIGHT_BATCHES, "Batches in flight (InFlightBatchCount).", "gauge")
     for _, labels in highest:
         yield line(IN_FLIGHT_BATCHES, metrics.SHARE_PARTITION, labels, batches[labels])
+    yield head(RECORDS, "Records in flight by their state, of the share-partitions that this gateway leads.", "gauge")
+    of_pairs = [(of_pair.total(), pair) for pair, of_pair in states.items()]
+    for _, pair in most(of_pairs):
+        for state in STATES:
+            yield line(RECORDS, ("group", "topic", "state"), (*pair, state), states[pair][state])
     yield head(IN_FLIGHT, "Share-partitions with anything in flight.", "gauge")
     yield f"{IN_FLIGHT} {float(len(spans))}\n"
     yield head(
@@ -55,6 +70,15 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
     )
     for longest_ms, group in most(unserved):
         yield line(UNSERVED, ("group",), group, longest_ms / 1000)
+
+
+def _state_of(run: Run) -> str:
+    """The word for the state of records in flight."""
+    if run.state is AVAILABLE:
+        return "delayed" if run.available_at_ms else "retry"
+    if run.state is ACQUIRED:
+        return "held"
+    return "dying" if run.state is ARCHIVING else "finished"
 
 
 def longest_unserved_ms(leds: Iterable[LedSharePartition], now_ms: int) -> Mapping[str, int]:

@@ -13,12 +13,12 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
 
-_END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
+END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
   WHERE b.topic_id = p.topic_id AND b.partition = p.partition ORDER BY b.base_offset DESC LIMIT 1), 0))"""
 
 _MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND EXISTS (
     SELECT 1 FROM log.partitions p
-    WHERE p.topic_id = {{topic_id}} AND p.partition = {{partition}} AND NOT p.deleted AND {_END} = {{base_offset}})"""
+    WHERE p.topic_id = {{topic_id}} AND p.partition = {{partition}} AND NOT p.deleted AND {END} = {{base_offset}})"""
 
 _COLUMNS: Final = "topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records"
 
@@ -169,7 +169,7 @@ async def make_partitions(connection: Connection, places: Sequence[tuple[str, in
 async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
     """The bounds of partitions. A partition without any append is left out."""
     rows = await connection.fetch(
-        f"""SELECT p.topic_id, p.partition, p.log_start_offset, {_END} AS log_end_offset, p.deleted, p.replacements
+        f"""SELECT p.topic_id, p.partition, p.log_start_offset, {END} AS log_end_offset, p.deleted, p.replacements
             FROM log.partitions p
             JOIN unnest($1::uuid[], $2::int[]) AS t(topic_id, partition) USING (topic_id, partition)""",
         [topic_id for topic_id, _ in places],

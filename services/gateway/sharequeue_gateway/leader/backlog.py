@@ -1,0 +1,105 @@
+"""The backlog of every group, whether a worker fetches or not: one gateway reads it from the log and has its metrics.
+
+    log.readers (floors) ─┐
+    log.partitions (ends) ┴─ every 15 s, at the gateway that the name "metrics" falls to ──▶ gauges by group and topic
+
+A floor is how far a group has durably finished a partition. It is raised every ten seconds, so a backlog is up to 25 s
+old, and counts records that are finished behind an unfinished one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
+
+from sharequeue.clock import Clock
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service.series import head, line
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.leader.queue_series import OTHER, PAIR
+from sharequeue_gateway.record_log import backlog_store
+from sharequeue_gateway.record_log.backlog_store import Backlogs
+
+log = logging.getLogger(__name__)
+
+WHO: Final = SharePartitionKey("", "metrics", 0)
+"""Stands for the task: its leader looks."""
+RECORDS: Final = "sharequeue_group_backlog_records"
+OLDEST: Final = "sharequeue_group_oldest_record_seconds"
+LOG_BYTES: Final = "sharequeue_log_bytes"
+FAMILIES: Final = (RECORDS, OLDEST, LOG_BYTES)
+
+
+class BacklogLook:
+    """Looks at the backlog, and has what it saw for /metrics."""
+
+    def __init__(
+        self,
+        query: Callable[..., Awaitable[Any]],
+        cluster: Cluster,
+        clock: Clock,
+        metadata: Metadata,
+        *,
+        interval_ms: int,
+        most_pairs: int,
+    ) -> None:
+        """`query`: runs a function with a connection to the log."""
+        self._query = query
+        self._cluster = cluster
+        self._clock = clock
+        self._metadata = metadata
+        self._interval_s = interval_ms / 1000
+        self._most_pairs = most_pairs
+        self._backlogs: Backlogs | None = None
+        self._oldest_ms: dict[tuple[str, str], int] = {}
+        self._log_bytes = 0
+
+    async def run(self) -> None:
+        """Look again and again. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once, if that falls to this gateway; otherwise forget what was seen."""
+        if not self._cluster.leads(WHO):
+            self._backlogs = None
+            return
+        try:
+            backlogs = await self._query(backlog_store.backlogs, self._most_pairs)
+            self._oldest_ms = await self._query(backlog_store.oldest)
+            self._log_bytes = await self._query(backlog_store.log_bytes)
+            await self._metadata.topics_by_id(list({backlog.topic_id for backlog in backlogs.largest}))
+        except ApiError as error:
+            self._backlogs = None  # no number is better than an old one
+            log.warning("cannot look at the backlog now", extra=fields(cause=error.detail))
+        else:
+            self._backlogs = backlogs
+
+    def series(self) -> Iterator[str]:
+        """The lines of /metrics; none at the other gateways."""
+        seen = self._backlogs
+        if seen is None:
+            return
+        named = [
+            ((backlog.group_id, topic), backlog)
+            for backlog in seen.largest
+            if (topic := self._metadata.name_of(backlog.topic_id)) is not None
+        ]
+        yield head(RECORDS, "Records that a group has not finished, held and delayed ones included.", "gauge")
+        for names, backlog in named:
+            yield line(RECORDS, PAIR, names, backlog.records)
+        if seen.pairs > len(seen.largest):
+            others = seen.records - sum(backlog.records for backlog in seen.largest)
+            yield line(RECORDS, PAIR, (OTHER, OTHER), others)
+        yield head(OLDEST, "Age of the oldest record that a group has not finished.", "gauge")
+        now_ms = self._clock.now_ms()
+        for names, backlog in named:
+            timestamp_ms = self._oldest_ms.get((backlog.group_id, backlog.topic_id))
+            if timestamp_ms is not None:
+                yield line(OLDEST, PAIR, names, max(0, now_ms - timestamp_ms) / 1000)
+        yield head(LOG_BYTES, "Bytes of the record batches on disk.", "gauge")
+        yield f"{LOG_BYTES} {float(self._log_bytes)}\n"

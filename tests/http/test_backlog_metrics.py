@@ -1,0 +1,105 @@
+"""Backlog and age by group and topic, also of a group without workers, and the records in flight by their state."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sharequeue.stack.stack import Stack, temporary_stack
+from tests.http.calls import Gateway, wait_until
+
+
+@pytest.fixture(scope="module")
+def own_stack(
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> Iterator[Stack]:
+    settings = {
+        "SHAREQUEUE_GATEWAY_BACKLOG_INTERVAL_MS": "200",
+        "SHAREQUEUE_GATEWAY_FLOOR_INTERVAL_MS": "200",
+        "SHAREQUEUE_GATEWAY_MAX_METRIC_PAIRS": "3",
+        "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "1000",
+    }
+    stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+    data_dir: Path = tmp_path_factory.mktemp("stack")
+    with temporary_stack(data_dir, **stores, gateways=2, settings=settings) as stack:
+        yield stack
+
+
+@pytest.fixture
+def gateway(own_stack: Stack) -> Iterator[Gateway]:
+    with httpx.Client(base_url=own_stack.url, timeout=30) as http:
+        yield Gateway(http)
+
+
+def samples(stack: Stack) -> dict[str, float]:
+    """The samples of both gateways; a sample that both have fails the test."""
+    found: dict[str, float] = {}
+    for url in stack.urls:
+        with httpx.Client(base_url=url, timeout=30) as http:
+            of_one = {key: value for key, value in Gateway(http).metrics().items() if key.startswith(BACKLOG_FAMILIES)}
+        assert not found.keys() & of_one.keys()
+        found.update(of_one)
+    return found
+
+
+BACKLOG_FAMILIES = ("sharequeue_group_backlog", "sharequeue_group_oldest", "sharequeue_log_bytes")
+
+
+def backlog(stack: Stack, group: str, topic: str) -> float | None:
+    return samples(stack).get(f'sharequeue_group_backlog_records{{group="{group}",topic="{topic}"}}')
+
+
+def test_a_group_whose_workers_are_gone_keeps_its_backlog_and_age(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
+    gateway.produce(name, *range(10))
+    gateway.acquire(name, name, max_records=4, acquire_mode="record_limit")
+    gateway.settle(name, name, 0, 3, "accept")
+    wait_until(lambda: backlog(own_stack, name, name) == 6)
+    wait_until(lambda: gateway.metrics()["sharequeue_led_share_partitions"] == 0)
+    gateway.produce(name, "more")
+    wait_until(lambda: backlog(own_stack, name, name) == 7)
+    age = f'sharequeue_group_oldest_record_seconds{{group="{name}",topic="{name}"}}'
+    first = wait_until(lambda: samples(own_stack).get(age))
+    time.sleep(0.5)
+    assert samples(own_stack)[age] >= first + 0.4
+    assert samples(own_stack)["sharequeue_log_bytes"] > 0
+
+
+def test_records_that_were_removed_are_no_backlog(own_stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.produce(name, *range(10))
+    gateway.acquire(name, name, max_records=1, acquire_mode="record_limit")
+    wait_until(lambda: backlog(own_stack, name, name) == 10)
+    gateway.http.post(f"/v1/topics/{name}/delete-records", json={"partitions": [{"partition": 0, "before_offset": 8}]})
+    wait_until(lambda: backlog(own_stack, name, name) == 2)
+
+
+def test_records_in_flight_are_counted_by_state(own_stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.produce(name, *range(10))
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 1, 2, "accept")
+    gateway.settle(name, name, 3, 5, "release", delay_ms=60_000)
+    gateway.settle(name, name, 6, 6, "release")
+
+    def states() -> dict[str, float]:
+        found: dict[str, float] = {}
+        for url in own_stack.urls:
+            with httpx.Client(base_url=url, timeout=30) as http:
+                of_one = Gateway(http).metrics()
+            for state in ("held", "delayed", "retry", "dying", "finished"):
+                sample = f'sharequeue_group_in_flight_records{{group="{name}",state="{state}",topic="{name}"}}'
+                found[state] = found.get(state, 0) + of_one.get(sample, 0)
+        return found
+
+    assert states() == {"held": 4, "delayed": 3, "retry": 1, "dying": 0, "finished": 2}
+
+
+def test_pairs_beyond_the_bound_are_added_up(own_stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.produce(name, *range(50))
+    for number in range(4):
+        gateway.acquire(f"{name}-{number}", name, max_records=1, acquire_mode="record_limit")
+    wait_until(lambda: (backlog(own_stack, "other", "other") or 0) >= 50)
+    named = [key for key in samples(own_stack) if key.startswith("sharequeue_group_backlog_records")]
+    assert len(named) == 4
