@@ -8,6 +8,7 @@ from msgspec import Raw
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_gateway.delivery import waiting
 from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.routing import Routing
@@ -37,9 +38,10 @@ def fetch_api(gateway: Parts) -> FetchApi:
         metadata=gateway.metadata,
         fetcher=fetcher,
         routing=routing,
-        routed=RoutedFetch(routing, fetcher, NOWHERE, Clock()),
+        routed=RoutedFetch(routing, fetcher, NOWHERE, NOWHERE, Clock()),
         acknowledger=NOWHERE,
         sessions=NOWHERE,
+        members=FetchingMembers(),
         max_waiting_fetches=10,
     )
 

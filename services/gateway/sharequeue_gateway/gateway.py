@@ -331,7 +331,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
                 metadata=metadata,
                 fetcher=fetcher,
                 routing=routing,
-                routed=RoutedFetch(routing, fetcher, repeated, clock),
+                routed=RoutedFetch(routing, fetcher, repeated, metadata, clock),
                 acknowledger=routed_acknowledger,
                 sessions=sessions,
                 members=members,

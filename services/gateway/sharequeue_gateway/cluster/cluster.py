@@ -69,7 +69,7 @@ class Cluster:
         self.me: Final = Node(node_id, url)
         self.generation = Generation(0, (self.me,))
         self.alone = True
-        """Whether this gateway leads everything."""
+        """Whether no other gateway is in the generation: this one leads everything, and no other one appends."""
         self._events: GenerationEvents | None = None
         """Given to `run`."""
 
@@ -81,7 +81,7 @@ class Cluster:
         self.alone = generation.nodes == (self.me,)
 
     def leads(self, key: SharePartitionKey) -> bool:
-        return self.alone or self.generation.leader_of(key) == self.me
+        return self.generation.leader_of(key) == self.me
 
     def leader_of(self, key: SharePartitionKey) -> Node:
         return self.generation.leader_of(key)
@@ -92,7 +92,7 @@ class Cluster:
 
     def sweeps(self, topic_id: str, partition: int) -> bool:
         """Whether this gateway applies retention to a partition."""
-        return self.alone or self.generation.sweeper_of(topic_id, partition) == self.me
+        return self.generation.sweeper_of(topic_id, partition) == self.me
 
     def others(self) -> list[Node]:
         return [node for node in self.generation.nodes if node != self.me]

@@ -39,6 +39,8 @@ class Generation:
 
     def leader_of(self, key: SharePartitionKey) -> Node:
         """The gateway that leads a share-partition."""
+        if len(self.nodes) == 1:
+            return self.nodes[0]
         leader = self._remembered.get(key)
         if leader is None:
             if len(self._remembered) >= MAX_REMEMBERED:

@@ -264,7 +264,7 @@ class _DelayedFetch:
 
         Returns: whether another look may find records.
         """
-        if self._shared.leader.alone or not self._asked.limits.look_at_ends:
+        if not self._shared.leader.others_append or not self._asked.limits.look_at_ends:
             return False
         try:
             async with asyncio.timeout(LOOK_S):

@@ -14,11 +14,11 @@ from sharequeue.http.answer import Answer
 from sharequeue.http.endpoint import Call
 from sharequeue.protocol.configs import lock_duration_fault
 from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId
-from sharequeue.protocol.messages.records import Acknowledgement, FetchRequest
+from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
-from sharequeue_gateway.delivery.acknowledging import ask_for_topics, failed_of
+from sharequeue_gateway.delivery.acknowledging import failed_of
 from sharequeue_gateway.delivery.fetch_call import Acknowledging, acknowledge_and_fetch
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
@@ -95,7 +95,7 @@ class FetchApi:
             config = self._metadata.configs.get(group_id, config)
             found = Fetched(acquired, faults, lock_duration_ms=config.record_lock_duration_ms)
             if faults:
-                found = await self._after_join(waiting, asked, partitions, found)
+                found = await self._routed.after_join(waiting, asked, partitions, found)
                 if found.has_records and waiting.gone():
                     await self._routed.give_back(asked, found)
         finally:
@@ -147,13 +147,12 @@ class FetchApi:
         closing = session is not None and session.closing
         asked = self._asked(group_id, member_id, request, None if session is None else session.turn)
         fetches = bool(partitions) and not closing and not request.is_renew_ack
-        if fetches and request.acknowledgements and not self._cluster.alone:
-            acknowledged = await self._acknowledged(request.acknowledgements)
-            if acknowledged is not None and self._routed.passes_on(asked, partitions, acknowledged):
-                asked = asked._replace(acknowledgements=request.acknowledgements)
+        acknowledgements = request.acknowledgements
+        if fetches and acknowledgements and await self._routed.passes_on(asked, partitions, acknowledgements):
+            asked = asked._replace(acknowledgements=acknowledgements)
 
         async def fetch() -> Fetched | RelayedAnswer:
-            found = await self._fetch(waiting, asked, partitions) if fetches else Fetched()
+            found = await self._routed.fetch(waiting, asked, partitions) if fetches else Fetched()
             if asked.acknowledgements and found.results is None:  # the fetch could not pass them on
                 found = found.opened()._replace(results=await self._acknowledge(group_id, member_id, request))
             return found
@@ -163,7 +162,7 @@ class FetchApi:
                 await self._routed.give_back(asked, found)
 
         waiting = WaitingFetch(call.exchange)
-        beside = request.acknowledgements and not asked.acknowledgements
+        beside = acknowledgements and not asked.acknowledgements
         acknowledging = self._acknowledge(group_id, member_id, request) if beside else None
         found, results = await acknowledge_and_fetch(waiting, acknowledging, fetch(), give_back)
         if closing and session is not None:
@@ -172,21 +171,6 @@ class FetchApi:
             found = found.opened()
             found = found._replace(results=results or found.results, faults=[*found.faults, *faults])
         return self._answer(asked, request, found, partitions, named.more_faults)
-
-    async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched | RelayedAnswer:
-        if not self._cluster.alone:
-            return await self._routed.fetch(waiting, asked, partitions)
-        found = Fetched(*await self._fetcher.fetch(waiting, asked, partitions))
-        return await self._after_join(waiting, asked, partitions, found)
-
-    async def _after_join(
-        self, waiting: WaitingFetch, asked: Asked, partitions: Partitions, found: Fetched
-    ) -> Fetched | RelayedAnswer:
-        """If a gateway has joined and leads some of the partitions, continue the fetch at all leaders."""
-        joined = not self._cluster.alone and any(fault.led_elsewhere for fault in found.faults)
-        if found.has_records or waiting.over or not joined:
-            return found
-        return await self._routed.fetch(waiting, asked, partitions)
 
     def _too_many_wait(self) -> Throttled:
         most = self._max_waiting_fetches
@@ -231,17 +215,6 @@ class FetchApi:
                 faults.append(PartitionFault(topic_id, partition, UnknownTopicId(detail)))
         if gone and not session.closing:
             self._sessions.forget(session, gone)
-        return partitions
-
-    async def _acknowledged(self, acknowledgements: Sequence[Acknowledgement]) -> Partitions | None:
-        """The partitions that acknowledgements name; None if any of them is unknown."""
-        await ask_for_topics(self._metadata, acknowledgements)
-        partitions = []
-        for entry in acknowledgements:
-            topic = self._metadata.known_topic(entry.topic)
-            if topic is None:
-                return None
-            partitions.append((topic, entry.partition))
         return partitions
 
     def _acknowledge(self, group_id: str, member_id: str, request: FetchRequest) -> Acknowledging:

@@ -161,9 +161,9 @@ class Leader:
     # Other leaders
 
     @property
-    def alone(self) -> bool:
-        """Whether no other gateway is known, so that no other one appends."""
-        return self._cluster.alone
+    def others_append(self) -> bool:
+        """Whether another gateway may append: then a log may end behind its known end."""
+        return not self._cluster.alone
 
     async def still_leads(self, led: LedSharePartition) -> bool:
         """Whether no other gateway has taken over, asked of Redis. Call it before memory alone is the reason for a

@@ -2,7 +2,8 @@
 
 `routing.py` splits a request by leader, `gateway_client.py` calls the other gateways, `fetch.py` and `acknowledge.py` join
 the answers (`fetched.py`), and `sessions.py` keeps share sessions. The HTTP calls use this room. While a gateway is alone
-in its cluster, it leads everything, and a fetch without a session goes past this room.
+in its cluster, it leads everything. A plain fetchRecords or acknowledgeRecords then goes past this room: its handler
+asks `Cluster.alone` once. For every other fetch and acknowledgement this room asks.
 
     fetch ──▶ split ──▶ this gateway leads some ──▶ ask each leader in turn ──▶ Fetched
                 │                                        │ nothing: wait at all of them

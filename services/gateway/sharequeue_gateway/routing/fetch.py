@@ -1,6 +1,6 @@
-"""Routes a fetch whose share-partitions several gateways lead.
+"""Routes a fetch to the leaders of its share-partitions. While this gateway is alone, that is this one.
 
-The fetch asks the leaders one after another, this gateway among them, each with the limits that are left and without
+With several gateways the fetch asks the leaders one after another, this gateway among them, each with the limits that are left and without
 waiting. So the answer never exceeds `max_records`. Fetches of the same partitions begin at each leader in turn. If no
 leader has records, the fetch waits at all of them at once. If one other gateway leads everything, it gets the whole
 fetch and waits there.
@@ -20,8 +20,8 @@ from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
 from sharequeue_gateway.cluster.generation import Node
-from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
-from sharequeue_gateway.delivery.acknowledging import APPLIED, failed_of
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
+from sharequeue_gateway.delivery.acknowledging import APPLIED, ask_for_topics, failed_of
 from sharequeue_gateway.delivery.fetch_request import Asked, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
@@ -62,10 +62,13 @@ ENOUGH: Final = (Exit.RECORDS, Exit.OVER)
 class RoutedFetch:
     """Runs fetches over all leaders."""
 
-    def __init__(self, routing: Routing, fetcher: Fetcher, repeated: RepeatedFetches, clock: Clock) -> None:
+    def __init__(
+        self, routing: Routing, fetcher: Fetcher, repeated: RepeatedFetches, metadata: Metadata, clock: Clock
+    ) -> None:
         self._routing = routing
         self._fetcher = fetcher
         self._repeated = repeated
+        self._metadata = metadata
         self._clock = clock
         self._turns = Turns(MOST_TURNS, TURNS_IDLE_MS, lambda: random.randrange(1 << 30))
 
@@ -74,6 +77,24 @@ class RoutedFetch:
 
         Returns: the result; its `results` are None if the acknowledgements could not be passed on with the fetch.
         """
+        if self._routing.cluster.alone:
+            found = Fetched(*await self._fetcher.fetch(waiting, asked, partitions))
+            return await self.after_join(waiting, asked, partitions, found)
+        return await self._fetch_from_leaders(waiting, asked, partitions)
+
+    async def after_join(
+        self, waiting: WaitingFetch, asked: Asked, partitions: Partitions, found: Fetched
+    ) -> Fetched | RelayedAnswer:
+        """Finish a fetch that began while this gateway was alone: if a gateway has joined since, and leads some of the
+        partitions, the fetch continues at all leaders."""
+        joined = not self._routing.cluster.alone and any(fault.led_elsewhere for fault in found.faults)
+        if found.has_records or waiting.over or not joined:
+            return found
+        return await self._fetch_from_leaders(waiting, asked, partitions)
+
+    async def _fetch_from_leaders(
+        self, waiting: WaitingFetch, asked: Asked, partitions: Partitions
+    ) -> Fetched | RelayedAnswer:
         if asked.fetch_id is not None:
             found = await self._repeat(waiting, asked, partitions)
             if found.has_records or found.faults or waiting.over:
@@ -171,8 +192,19 @@ class RoutedFetch:
             return Exit.MOVED_FOR_LONG if self._clock.now_ms() >= patience_ms else None
         return Exit.ALL_FAILED if len(found.faults) == partitions else None
 
-    def passes_on(self, asked: Asked, partitions: Partitions, acknowledged: Partitions) -> bool:
+    async def passes_on(
+        self, asked: Asked, partitions: Partitions, acknowledgements: Sequence[Acknowledgement]
+    ) -> bool:
         """Whether one other gateway leads everything, so that one call to it can acknowledge and fetch."""
+        if self._routing.cluster.alone:
+            return False
+        await ask_for_topics(self._metadata, acknowledgements)
+        acknowledged: list[tuple[KnownTopic, int]] = []
+        for entry in acknowledgements:
+            topic = self._metadata.known_topic(entry.topic)
+            if topic is None:
+                return False
+            acknowledged.append((topic, entry.partition))
         mine, others = self._routing.split(asked.group_id, [*partitions, *acknowledged])
         return len(others) == 1 and not mine
 
