@@ -50,6 +50,7 @@ class SourceOptions:
     key_format: str = "binary"
     value_format: str = "binary"
     value_schema: str | None = None
+    on_malformed: str = "null"
     starting: str | Offsets = EARLIEST
     ending: str | Offsets = LATEST
     fail_on_data_loss: bool = True
@@ -168,6 +169,7 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "keyFormat": ("key_format", _choice("binary", "string")),
     "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
     "valueSchema": ("value_schema", _text),
+    "onMalformed": ("on_malformed", _choice("reject", "null", "fail")),
     "startingOffsets": ("starting", _offsets(EARLIEST)),
     "endingOffsets": ("ending", _offsets(LATEST)),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
@@ -194,6 +196,10 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         raise PipelineError("valueFormat=json needs valueSchema, e.g. 'id INT, name STRING'")
     if "value_schema" in values and values.get("value_format") != "json":
         raise PipelineError("valueSchema goes with valueFormat=json")
+    if "on_malformed" in values and values.get("value_format") != "json":
+        raise PipelineError("onMalformed goes with valueFormat=json")
+    if values.get("on_malformed") == "reject" and "group" not in values:
+        raise PipelineError("onMalformed=reject needs the option group: only a share group has dead letters")
     if values.get("mode") == "log" and ("group" in values or "accept" in values):
         raise PipelineError("mode=log reads without a group: leave out group and accept")
     if values.get("mode") == "group" and "group" not in values:

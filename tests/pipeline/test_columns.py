@@ -32,12 +32,22 @@ def table(
     key_type: spark.DataType = BINARY,
     **options: str,
 ) -> dict[str, list[Any]]:
+    made = RecordColumns(source_options({"topics": "t", **options}), schema_of(value_type, key_type))
+    batches = list(made.batches(Range("t", 3, 10, 99, 2), stream_of(values)))
+    return pa.Table.from_batches(batches).to_pydict()
+
+
+def stream_of(values: list[str]) -> bytes:
+    """An answer with these values, from offset 10 on."""
     records = ",".join(
         f'{{"offset":{offset},"timestamp_ms":{1000 + offset},"key":"k",{value},"headers":{{"h":"x"}}}}'
         for offset, value in enumerate(values, 10)
     )
-    stream = arrow_stream(f"[{records}]".encode(), 10 + len(values), 0, 99)
-    schema = spark.StructType(
+    return arrow_stream(f"[{records}]".encode(), 10 + len(values), 0, 99)
+
+
+def schema_of(value_type: spark.DataType, key_type: spark.DataType = BINARY) -> spark.StructType:
+    return spark.StructType(
         [
             spark.StructField("topic", TEXT),
             spark.StructField("partition", spark.IntegerType()),
@@ -49,9 +59,6 @@ def table(
             spark.StructField("delivery_count", spark.IntegerType()),
         ]
     )
-    made = RecordColumns(source_options({"topics": "t", **options}), schema)
-    batches = list(made.batches(Range("t", 3, 10, 99, 2), stream))
-    return pa.Table.from_batches(batches).to_pydict()
 
 
 def raw(data: bytes) -> str:
@@ -85,8 +92,8 @@ def test_string_values_are_texts_or_json() -> None:
     assert column(VALUES[:1], TEXT, valueFormat="string") == ['{"a": 1}']
 
 
-def as_json(values: list[str], value_type: spark.DataType) -> list[Any]:
-    return column(values, value_type, valueFormat="json", valueSchema="any")
+def as_json(values: list[str], value_type: spark.DataType, **options: str) -> list[Any]:
+    return column(values, value_type, valueFormat="json", valueSchema="any", **options)
 
 
 NESTED = spark.StructType(
@@ -141,6 +148,26 @@ def test_json_becomes_typed_columns() -> None:
 def test_a_value_that_does_not_fit_is_null(value: str) -> None:
     found = as_json(['"value":{"id":1}', value, raw(b'{"id":2}')], NESTED)
     assert [row and row["id"] for row in found] == [1, None, 2]
+
+
+def test_malformed_values_are_rejected_with_the_field_and_its_type() -> None:
+    options = source_options(
+        {"topics": "t", "group": "g", "valueFormat": "json", "valueSchema": "any", "onMalformed": "reject"}
+    )
+    made = RecordColumns(options, schema_of(NESTED))
+    values = ['"value":{"id":1}', '"value":{"id":"x","day":5}', '"value":{"inner":{"x":"y"}}', '"value":{"id":2}']
+    (batch,) = made.batches(Range("t", 3, 10, 13, 2), stream_of(values))
+    assert [row["id"] for row in batch.column("value").to_pylist()] == [1, 2]
+    assert batch.column("offset").to_pylist() == [10, 13]
+    assert made.rejected == [
+        (Range("t", 3, 11, 11, 2), "malformed: value.id is not of the type tinyint"),
+        (Range("t", 3, 12, 12, 2), "malformed: value.inner.x is not of the type double"),
+    ]
+
+
+def test_a_malformed_value_fails_the_read_if_it_must() -> None:
+    with pytest.raises(PipelineError, match=r"^t-3 offset 11 is malformed: it is not JSON; onMalformed=null reads"):
+        as_json(['"value":{"id":1}', raw(b"x")], NESTED, onMalformed="fail")
 
 
 def test_a_decimal_with_too_many_digits_is_null() -> None:

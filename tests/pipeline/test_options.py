@@ -52,6 +52,11 @@ def test_offsets_are_a_word_or_json() -> None:
         ({"valueFormat": "avro"}, "the option valueFormat must be one of binary, string, json, not 'avro'"),
         ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
         ({"valueSchema": "a INT"}, "valueSchema goes with valueFormat=json"),
+        ({"onMalformed": "fail"}, "onMalformed goes with valueFormat=json"),
+        (
+            {"valueFormat": "json", "valueSchema": "a INT", "onMalformed": "reject"},
+            "onMalformed=reject needs the option group",
+        ),
         ({"mode": "log", "group": "g"}, "mode=log reads without a group"),
         ({"mode": "group"}, "mode=group needs the option group"),
         ({"group": "a/b"}, "the option group 'a/b': a group id holds no '/'"),

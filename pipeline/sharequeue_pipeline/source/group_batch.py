@@ -21,6 +21,7 @@ from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.source.bounded_read import BoundedRead
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.log_readers import bounds_of
+from sharequeue_pipeline.source.range_reads import reject
 from sharequeue_pipeline.source.record_columns import RecordColumns
 
 log = logging.getLogger(__name__)
@@ -94,10 +95,13 @@ class GroupBatchReader(DataSourceReader):
                 renewal.hold(number, found, lock_ms)
             for entry in found:
                 for arrow in gateway.read(entry, options.isolation):
-                    yield from columns.batches(entry, arrow)
+                    for batch in columns.batches(entry, arrow):
+                        if columns.rejected:
+                            reject(gateway, self._group, member_id, columns)
+                        yield batch
             if renewal is not None:
                 renewal.drop(number)
-            lost = gateway.acknowledge(self._group, member_id, found, "accept")
+            lost = gateway.acknowledge_held(self._group, member_id, found, "accept").lost
             if lost:
                 log.warning(
                     "%d ranges were read, but not accepted, because their locks had ended: they are delivered again",

@@ -77,8 +77,9 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
             return []
-        held = self._member_of(end).held(end)
-        return [TaskRanges(share) for share in ranges.split(held, self._options.parallelism)]
+        member = self._member_of(end)
+        held = member.held(end)
+        return [TaskRanges(share, member.member_id) for share in ranges.split(held, self._options.parallelism)]
 
     def commit(self, end: dict[str, Any]) -> None:
         self._member_of(end).settle(end)

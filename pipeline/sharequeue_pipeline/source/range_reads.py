@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.gateway_client import GatewayClient, Outcome
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.record_columns import RecordColumns
@@ -15,12 +15,18 @@ from sharequeue_pipeline.source.record_columns import RecordColumns
 class TaskRanges(InputPartition):
     """The ranges that one task reads. Spark pickles it and sends it to the task."""
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
-        super().__init__([tuple(entry) for entry in ranges])
+    def __init__(self, ranges: Sequence[Range], member_id: str | None = None) -> None:
+        super().__init__((member_id, [tuple(entry) for entry in ranges]))
+
+    @property
+    def member_id(self) -> str | None:
+        """The member that holds the records; None for a read of the log."""
+        member_id: str | None = self.value[0]
+        return member_id
 
     @property
     def ranges(self) -> list[Range]:
-        return [Range(*entry) for entry in self.value]
+        return [Range(*entry) for entry in self.value[1]]
 
 
 def read_ranges(options: SourceOptions, schema: spark.StructType, partition: InputPartition) -> Iterator[Any]:
@@ -32,4 +38,14 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     with GatewayClient(options.gateway) as gateway:
         for entry in partition.ranges:
             for arrow in gateway.read(entry, options.isolation, skip_deleted=skip_deleted):
-                yield from columns.batches(entry, arrow)
+                for batch in columns.batches(entry, arrow):
+                    if columns.rejected and options.group is not None and partition.member_id is not None:
+                        reject(gateway, options.group, partition.member_id, columns)
+                    yield batch
+
+
+def reject(gateway: GatewayClient, group: str, member_id: str, columns: RecordColumns) -> None:
+    """Make dead letters of malformed records. A task that runs again finds them rejected already."""
+    outcomes = [Outcome(entry, "reject", reason) for entry, reason in columns.rejected]
+    columns.rejected.clear()
+    gateway.settle(group, member_id, outcomes)

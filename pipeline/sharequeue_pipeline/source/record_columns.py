@@ -1,6 +1,6 @@
 """From the Arrow answers of readRecords to record batches of the source's schema."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -9,10 +9,13 @@ import pyarrow.compute as pc
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.schema import json_type
+from sharequeue_pipeline.source.json_values import Decoded, JsonValues
 
+Malformed = dict[int, str]
+"""What does not fit `valueSchema`, by the place of the record in its batch."""
 _string: Final = msgspec.json.Decoder(str).decode
 
 
@@ -20,13 +23,17 @@ class RecordColumns:
     """Converts Arrow answers into record batches of one schema."""
 
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
+        self._on_malformed = options.on_malformed
+        self._malformed: Malformed = {}
+        self.rejected: list[tuple[Range, str]] = []
+        """Records that were left out with `onMalformed=reject`, and why. The caller rejects them and clears the list."""
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._key_type = self._schema.field("key").type
         self._value = self._value_column(options.value_format, schema)
 
     def _value_column(self, value_format: str, schema: spark.StructType) -> Callable[[Any, Any], Any]:
         if value_format == "json":
-            return _JsonColumn(schema["value"].dataType, self._schema.field("value").type)
+            return _JsonColumn(schema["value"].dataType, self._schema.field("value").type, self._malformed)
         return _as_strings if value_format == "string" else lambda values, _: values
 
     def batches(self, entry: Range, arrow: bytes) -> Iterator[Any]:
@@ -34,7 +41,25 @@ class RecordColumns:
         with pa.ipc.open_stream(arrow) as reader:
             for batch in reader:
                 if batch.num_rows:
-                    yield self._batch(entry, batch)
+                    made = self._batch(entry, batch)
+                    if self._malformed and self._on_malformed != "null":
+                        made = self._without_malformed(entry, made)
+                    self._malformed.clear()
+                    yield made
+
+    def _without_malformed(self, entry: Range, made: Any) -> Any:
+        """The batch without its malformed records. Raises: PipelineError: they fail the read (`onMalformed=fail`)."""
+        offsets = made.column("offset")
+        for place, fault in self._malformed.items():
+            offset = offsets[place].as_py()
+            if self._on_malformed == "fail":
+                raise PipelineError(
+                    f"{entry.topic}-{entry.partition} offset {offset} is malformed: {fault}; "
+                    "onMalformed=null reads what fits, and onMalformed=reject makes it a dead letter"
+                )
+            self.rejected.append((entry._replace(first_offset=offset, last_offset=offset), f"malformed: {fault}"))
+        kept = pa.array([place not in self._malformed for place in range(made.num_rows)], pa.bool_())
+        return made.filter(kept)
 
     def _batch(self, entry: Range, batch: Any) -> Any:
         rows = batch.num_rows
@@ -75,29 +100,29 @@ def _as_strings(values: Any, is_json: Any) -> Any:
 
 
 class _JsonColumn:
-    """Values as a typed column. As with from_json, a value that is not JSON, is too deep or does not fit is null."""
+    """Values as a typed column; see `json_values`."""
 
-    def __init__(self, data_type: spark.DataType, arrow_type: Any) -> None:
-        self._decode = msgspec.json.Decoder(json_type(data_type)).decode
+    def __init__(self, data_type: spark.DataType, arrow_type: Any, malformed: Malformed) -> None:
+        self._values = JsonValues(data_type)
         self._arrow_type = arrow_type
+        self._malformed = malformed
 
     def __call__(self, values: Any, _: Any) -> Any:
-        decoded = [None if value is None else self._decoded(value) for value in values.to_pylist()]
+        """The column. The places of malformed values go to `malformed`."""
+        decode, given = self._values.decode, values.to_pylist()
+        decoded = self._noted(None if value is None else decode(value) for value in given)
         try:
             return pa.array(decoded, self._arrow_type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            return pa.array([self._fitting(value) for value in decoded], self._arrow_type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # digits behind the scale of a decimal, among others
+            lenient = self._values.decode_leniently
+            self._malformed.clear()
+            decoded = self._noted(None if value is None else lenient(value) for value in given)
+            return pa.array(decoded, self._arrow_type)
 
-    def _decoded(self, value: bytes) -> Any:
-        try:
-            return self._decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-
-    def _fitting(self, value: Any) -> Any:
-        """The value, or None if the column cannot hold it: a decimal may have too many digits."""
-        try:
-            pa.array([value], self._arrow_type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            return None
-        return value
+    def _noted(self, found: Iterable[Decoded | None]) -> list[Any]:
+        values = []
+        for place, each in enumerate(found):
+            values.append(None if each is None else each.value)
+            if each is not None and each.fault is not None:
+                self._malformed[place] = each.fault
+        return values

@@ -12,6 +12,8 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 
 _WHOLE_TYPE: Final = re.compile(r"\s*(?:(?:struct|array|map)\s*<.*>|[a-z]+(?:\s*\([\d\s,]*\))?)\s*", re.I | re.S)
+CORRUPT: Final = "_corrupt_record"
+"""A field of this name in `valueSchema` gets the text of a malformed value, as in `from_json`."""
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "delivery_count")
 
 
@@ -41,7 +43,7 @@ def json_type(data_type: spark.DataType) -> Any:
     Raises: PipelineError: JSON cannot hold values of this type.
     """
     if isinstance(data_type, spark.StructType):
-        fields = {entry.name: json_type(entry.dataType) | None for entry in data_type.fields}
+        fields = {entry.name: json_type(entry.dataType) | None for entry in data_type.fields if entry.name != CORRUPT}
         return TypedDict("Value", fields, total=False)  # type: ignore[operator]  # made at run time
     if isinstance(data_type, spark.ArrayType):
         return list[json_type(data_type.elementType) | None]  # type: ignore[misc]  # made at run time
@@ -70,6 +72,6 @@ _JSON_TYPES: Final[dict[type[spark.DataType], Any]] = {
     spark.DecimalType: Decimal,
     spark.DateType: date,
     spark.TimestampType: datetime,
-    spark.TimestampNTZType: datetime,
+    spark.TimestampNTZType: Annotated[datetime, msgspec.Meta(tz=False)],
     spark.BinaryType: bytes,
 }
