@@ -8,11 +8,11 @@ AGED_AT_ONCE: Final = 1000
 """The most share-partitions whose oldest record is looked up in a round, the largest backlogs first."""
 
 BACKLOGS: Final = f"""
-    WITH read AS (
+    WITH read AS MATERIALIZED (
       SELECT p.topic_id, p.partition, p.log_start_offset, {END} AS log_end_offset FROM log.partitions p
       WHERE NOT p.deleted
         AND EXISTS (SELECT FROM log.readers r WHERE r.topic_id = p.topic_id AND r.partition = p.partition)),
-    backlogs AS (
+    backlogs AS MATERIALIZED (
       SELECT r.group_id, r.topic_id, r.partition, greatest(r.floor, read.log_start_offset) AS first_offset,
         greatest(read.log_end_offset - greatest(r.floor, read.log_start_offset), 0) AS records
       FROM log.readers r JOIN read USING (topic_id, partition))"""
