@@ -322,3 +322,33 @@ async def test_groups_that_could_not_be_read_leave_nothing_in_memory(database_ur
         found = await asyncio.gather(*(coordinator.groups.find(name) for name in names))
         assert [group.machine.exists for group in found] == [False] * len(names)
         assert not coordinator.groups._loading
+
+
+async def test_a_generation_says_since_when_all_its_gateways_keep_readers(database_url: str) -> None:
+    """A break, by an older gateway or by an older coordinator that made a generation, begins the count again."""
+
+    def gateway(name: str, keeps_readers: bool) -> Gateway:
+        return Gateway(node_id=name, url=f"http://{name}", keeps_readers=keeps_readers)
+
+    async with running(database_url) as coordinator, session(database_url) as admin:
+        gateways = coordinator.metadata.gateways
+
+        async def since(name: str, keeps_readers: bool) -> tuple[int, int]:
+            """Register. Returns: the number of the generation, and `readers_since`."""
+            generation = (await gateways.register(gateway(name, keeps_readers))).generation
+            return generation.number, generation.readers_since
+
+        first, readers_since = await since("a", True)
+        assert readers_since == first
+        second, readers_since = await since("b", True)
+        assert readers_since == first < second
+        assert (await since("c", False))[1] == 0
+        await gateways.renew(gateway("c", False), leaving=True)
+        begun_again = gateways.generation.readers_since
+        assert begun_again == gateways.generation.number > second
+        assert (await since("c", True))[1] == begun_again
+        await admin.execute("UPDATE groups.gateway_generation SET number = nextval('groups.leader_epoch')")
+        await gateways.refresh()
+        assert gateways.generation.readers_since == 0
+        number, readers_since = await since("d", True)
+        assert readers_since == number

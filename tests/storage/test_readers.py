@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import pytest
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.readers import Beginning, Begun, Readers
@@ -200,3 +201,106 @@ async def test_rd_205_raises_keep_a_row_active(module_database: str) -> None:
         await connection.execute(age, topic)
         await begin(readers, [beginning(topic, 0, chosen=False)])
         assert not (await readers.find("g", [(topic, 0)]))[topic, 0].stale
+
+
+# Reset and delete
+
+
+async def reserve(readers: Readers, topic_id: str, target: int, epoch: int) -> int:
+    """Returns: the start, within the bounds of the log."""
+    (reserved,) = await readers.reserve([Floor(key(topic_id), epoch, target)], HOLD_MS)
+    return reserved.floor
+
+
+@pytest.mark.parametrize(("target", "start", "floor"), [(0, 3, 3), (5, 5, 5), (9, 9, 6), (99, 10, 6)])
+async def test_rd_401_a_reset_reserves_the_lower_floor_before_the_state_is_set(
+    module_database: str, target: int, start: int, floor: int
+) -> None:
+    """Forward too: if the state is never set, the group still begins at its old start."""
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        await log.delete_records(topic, 0, 3)
+        await begin(readers, [beginning(topic, 6, chosen=False)])
+        assert await reserve(readers, topic, target, 2) == start
+        assert await rows(connection, topic) == {"g": (2, floor)}
+        await readers.raise_floors([Floor(key(topic), 1, 8)])
+        assert await rows(connection, topic) == {"g": (2, floor)}, "the earlier life raises nothing any more"
+        await readers.raise_floors([Floor(key(topic), 2, start)])
+        assert await rows(connection, topic) == {"g": (2, start)}
+
+
+async def test_rd_402_a_reset_of_a_group_that_never_read_holds_at_once(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        assert await reserve(readers, topic, 4, 1) == 4
+        assert await rows(connection, topic) == {"g": (1, 4)}
+
+
+async def test_rd_403_a_reset_reads_the_log_start_under_the_lock(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        await begin(readers, [beginning(topic, 6, chosen=False)])
+        async with partition_locked(connection, topic):
+            reserving = asyncio.create_task(reserve(readers, topic, 0, 2))
+            await until_waiting(connection)
+            await store.raise_log_start(connection, topic, 0, 5, 10)
+        assert await reserving == 5
+
+
+async def test_rd_404_a_later_reset_is_not_undone_by_an_earlier_one(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        await reserve(readers, topic, 2, 5)
+        await reserve(readers, topic, 9, 4)
+        await readers.raise_floors([Floor(key(topic), 4, 9)])
+        assert await rows(connection, topic) == {"g": (5, 2)}
+
+
+async def test_rd_405_a_late_deletion_leaves_the_row_of_a_new_life(module_database: str) -> None:
+    """The coordinator was paused after it had deleted the state; meanwhile the group began again."""
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        await begin(readers, [beginning(topic, 6, chosen=False, epoch=3)])
+        await begin(readers, [beginning(topic, 1, chosen=False, epoch=4)])
+        await readers.remove([Floor(key(topic), 3, 0)])
+        assert await rows(connection, topic) == {"g": (4, 1)}
+        await readers.remove([Floor(key(topic), 4, 0)])
+        assert await rows(connection, topic) == {}
+
+
+# Back-fill and housekeeping
+
+
+async def test_rd_501_the_back_fill_adds_what_is_missing_and_changes_no_row(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (log, readers, connection):
+        await append(log, topic, range(10))
+        await log.delete_records(topic, 0, 3)
+        await begin(readers, [beginning(topic, 7, chosen=False, group_id="new")])
+        old, unresolved = key(topic, "old"), key(topic, "unresolved")
+        await readers.fill([Floor(key(topic, "new"), -1, 0), Floor(old, -1, 5), Floor(unresolved, -1, -1)], HOLD_MS)
+        assert await rows(connection, topic) == {"new": (1, 7), "old": (-1, 5), "unresolved": (-1, 3)}
+        await begin(readers, [beginning(topic, 6, chosen=False, epoch=0, group_id="old")])
+        assert (await rows(connection, topic))["old"] == (0, 6), "its first load takes the row over"
+
+
+async def test_rd_502_rows_of_groups_that_are_gone_are_removed_unless_active(module_database: str) -> None:
+    topic = new_topic()
+    async with opened(module_database) as (_, readers, connection):
+        names = [f"{topic}-{number}" for number in range(3)]
+        for name in names:
+            await begin(readers, [beginning(topic, 0, chosen=False, group_id=name)])
+        assert await readers.idle_groups(topic, 10) == []
+        await connection.execute(
+            "UPDATE log.readers SET active_at = now() - interval '2 hours' WHERE group_id = ANY($1)", names[:2]
+        )
+        assert await readers.idle_groups(topic, 10) == names[:2]
+        assert await readers.idle_groups(names[0], 1) == names[1:2]
+        for name in names[1:]:
+            await readers.remove_idle(name)
+        assert (await rows(connection, topic)).keys() == {names[0], names[2]}

@@ -42,6 +42,7 @@ from sharequeue_gateway.http.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.in_flight_api import InFlightApi
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
+from sharequeue_gateway.http.internal.readers_api import ReadersApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
@@ -74,7 +75,9 @@ from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.readers import Readers
-from sharequeue_gateway.retention import Retention
+from sharequeue_gateway.retention.back_fill import BackFill
+from sharequeue_gateway.retention.housekeeping import Housekeeping
+from sharequeue_gateway.retention.sweeps import Retention
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.routing import Routing
@@ -123,6 +126,7 @@ class Leading(NamedTuple):
     readers: Readers
     floors: Floors
     backlog: BacklogLook
+    retention: Retention
 
 
 class Delivering(NamedTuple):
@@ -176,7 +180,7 @@ async def prepare(settings: Settings) -> Service:
         partial(cluster.run, hand_over),
         leading.append_news.publish,
         partial(leading.append_news.listen, record_log.hear_of),
-        Retention(base.metadata, cluster, record_log, clock, interval_ms=settings.retention_interval_ms).run,
+        leading.retention.run,
     )
 
     async def stop() -> None:
@@ -286,6 +290,16 @@ def _leading(base: Base, settings: Settings) -> Leading:
             interval_ms=settings.backlog_interval_ms,
             most_pairs=settings.max_metric_pairs,
         ),
+        retention=Retention(
+            base.metadata,
+            cluster,
+            record_log,
+            readers,
+            BackFill(base.coordinator, readers),
+            Housekeeping(base.coordinator, readers, clock),
+            clock,
+            interval_ms=settings.retention_interval_ms,
+        ),
     )
 
 
@@ -357,10 +371,13 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             GroupAdminApi(coordinator, metadata, record_log),
             Redriving(metadata, record_log, record_log.dead_letters),
             group_use,
+            ReadersApi(metadata, leading.readers),
             ActivityApi(leading.activity, leading.activity_log),
             AuditApi(metadata, base.share_coordinator, base.database),
         ),
-        ReadinessCheck(base.database, base.lock_timers, metadata, base.share_coordinator, dead_letters, cluster),
+        ReadinessCheck(
+            base.database, base.lock_timers, metadata, base.share_coordinator, dead_letters, cluster, leading.retention
+        ),
         partial(_series, base, leading, members, settings.max_metric_pairs),
         callers=Callers(hosts, origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,

@@ -4,6 +4,8 @@ from sharequeue.protocol.apis.api import Api
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.messages.leaders import (
     AwaitRecordsRequest,
+    ChangeReadersRequest,
+    ChangeReadersResponse,
     DeleteTopicRecordsRequest,
     GroupTopicsRequest,
     GroupUsageResponse,
@@ -43,6 +45,15 @@ UNLOAD_GROUP = Api(
     "Unload a group's share-partitions, because their stored state was replaced.",
     request=UnloadGroupRequest,
     response=Empty,
+    idempotent=True,
+)
+CHANGE_READERS = Api(
+    "changeReaders",
+    "POST",
+    "/v1/led/groups/{group}/readers",
+    "Change how far the log takes a group to have finished its partitions.",
+    request=ChangeReadersRequest,
+    response=ChangeReadersResponse,
     idempotent=True,
 )
 DELETE_TOPIC_RECORDS = Api(

@@ -58,28 +58,36 @@ CLIENT_HOST: Final = "sharequeue-client-host"
 
 
 class Gateway(Struct, frozen=True, kw_only=True):
-    """A gateway, and the address at which the other services reach it."""
+    """A gateway, and the address at which the other services reach it.
+
+    `keeps_readers`: it gives each group its row among the log's readers, and trims by those rows.
+    """
 
     node_id: str
     url: str
+    keeps_readers: bool = False
 
 
 class GatewayGeneration(Struct, frozen=True, kw_only=True):
     """The gateways that lead share-partitions, under a number above every leader epoch given before.
 
     `previous` is the number of the generation before. A gateway that knows an older one has missed a generation.
+    `readers_since`: the first of the generations, without a break up to this one, in which every gateway keeps the
+    log's readers; 0: not every gateway of this one does.
     """
 
     number: int
     previous: int
     gateways: list[Gateway]
+    readers_since: int = 0
 
 
 class RegisterGatewayRequest(Request):
-    """A gateway starts. The other services reach it at `url`."""
+    """A gateway starts. The other services reach it at `url`. `keeps_readers`: as in Gateway."""
 
     node_id: str
     url: str
+    keeps_readers: bool = False
 
 
 class RegisterGatewayResponse(Response):
@@ -96,6 +104,7 @@ class RenewGatewayRequest(Request):
     node_id: str
     url: str
     leaving: bool = False
+    keeps_readers: bool = False
 
 
 class RenewGatewayResponse(Response):

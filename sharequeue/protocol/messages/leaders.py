@@ -1,11 +1,11 @@
 """The messages between gateways, and from the group coordinator to a gateway."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Raw, Struct
 
-from sharequeue.protocol.messages.cluster import TopicIdPartitions
+from sharequeue.protocol.messages.cluster import TopicIdPartitions, TopicStartOffsets
 from sharequeue.protocol.messages.fields import Request, Response
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
 from sharequeue.protocol.messages.records import Acknowledgement, PartitionLeader, TopicPartitions
@@ -74,6 +74,23 @@ class AwaitRecordsRequest(Request):
 
     topic_partitions: list[TopicPartitions]
     max_wait_ms: int
+
+
+class ChangeReadersRequest(Request):
+    """Change a group's rows among the log's readers. All of one life of its share-partitions: `state_epoch`.
+
+    `step`: `reserve` before the state is set, `raise` after it, `remove` after it was deleted.
+    """
+
+    step: Literal["reserve", "raise", "remove"]
+    state_epoch: int
+    topics: list[TopicStartOffsets]
+
+
+class ChangeReadersResponse(Response):
+    """The start offsets, those of `reserve` within the bounds of the log."""
+
+    topics: list[TopicStartOffsets]
 
 
 class ReleaseMemberRequest(Request):

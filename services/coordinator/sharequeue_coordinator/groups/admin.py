@@ -5,13 +5,17 @@ it. `force` ends these first. No member can join before the call is done.
 
     not in use ─▶ persist the intent ─▶ ask the share coordinator ─▶ have every gateway unload ─▶ persist ─▶ answer
 
+The log's readers (a table beside the records, which retention goes by) change around it: a reset moves the group's rows
+to the new state epoch and the lower floor before the state is set, and raises them after it; a deletion removes them
+when every gateway has unloaded. A step that fails in between leaves a floor that is too low, until the call is repeated.
+
 The share coordinator fences later writes of an earlier leader: by the new state epoch, or because the state is deleted.
 Before the answer every gateway has unloaded the state, so none delivers records by the old one. Fetches that came before
 have ended by then, and their late requests to the group coordinator are refused. So a deleted group stays deleted.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from sharequeue.protocol.errors import ApiError, NonEmptyGroup
 from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, InitializedTopic, TopicIdPartitions
@@ -67,6 +71,7 @@ class GroupAdmin:
                 await self._delete_state(group_id, begun[-1].partitions)
             finally:
                 await self._gateways.unload(group_id, UnloadGroupRequest(end=force))
+            await self._remove_readers(group, begun[-1].partitions)
             with _indefinite():
                 await self._groups.decide(group, offsets.group_deleted)
 
@@ -89,6 +94,7 @@ class GroupAdmin:
                 await self._delete_state(group_id, begun[-1].partitions)
             finally:
                 await self._gateways.unload(group_id, UnloadGroupRequest(topic_ids=[topic.topic_id], end=force))
+            await self._remove_readers(group, begun[-1].partitions)
             with _indefinite():
                 await self._groups.decide(group, lambda machine: offsets.deleted(machine, [topic.topic_id]))
 
@@ -128,14 +134,25 @@ class GroupAdmin:
             row.name: wanted[topic_id] for topic_id in wanted if (row := self._metadata.by_id.get(topic_id)) is not None
         }
         begun = await self._groups.decide(group, lambda machine: offsets.alter(machine, by_name, self._topics).changes)
+        group_id, state_epoch = group.group_id, begun.state_epoch
         with _indefinite():
-            faults = await self._states.initialize(group.group_id, begun.state_epoch, wanted)
+            wanted = await self._gateways.change_readers(group_id, "reserve", state_epoch, wanted)
+            faults = await self._states.initialize(group_id, state_epoch, wanted)
             done = [
                 Initialization(topic_id, frozenset(p for p in partitions if (topic_id, p) not in faults), -1)
                 for topic_id, partitions in wanted.items()
             ]
             await self._groups.decide(group, lambda machine: machine.initialized(done))
+        with suppress(ApiError):  # the next leader raises the floors too
+            await self._gateways.change_readers(group_id, "raise", state_epoch, _without(wanted, faults))
         return faults
+
+    async def _remove_readers(self, group: OwnedGroup, partitions: Mapping[str, Collection[int]]) -> None:
+        """The state is deleted and unloaded: the group does not hold the log any more."""
+        with _indefinite():
+            state_epoch = group.machine.epochs.group_epoch
+            offsets = {topic_id: dict.fromkeys(some, 0) for topic_id, some in partitions.items()}
+            await self._gateways.change_readers(group.group_id, "remove", state_epoch, offsets)
 
     async def _delete_state(self, group_id: str, partitions: Mapping[str, Collection[int]]) -> None:
         """Have the share coordinator delete a group's state. Raises: ApiError: some of it may not be deleted."""
@@ -186,6 +203,15 @@ class GroupAdmin:
             raise NonEmptyGroup(
                 f"group {group.group_id!r} is in use ({uses}); wait until it is not, or end this use (force=true, --force)"
             )
+
+
+def _without(
+    wanted: Mapping[str, Mapping[int, int]], faults: Collection[tuple[str, int]]
+) -> Mapping[str, Mapping[int, int]]:
+    return {
+        topic_id: {partition: offset for partition, offset in partitions.items() if (topic_id, partition) not in faults}
+        for topic_id, partitions in wanted.items()
+    }
 
 
 @contextmanager

@@ -1,22 +1,31 @@
-"""Calls every live gateway about a group: whether it uses the group, and to unload the group's state."""
+"""Calls gateways about a group: whether they use it, to unload its state, and to change its readers of the log."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Literal
 
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
-from sharequeue.protocol.messages.cluster import Gateway
-from sharequeue.protocol.messages.leaders import GroupTopicsRequest, GroupUsageResponse, UnloadGroupRequest
+from sharequeue.protocol.messages.cluster import Gateway, StartOffset, TopicStartOffsets
+from sharequeue.protocol.messages.leaders import (
+    ChangeReadersRequest,
+    GroupTopicsRequest,
+    GroupUsageResponse,
+    UnloadGroupRequest,
+)
 
 GATEWAY_DEADLINE_S: Final = 6.0
 """Longer than a gateway's lease. A gateway that has died is out of the generation before; then it is not asked."""
 ATTEMPT_S: Final = 2.0
 SHORTEST_ATTEMPT_S: Final = 0.1
 PAUSE_S: Final = 0.1
+
+
+StartOffsets = Mapping[str, Mapping[int, int]]
+"""Start offsets by topic id and partition."""
 
 
 class GatewayCalls:
@@ -33,6 +42,32 @@ class GatewayCalls:
     async def unload(self, group_id: str, request: UnloadGroupRequest) -> None:
         """Have every gateway unload the state of a group that it has loaded so far. Raises: as `_ask_all`."""
         await self._ask_all(apis.UNLOAD_GROUP, group_id, request)
+
+    async def change_readers(
+        self, group_id: str, step: Literal["reserve", "raise", "remove"], state_epoch: int, offsets: StartOffsets
+    ) -> StartOffsets:
+        """Have one gateway change the group's rows among the log's readers. Any gateway can that keeps them.
+
+        Returns: the start offsets; after `reserve`, within the bounds of the log. Without a gateway that keeps rows,
+        there are none to change. Raises: CoordinatorNotAvailable.
+        """
+        able = [gateway for gateway in await self._gateways() if gateway.keeps_readers]
+        if not able or not offsets:
+            return offsets
+        request = ChangeReadersRequest(step=step, state_epoch=state_epoch, topics=_as_topics(offsets))
+        deadline = time.monotonic() + GATEWAY_DEADLINE_S
+        failure: ApiError | None = None
+        for gateway in able:
+            try:
+                answer = await self._ask(gateway, apis.CHANGE_READERS, group_id, request, deadline)
+            except ApiError as error:
+                failure = error
+                continue
+            return {
+                topic.topic_id: {entry.partition: entry.start_offset for entry in topic.partitions}
+                for topic in answer.topics
+            }
+        raise CoordinatorNotAvailable(f"no gateway can change the readers of the log: {failure}", definite=False)
 
     async def _ask_all(self, api: Api, group_id: str, request: Any) -> list[Any]:
         """Ask every live gateway until each has answered. One that does not must leave the generation in time.
@@ -70,3 +105,15 @@ class GatewayCalls:
             )
         finally:
             await client.close()
+
+
+def _as_topics(offsets: StartOffsets) -> list[TopicStartOffsets]:
+    return [
+        TopicStartOffsets(
+            topic_id=topic_id,
+            partitions=[
+                StartOffset(partition=partition, start_offset=offset) for partition, offset in partitions.items()
+            ],
+        )
+        for topic_id, partitions in offsets.items()
+    ]

@@ -77,11 +77,13 @@ class MetadataApi:
 
     async def register_gateway(self, call: Call) -> RegisterGatewayResponse:
         request: RegisterGatewayRequest = call.request
-        return await self._gateways.register(Gateway(node_id=request.node_id, url=request.url))
+        return await self._gateways.register(
+            Gateway(node_id=request.node_id, url=request.url, keeps_readers=request.keeps_readers)
+        )
 
     async def renew_gateway(self, call: Call) -> RenewGatewayResponse:
         request: RenewGatewayRequest = call.request
-        gateway = Gateway(node_id=request.node_id, url=request.url)
+        gateway = Gateway(node_id=request.node_id, url=request.url, keeps_readers=request.keeps_readers)
         return await self._gateways.renew(gateway, leaving=request.leaving)
 
     async def next_leader_epoch(self, call: Call) -> LeaderEpochResponse:

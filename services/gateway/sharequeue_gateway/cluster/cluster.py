@@ -157,7 +157,7 @@ class Cluster:
     async def register(self) -> int:
         """Report to the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
         asked_s = time.monotonic()
-        request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
+        request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url, keeps_readers=True)
         response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
         self._keep_lease(asked_s, response.lease_ms)
         self.follow(self._generation_of(response.generation))
@@ -230,7 +230,9 @@ class Cluster:
     async def _renew(self) -> None:
         async with self._renewing:  # one at a time: an earlier renewal that arrives late would undo `leave`
             asked_s = time.monotonic()
-            request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
+            request = RenewGatewayRequest(
+                node_id=self.me.node_id, url=self.me.url, leaving=self._leaving, keeps_readers=True
+            )
             response: RenewGatewayResponse = await self._coordinator.call(
                 apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
             )
@@ -282,4 +284,4 @@ class Cluster:
 
     def _generation_of(self, learned: GatewayGeneration) -> Generation:
         nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in learned.gateways)
-        return Generation(learned.number, nodes or (self.me,))
+        return Generation(learned.number, nodes or (self.me,), learned.readers_since)

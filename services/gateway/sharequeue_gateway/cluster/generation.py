@@ -27,12 +27,13 @@ class Node(NamedTuple):
 
 
 class Generation:
-    """The live gateways. `number`: rises with each change of the set."""
+    """The live gateways. `number`: rises with each change of the set. `readers_since`: see GatewayGeneration."""
 
-    __slots__ = ("_keyed", "_remembered", "nodes", "number")
+    __slots__ = ("_keyed", "_remembered", "nodes", "number", "readers_since")
 
-    def __init__(self, number: int, nodes: tuple[Node, ...]) -> None:
+    def __init__(self, number: int, nodes: tuple[Node, ...], readers_since: int = 0) -> None:
         self.number = number
+        self.readers_since = readers_since
         self.nodes = nodes
         self._keyed = [(blake2b(node.node_id.encode(), digest_size=32).digest(), node) for node in nodes]
         self._remembered: dict[SharePartitionKey, Node] = {}

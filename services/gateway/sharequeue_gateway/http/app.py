@@ -15,6 +15,7 @@ from sharequeue_gateway.http.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.in_flight_api import InFlightApi
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
+from sharequeue_gateway.http.internal.readers_api import ReadersApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
@@ -45,6 +46,7 @@ class GatewayApis(NamedTuple):
     group_admin: GroupAdminApi
     redriving: Redriving
     group_use: GroupUse
+    readers: ReadersApi
     activity: ActivityApi
     audit: AuditApi
 
@@ -88,6 +90,7 @@ class GatewayApis(NamedTuple):
             (apis.REDRIVE_DEAD_LETTERS, self.redriving.redrive),
             (apis.GROUP_USAGE, self.group_use.usage),
             (apis.UNLOAD_GROUP, self.group_use.unload),
+            (apis.CHANGE_READERS, self.readers.change),
             (apis.RELEASE_MEMBER, self.group_use.release_member),
         )
 

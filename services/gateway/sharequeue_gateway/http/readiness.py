@@ -27,6 +27,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.retention.sweeps import Retention
 
 POSTGRESQL: Final = "postgresql"
 REDIS: Final = "redis"
@@ -55,7 +56,9 @@ class ReadinessCheck:
         share_coordinator: ShareStateClient,
         dead_letters: DeadLetterQueue,
         cluster: Cluster,
+        retention: Retention,
     ) -> None:
+        self._retention = retention
         self._lock_timers = lock_timers
         self._metadata = metadata
         self._share_coordinator = share_coordinator
@@ -79,7 +82,7 @@ class ReadinessCheck:
             unavailable = bool(missing) and await self._others_do_better(missing)
         return Readiness(
             status="unavailable" if unavailable else "degraded" if lacking else "ready",
-            dependencies={**dict.fromkeys(DEPENDENCIES, "ok"), **lacking},
+            dependencies={**dict.fromkeys(DEPENDENCIES, "ok"), **lacking, **self._told()},
             lacks=list(lacking),
             works=[kind for kind, needed in NEEDED.items() if needed.isdisjoint(missing)],
             gateways=[node.node_id for node in self._cluster.generation.nodes],
@@ -99,6 +102,11 @@ class ReadinessCheck:
         if self._dead_letters.stuck():
             lacking["dead letters"] = "cannot be written now; GET in-flight of the group says why"
         return lacking
+
+    def _told(self) -> dict[str, str]:
+        """What is worth knowing and stops no call: the status does not change by it."""
+        waits_for = self._retention.waits_for
+        return {} if waits_for is None else {"retention": f"waits: {waits_for}"}
 
     async def _others_do_better(self, missing: Sequence[str]) -> bool:
         """Whether another gateway has a dependency that is missing here."""

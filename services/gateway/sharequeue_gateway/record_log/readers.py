@@ -56,6 +56,21 @@ async def begin(connection: Any, beginnings: Sequence[Beginning], hold_ms: int) 
     return {key: Begun(start_offset, floors[key]) for key, start_offset in starts.items()}
 
 
+async def reserve(connection: Any, floors: Sequence[Floor], hold_ms: int) -> list[Floor]:
+    """See Readers.reserve."""
+    places = sorted({(floor.key.topic_id, floor.key.partition) for floor in floors})
+    async with connection.transaction():
+        await store.lock(connection, places)
+        bounds = await store.bounds(connection, places)
+        clamped = []
+        for key, state_epoch, target in floors:
+            found = bounds.get((key.topic_id, key.partition))
+            start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
+            clamped.append(Floor(key, state_epoch, min(max(target, start), end)))
+        await readers_store.reserve(connection, clamped, hold_ms)
+    return clamped
+
+
 class Readers:
     """The rows as the gateway uses them. `query`: runs a function with a connection. Every method may raise
     StorageError."""
@@ -89,3 +104,45 @@ class Readers:
     async def set_hold(self, group_id: str, hold_ms: int) -> None:
         """The group's settings changed."""
         await self._query(readers_store.set_hold, group_id, hold_ms)
+
+    async def reserve(self, floors: Sequence[Floor], hold_ms: int) -> list[Floor]:
+        """A reset is about to set these starts under a new state epoch: from now on no earlier life raises a floor.
+
+        The floor is the lower one of the old and the new: the state may still be the old one. Returns: the starts,
+        within the bounds of the log.
+        """
+        reserved: list[Floor] = []
+        for first in range(0, len(floors), MOST_PARTITIONS):
+            reserved += await self._query(reserve, floors[first : first + MOST_PARTITIONS], hold_ms)
+        return reserved
+
+    async def remove(self, floors: Sequence[Floor]) -> None:
+        """The state of these share-partitions, up to the life that each one names, is deleted: remove the rows."""
+        for first in range(0, len(floors), RAISED_AT_ONCE):
+            await self._query(readers_store.remove, floors[first : first + RAISED_AT_ONCE])
+
+    async def filled_since(self) -> int:
+        """The `readers_since` of the gateways' generation for which every initialised share-partition has its row."""
+        since: int = await self._query(readers_store.filled_since)
+        return since
+
+    async def fill(self, floors: Sequence[Floor], hold_ms: int) -> None:
+        """Add rows where there are none: of share-partitions that were initialised before gateways kept rows.
+
+        A floor of −1 is the log start. The rows are of the life −1, which every life takes over.
+        """
+        beginnings = [Beginning(key, -1, max(floor, 0), chosen=floor < 0) for key, _, floor in floors]
+        await self.begin(beginnings, hold_ms)
+
+    async def note_filled(self, since: int) -> None:
+        """Every share-partition that was initialised has its row."""
+        await self._query(readers_store.note_filled, since)
+
+    async def idle_groups(self, behind: str, limit: int) -> list[str]:
+        """Groups of which no row was active for STALE_MS, in order, behind an id."""
+        found: list[str] = await self._query(readers_store.idle_groups, behind, limit)
+        return found
+
+    async def remove_idle(self, group_id: str) -> None:
+        """Remove the rows of a group that does not exist. A row that is active stays."""
+        await self._query(readers_store.remove_idle, group_id)

@@ -180,3 +180,60 @@ async def set_hold(connection: Connection, group_id: str, hold_ms: int) -> None:
     await connection.execute(
         "UPDATE log.readers SET hold_ms = $2 WHERE group_id = $1 AND hold_ms <> $2", group_id, hold_ms
     )
+
+
+async def reserve(connection: Connection, floors: Sequence[Floor], hold_ms: int) -> None:
+    """Move rows into a new life, with the lower one of the old floor and the new. Call it under the partitions' locks."""
+    await connection.execute(
+        """INSERT INTO log.readers AS r (topic_id, partition, group_id, state_epoch, floor, hold_ms)
+           SELECT t.*, $6 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[])
+             AS t(topic_id, partition, group_id, state_epoch, floor) ORDER BY topic_id, partition, group_id
+           ON CONFLICT (topic_id, partition, group_id) DO UPDATE SET
+             floor = least(r.floor, excluded.floor), state_epoch = excluded.state_epoch, hold_ms = excluded.hold_ms,
+             active_at = now()
+           WHERE r.state_epoch <= excluded.state_epoch""",
+        *_columns(floors),
+        hold_ms,
+    )
+
+
+async def remove(connection: Connection, floors: Sequence[Floor]) -> None:
+    """Remove rows of these lives and of earlier ones; a row of a later life stays."""
+    topic_ids, partitions, group_ids, state_epochs, _ = _columns(floors)
+    await connection.execute(
+        """DELETE FROM log.readers r USING unnest($1::uuid[], $2::int[], $3::text[], $4::int[])
+             AS t(topic_id, partition, group_id, state_epoch)
+           WHERE r.topic_id = t.topic_id AND r.partition = t.partition AND r.group_id = t.group_id
+             AND r.state_epoch <= t.state_epoch""",
+        topic_ids,
+        partitions,
+        group_ids,
+        state_epochs,
+    )
+
+
+async def filled_since(connection: Connection) -> int:
+    since: int = await connection.fetchval("SELECT since FROM log.readers_filled")
+    return since
+
+
+async def note_filled(connection: Connection, since: int) -> None:
+    await connection.execute("UPDATE log.readers_filled SET since = greatest(since, $1)", since)
+
+
+async def idle_groups(connection: Connection, behind: str, limit: int) -> list[str]:
+    """Groups of which no row was active for STALE_MS, in order. Reads the rows of `limit` groups, or a few more."""
+    rows = await connection.fetch(
+        """SELECT group_id FROM log.readers WHERE group_id > $1 GROUP BY group_id
+           HAVING max(active_at) < now() - $3 * interval '1 ms' ORDER BY group_id LIMIT $2""",
+        behind,
+        limit,
+        STALE_MS,
+    )
+    return [row[0] for row in rows]
+
+
+async def remove_idle(connection: Connection, group_id: str) -> None:
+    await connection.execute(
+        "DELETE FROM log.readers WHERE group_id = $1 AND active_at < now() - $2 * interval '1 ms'", group_id, STALE_MS
+    )

@@ -31,6 +31,17 @@ class RetentionRule(NamedTuple):
         """Whether nothing is ever removed."""
         return self.retention_ms < 0 and self.retention_bytes < 0 and self.max_bytes < 0 and not self.cleanup
 
+    @property
+    def by_readers(self) -> bool:
+        """Whether the log's readers decide with the limits."""
+        return self.keep or self.cleanup
+
+    def without_readers(self) -> "RetentionRule":
+        """The rule while it is not known who reads the topic: nothing that a group may need goes but by the ceiling."""
+        if self.keep:
+            return RetentionRule(max_bytes=self.max_bytes)
+        return self._replace(cleanup=False)
+
 
 def rule_of(config: Mapping[str, str]) -> RetentionRule:
     """The rule of a topic with these settings. A compacted topic removes nothing by retention."""

@@ -1,7 +1,7 @@
 """Retention: moves log starts up to the limits of each topic. Source: Kafka's retention.ms and retention.bytes.
 
 What groups have not finished stays where the topic says so (`retention.unsettled=keep`). Each partition has one gateway
-that sweeps it.
+that sweeps it. Until every gateway keeps the log's readers, and every group has its rows, only ceilings apply there.
 """
 
 import asyncio
@@ -15,8 +15,11 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.readers import Readers
 from sharequeue_gateway.record_log.retaining import Removed
 from sharequeue_gateway.record_log.retention_rule import rule_of
+from sharequeue_gateway.retention.back_fill import BackFill
+from sharequeue_gateway.retention.housekeeping import Housekeeping
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +31,23 @@ class Retention:
     """The sweeps of one gateway."""
 
     def __init__(
-        self, metadata: Metadata, cluster: Cluster, record_log: PostgresRecordLog, clock: Clock, *, interval_ms: int
+        self,
+        metadata: Metadata,
+        cluster: Cluster,
+        record_log: PostgresRecordLog,
+        readers: Readers,
+        back_fill: BackFill,
+        housekeeping: Housekeeping,
+        clock: Clock,
+        *,
+        interval_ms: int,
     ) -> None:
+        self._readers = readers
+        self._back_fill = back_fill
+        self._housekeeping = housekeeping
+        self._filled_since = -1
+        self.waits_for: str | None = None
+        """Why nothing is trimmed where groups are spared; None: it is."""
         self._metadata = metadata
         self._cluster = cluster
         self._record_log = record_log
@@ -50,19 +68,44 @@ class Retention:
             log.warning(
                 "cannot learn all topics: retention is applied only to the known ones", extra=fields(cause=error.detail)
             )
-        for topic in list(self._metadata.topics()):
-            rule = rule_of(topic.config)
-            if rule.idle:
-                continue
-            mine = [
-                partition for partition in range(topic.partitions) if self._cluster.sweeps(topic.topic_id, partition)
-            ]
+        ruled = [(topic, rule_of(topic.config)) for topic in self._metadata.topics()]
+        ruled = [(topic, rule) for topic, rule in ruled if not rule.idle]
+        self.waits_for = await self._missing() if any(rule.by_readers for _, rule in ruled) else None
+        for topic, full_rule in ruled:
+            spares = full_rule.by_readers and self.waits_for is not None
+            rule = full_rule.without_readers() if spares else full_rule
+            mine = [place for place in range(topic.partitions) if self._cluster.sweeps(topic.topic_id, place)]
             try:
                 _report(topic, await self._record_log.apply_retention(topic.topic_id, mine, rule, self._clock.now_ms()))
             except ApiError as error:
                 log.warning(
                     "cannot apply retention; trying again later", extra=fields(topic=topic.name, cause=error.detail)
                 )
+        if ruled and self._cluster.sweeps("readers", 0):
+            try:
+                await self._housekeeping.look()
+            except ApiError as error:
+                log.info("cannot look for rows of deleted groups", extra=fields(cause=error.detail))
+
+    async def _missing(self) -> str | None:
+        """What is missing before the rows of the log's readers say who reads what; None: nothing."""
+        since = self._cluster.generation.readers_since
+        if since == 0:
+            return "an older gateway is running that keeps no floors of groups: upgrade every gateway"
+        if self._filled_since == since:
+            return None
+        try:
+            self._filled_since = await self._readers.filled_since()
+            if self._filled_since != since and self._cluster.sweeps("readers", 0):
+                groups = await self._back_fill.fill()
+                await self._readers.note_filled(since)
+                self._filled_since = since
+                log.info("every group has its floors in the log", extra=fields(groups=groups, readers_since=since))
+        except ApiError as error:
+            log.warning("cannot give every group its floors in the log", extra=fields(cause=error.detail))
+        if self._filled_since == since:
+            return None
+        return "the floors of the groups that existed before are not all in the log yet"
 
 
 def _report(topic: KnownTopic, removed: Sequence[Removed]) -> None:

@@ -1,0 +1,47 @@
+"""The call of the group coordinator that changes the log's readers: before and after a group's state is set or deleted.
+
+reset    reserve ─▶ the state is set ─▶ raise         a crash in between leaves a floor that is too low
+delete   the state is deleted ─▶ every gateway unloads ─▶ remove
+"""
+
+from collections.abc import Sequence
+
+from sharequeue.http.endpoint import Call
+from sharequeue.protocol.messages.cluster import StartOffset, TopicStartOffsets
+from sharequeue.protocol.messages.leaders import ChangeReadersRequest, ChangeReadersResponse
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.record_log.readers import Readers
+from sharequeue_gateway.record_log.readers_store import Floor
+
+
+class ReadersApi:
+    """The handler of changeReaders."""
+
+    def __init__(self, metadata: Metadata, readers: Readers) -> None:
+        self._metadata = metadata
+        self._readers = readers
+
+    async def change(self, call: Call) -> ChangeReadersResponse:
+        request: ChangeReadersRequest = call.request
+        group_id = call.path["group"]
+        floors = [
+            Floor(SharePartitionKey(group_id, topic.topic_id, entry.partition), request.state_epoch, entry.start_offset)
+            for topic in request.topics
+            for entry in topic.partitions
+        ]
+        if request.step == "reserve":
+            config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+            floors = await self._readers.reserve(floors, config.hold_ms)
+        elif request.step == "raise":
+            await self._readers.raise_floors(floors)
+        else:
+            await self._readers.remove(floors)
+        return ChangeReadersResponse(topics=_topics(floors))
+
+
+def _topics(floors: Sequence[Floor]) -> list[TopicStartOffsets]:
+    by_topic: dict[str, list[StartOffset]] = {}
+    for key, _, start_offset in floors:
+        by_topic.setdefault(key.topic_id, []).append(StartOffset(partition=key.partition, start_offset=start_offset))
+    return [TopicStartOffsets(topic_id=topic_id, partitions=partitions) for topic_id, partitions in by_topic.items()]

@@ -1,0 +1,8 @@
+"""Retention: which topics are swept, when, and with what is known of the groups that read them.
+
+    sweeps        every minute: the rule of each topic, the partitions that this gateway sweeps, what is reported
+    back_fill     rows for share-partitions that were initialised before every gateway kept the log's readers
+    housekeeping  rows of groups that no longer exist
+
+How far a partition is trimmed is decided below, in `record_log/retaining.py` and `record_log/retention_rule.py`.
+"""
