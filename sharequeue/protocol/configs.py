@@ -158,11 +158,20 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.partition.max.record.locks",
             "int",
             "2000",
-            "Records of one share-partition that may be held, delayed or on their way to the dead-letter queue.",
+            "Records of one share-partition that may be held or on their way to the dead-letter queue.",
             1,
             1_000_000,
             kafka_minimum=100,
             kafka_maximum=4000,
+        ),
+        Config(
+            "share.partition.max.delayed.records",
+            "int",
+            "100000",
+            "Records of one share-partition that may wait to be delivered again, with a delay or without, before no "
+            "new ones are delivered; without effect with kafka_defaults.",
+            0,
+            10_000_000,
         ),
         Config(
             "share.auto.offset.reset",
@@ -359,10 +368,13 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     """How long the group holds the log after its last use; 0: never, -1: always."""
     retry_backoff_ms: tuple[int, ...] = ()
     retry_jitter_percent: int = 10
+    partition_max_delayed_records: int = 100_000
     count_span: bool = False
-    """Whether the in-flight limit counts offsets of the window, as Kafka's, or records held, delayed or ARCHIVING."""
-    max_span: int = 1_000_000
-    """The most offsets between start and end of the window, in any state."""
+    """Whether the in-flight limit counts offsets of the window, as Kafka's, or records held or ARCHIVING."""
+    max_runs: int = 250_000
+    """The most runs of the window: no new records while it has as many."""
+    max_span: int = 2_000_000_000
+    """The most offsets between start and end of the window, in any state. Their count must fit an int32."""
 
     @property
     def dead_letter_enabled(self) -> bool:
@@ -388,6 +400,7 @@ def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults:
         record_lock_duration_ms=int(values["share.record.lock.duration.ms"]),
         delivery_count_limit=int(values["share.delivery.count.limit"]),
         partition_max_record_locks=int(values["share.partition.max.record.locks"]),
+        partition_max_delayed_records=int(values["share.partition.max.delayed.records"]),
         auto_offset_reset=values["share.auto.offset.reset"],
         isolation_level=values["share.isolation.level"],
         renew_acknowledge_enable=values["share.renew.acknowledge.enable"] == "true",

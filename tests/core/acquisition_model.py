@@ -27,13 +27,13 @@ class Call:
         self.holder = {"member": member, "lock_ends_ms": now_ms + lock_ms, "lock_ms": lock_ms}
         self.record_limit, self.batch_size = record_limit, batch_size
         self.log: Sequence[Range] = ()
-        self.most = self.before = 0
+        self.most = self.new = self.before = 0
         self.taken: dict[int, int] = {}
         self.alone = False
 
-    def look_at(self, log: Sequence[Range], most: int) -> None:
-        """The next read."""
-        self.log, self.most, self.before = log, most, len(self.taken)
+    def look_at(self, log: Sequence[Range], most: int, new: int) -> None:
+        """The next read, with the most records to take, and the most of them behind the end."""
+        self.log, self.most, self.new, self.before = log, most, new, len(self.taken)
 
     @property
     def left(self) -> int:
@@ -95,10 +95,11 @@ class Call:
 
     def add(self, first: int, last: int) -> None:
         """Records new to the window, cut at the end of the log batch in which the limit is reached."""
-        reach = first + self.left - 1
+        model = self.model
+        behind_end = first > max(model.records, default=-1)
+        reach = first + (min(self.left, self.new) if behind_end else self.left) - 1
         if reach < last:
             last = min(last, next((final for base, final in self.log if base <= reach <= final), reach))
-        model = self.model
         if not model.records or first < min(model.records):
             model.start = first
         model.end = max(model.end, last)

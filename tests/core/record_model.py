@@ -46,7 +46,7 @@ class Record:
 
     @property
     def held(self) -> bool:
-        return self.state in (ACQUIRED, ARCHIVING) or self.write is not None or self.delayed_to_ms > 0
+        return self.state in (ACQUIRED, ARCHIVING) or self.write is not None
 
 
 @dataclass(eq=False)

@@ -37,6 +37,9 @@ class Model:
         self.start = start
         self.end = start
         self.records: dict[int, Record] = {}
+        self.crowded = False
+        self.runs = 0
+        """The runs of the real machine: how records are joined into runs is its own affair."""
         self.unread: set[int] = set()
         """Holes that an earlier leader may have read: after a load nothing is known of them."""
 
@@ -157,23 +160,27 @@ class Model:
 
     # Fetching
 
-    def room(self, fetch_offset: int) -> tuple[int, bool]:
-        """How many records may be acquired, and whether any behind the end."""
-        locks = self.config.partition_max_record_locks
-        if not self.config.count_span:
-            return locks - self.held_count, self.span < self.config.max_span
-        if locks > self.span:
-            return locks - self.span, True
-        return self.end - fetch_offset + 1, False
+    def room(self, fetch_offset: int) -> tuple[int, int]:
+        """How many records may be acquired, and how many of them behind the end."""
+        config, locks = self.config, self.config.partition_max_record_locks
+        if config.count_span:
+            return (locks - self.span,) * 2 if locks > self.span else (self.end - fetch_offset + 1, 0)
+        unfinished = sum(not record.finished for record in self.records.values())
+        left = locks - self.held_count
+        new = min(left, locks + config.partition_max_delayed_records - unfinished)
+        full = (
+            self.end - self.start >= config.max_span or (self.crowded and self.records) or self.runs >= config.max_runs
+        )
+        return left, 0 if full else max(0, new)
 
     def acquire(
         self, call: Call, *, max_records: int, fetch_offset: int, log: Sequence[Range], absent: Sequence[Range]
     ) -> None:
         """Acquire out of one read for a fetch."""
-        call.look_at((), 0)
+        call.look_at((), 0, 0)
         if max_records <= 0 or not log or log[-1][1] < self.start:
             return
-        room, behind_end = self.room(fetch_offset)
+        room, new = self.room(fetch_offset)
         if room <= 0:
             return
         base, last = log[0][0], log[-1][1]
@@ -181,9 +188,9 @@ class Model:
             self._gone(self.between(fetch_offset, base - 1))
             self.unread = {hole for hole in self.unread if hole >= base}
         base = max(base, self.start) if self.records else max(base, self.end)
-        if not behind_end:
+        if not new:
             last = min(last, self.end)
-        call.look_at(log, min(max_records, room))
+        call.look_at(log, min(max_records, room), new)
         call.walk(base, last)
         if absent:
             for offset in [o for first, final in absent for o in self.between(first, final)]:

@@ -167,6 +167,9 @@ class SideBySide(RuleBasedStateMachine):
         )
         assert machine.delivery_complete_count == model.finished_count
         assert machine.held_count == model.held_count
+        waiting = [r for r in model.records.values() if not r.held and not r.finished]
+        assert machine.waiting_count == len(waiting)
+        assert machine.delayed_count == sum(r.delayed_to_ms > 0 for r in waiting)
         assert machine.window_empty == (not model.records)
 
     @invariant()

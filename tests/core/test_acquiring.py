@@ -335,7 +335,7 @@ def test_a_pending_write_keeps_its_locks() -> None:
 
 
 def test_the_span_has_its_own_limit() -> None:
-    d = Driver(max_span=10)
+    d = Driver(max_span=9)
     d.fetch("[0-9]")
     d.ack("1-9 Acc")
     assert d.fetch("[10-19]") == ""

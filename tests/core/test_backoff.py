@@ -129,9 +129,9 @@ def test_a_failed_write_whose_lock_has_ended_waits_from_the_deadline() -> None:
     d.later(30_300)
     d.finish(ok=False)
     assert delays(d) == [(0, 4, 700)]
-    held = d.machine.held_count
+    delayed = d.machine.delayed_count
     d.later(700)
-    assert (held, d.fetch("[0-4]")) == (5, "0-4×2")
+    assert (delayed, d.fetch("[0-4]")) == (5, "0-4×2")
 
 
 def test_a_failed_write_whose_wait_is_over_too_leaves_nothing_delayed() -> None:

@@ -36,6 +36,7 @@ WHOLE = {
     "share.record.lock.duration.ms": Whole(30_000, (1000, 43_200_000), (15_000, 60_000)),
     "share.delivery.count.limit": Whole(5, (1, 100), (2, 10)),
     "share.partition.max.record.locks": Whole(2000, (1, 1_000_000), (100, 4000)),
+    "share.partition.max.delayed.records": Whole(100_000, (0, 10_000_000), (0, 10_000_000)),
     "share.assignment.interval.ms": Whole(1000, (0, 60_000), (0, 15_000)),
     "retention.hold.idle.ms": Whole(604_800_000, (-1, 3_153_600_000_000), (-1, 3_153_600_000_000)),
     "share.retry.jitter.percent": Whole(10, (0, 50), (0, 50)),

@@ -122,7 +122,7 @@ def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
         if labels:
             assert documented[name][1] == ", ".join(labels), name
     in_flight = (led_metrics.IN_FLIGHT_RECORDS, led_metrics.IN_FLIGHT_BATCHES, led_metrics.IN_FLIGHT)
-    gauges = (*in_flight, led_metrics.RECORDS, led_metrics.UNSERVED, *backlog.FAMILIES)
+    gauges = (*in_flight, led_metrics.RECORDS, led_metrics.LIMITED, led_metrics.UNSERVED, *backlog.FAMILIES)
     of_queues = {family.removesuffix("_total") for family in queue_series.FAMILIES}
     assert documented.keys() == {*defined, *gauges, *of_queues}
 

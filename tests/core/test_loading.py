@@ -271,12 +271,12 @@ def loaded(annotation: StateAnnotation, *state: tuple[int, int, int, int]) -> Sh
 
 def test_a_delay_continues_after_a_load() -> None:
     machine = loaded(StateAnnotation(3, 5, 1, NOW_MS + 1_000), (0, 9, 0, 1))
-    assert machine.held_count == 3
+    assert (machine.held_count, machine.waiting_count, machine.delayed_count) == (0, 10, 3)
     assert machine.next_deadline_ms() == NOW_MS + 1_000
     assert [(run.first, run.last) for run in machine.in_flight() if run.acquirable] == [(0, 2), (6, 9)]
     assert machine.expire(NOW_MS + 999).made_available is False
     assert machine.expire(NOW_MS + 1_000) == (None, 0, True, [])
-    assert machine.held_count == 0
+    assert (machine.waiting_count, machine.delayed_count) == (10, 0)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_delay_continues_after_a_load() -> None:
 )
 def test_a_delay_of_another_delivery_or_range_is_ignored(annotation: StateAnnotation) -> None:
     machine = loaded(annotation, (0, 9, 0, 1))
-    assert (machine.held_count, machine.next_fetch_offset()) == (0, 0)
+    assert (machine.delayed_count, machine.next_fetch_offset()) == (0, 0)
 
 
 def test_the_reason_of_a_reject_survives_a_load() -> None:

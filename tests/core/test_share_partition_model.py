@@ -16,6 +16,7 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from msgspec import structs
 from sharequeue_gateway.delivery.acknowledging import check, check_atomic
 from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
+from sharequeue_gateway.share_partition.bounds import limited_by
 from sharequeue_gateway.share_partition.machine import (
     AcknowledgementBatch,
     RestoredLock,
@@ -46,6 +47,8 @@ configs = st.fixed_dictionaries(
         "partition_max_record_locks": st.sampled_from((4, 12, 2000, 2000)),
         "count_span": st.booleans(),
         "max_span": st.sampled_from((12, 1_000_000)),
+        "max_runs": st.sampled_from((5, 250_000, 250_000)),
+        "partition_max_delayed_records": st.sampled_from((0, 3, 9, 100_000)),
         "record_lock_duration_ms": st.sampled_from((10_000, 30_000)),
         "retry_backoff_ms": st.sampled_from(((), (), (4_950,), (0, 7_000, 30_000))),
         "retry_jitter_percent": st.sampled_from((0, 10, 50)),
@@ -81,6 +84,7 @@ WEIGHTS = {
     "release_member": 2,
     "move_log_start": 2,
     "configure": 1,
+    "crowd": 1,
     "change_leader": 1,
 }
 """One rule draws from these: with a rule each, Hypothesis turns most of them off in most examples."""
@@ -186,6 +190,7 @@ class AnyEvents(SideBySide):
             position += skip + more + 1
         note(f"{max_records} of {log} from {fetch_offset}, {gone=}")
         before = len(call.taken)
+        self.model.runs = len(self.machine.runs)
         self.model.acquire(call, max_records=max_records, fetch_offset=fetch_offset, log=log, absent=gone)
         more = acquisition.acquire(
             [Batch(*extent) for extent in log],
@@ -196,24 +201,13 @@ class AnyEvents(SideBySide):
         assert (more, acquisition.over) == (len(call.taken) - before, call.over)
 
     def ask(self) -> None:
-        """Whether a fetch may take anything. Delays of the first delayed records may end for it, of no others."""
-        machine, model = self.machine, self.model
-        answer = can_acquire(machine)
-        delayed = [
-            offset for offset, record in sorted(model.records.items()) if record.delayed_to_ms and not record.write
-        ]
-        held = {run.first: run for run in machine.in_flight()}
-        ended = [o for o in delayed if any(r.first <= o <= r.last and not r.available_at_ms for r in held.values())]
-        if ended:
-            room, behind_end = model.room(model.end + 1)
-            assert not self.config.count_span
-            assert room <= 0 or not behind_end
-            assert ended == delayed[: len(ended)]
-            assert room <= 0 or all(model.records[o].finished for o in model.between(0, ended[0] - 1))
-        for offset in ended:
-            model.records[offset].delayed_to_ms = 0
-        room, behind_end = model.room(model.next_fetch_offset())
-        assert answer == (room > 0 and (behind_end or model.next_fetch_offset() <= model.end))
+        """Whether a fetch may take anything, and which bound stops new records."""
+        self.model.runs = len(self.machine.runs)
+        model = self.model
+        room, _ = model.room(model.next_fetch_offset())
+        _, new = model.room(model.end + 1)
+        assert can_acquire(self.machine) == (new > 0 or (room > 0 and model.next_fetch_offset() <= model.end))
+        assert (limited_by(self.machine) is None) == (new > 0)
 
     # Acknowledging
 
@@ -364,6 +358,10 @@ class AnyEvents(SideBySide):
         offset = self.model.start + data.draw(st.sampled_from((-3, 0, 1, 1, 2, 3, 5, 12)))
         note(f"the log starts at {offset}")
         assert self.machine.move_log_start(offset, self.now_ms) == self.model.move_log_start(offset)
+
+    def crowd(self, data: st.DataObject) -> None:
+        """The gateway has too many runs, or enough room again."""
+        self.machine.crowded = self.model.crowded = data.draw(st.booleans())
 
     def configure(self, data: st.DataObject) -> None:
         self.config = self.machine.config = self.model.config = ShareGroupConfig(**data.draw(configs))

@@ -1,7 +1,6 @@
 """Scenarios of releases and of writes: families SR, DY and PW on the pure machine, delays and reasons."""
 
 import pytest
-from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.runs import IllegalTransition
 
 from sharequeue.protocol.types import DeliveryState, StateAnnotation
@@ -209,12 +208,12 @@ def test_a_delayed_release_is_available_after_its_delay() -> None:
     d.ack("1-2 Rel", delay_ms=5_000, reason="later")
     available_at_ms = d.now_ms + 5_000
     assert d.writes[0].annotations == [StateAnnotation(1, 2, 1, available_at_ms, "later")]
-    assert (d.where()[2], d.machine.held_count) == (5, 5)
+    assert (d.where()[2], d.machine.held_count, d.machine.delayed_count) == (5, 3, 2)
     assert d.fetch("[0-4]", at=0) == ""
     d.later(4_999)
     assert d.where()[2] == 5
     assert d.later(1) == 0
-    assert (d.where()[2], d.machine.held_count) == (1, 3)
+    assert (d.where()[2], d.machine.held_count, d.machine.delayed_count) == (1, 3, 0)
     assert d.fetch("[0-4]") == "1-2×2"
 
 
@@ -224,35 +223,15 @@ def test_a_delay_that_ends_before_its_write_ends_with_the_next_expiry() -> None:
     assert d.later() == 0
     assert (d.where()[2], d.machine.held_count) == (5, 5)
     d.finish()
-    assert (d.where()[2], d.machine.held_count) == (5, 5)
+    assert (d.where()[2], d.machine.delayed_count) == (5, 5)
     d.later(0)
-    assert (d.where()[2], d.machine.held_count) == (0, 0)
+    assert (d.where()[2], d.machine.delayed_count) == (0, 0)
 
 
 def test_a_delay_is_written_without_a_reason_too() -> None:
     d = fetched("[0-4]")
     d.ack("0-4 Rel", delay_ms=5_000)
     assert d.writes[0].annotations == [StateAnnotation(0, 4, 1, d.now_ms + 5_000)]
-
-
-def test_a_delay_ends_early_when_it_keeps_the_window_full() -> None:
-    d = fetched("[0-9]", partition_max_record_locks=10)
-    d.ack("3-4 Rel", delay_ms=5_000)
-    d.ack("6 Rel", delay_ms=5_000)
-    assert can_acquire(d.machine)
-    assert d.fetch("[0-9]") == "3-4×2"
-    assert d.fetch("[0-9]") == "6-6×2"
-    assert not can_acquire(d.machine)
-
-
-def test_a_delay_behind_the_head_of_a_long_span_does_not_end_early() -> None:
-    d = fetched("[0-9]", max_span=10)
-    d.ack("3-4 Rel", delay_ms=5_000)
-    assert not can_acquire(d.machine)
-    d.ack("0-2 Acc")
-    d.fetch("[10-12]")
-    assert can_acquire(d.machine)
-    assert d.fetch("[0-9]") == "3-4×2"
 
 
 def test_a_failed_write_forgets_delay_and_reason() -> None:

@@ -38,6 +38,7 @@ SCENARIOS = {
     GATEWAY: (
         "acquiring",
         "reading_on",
+        "bounds",
         "acknowledging",
         "writes_and_releases",
         "lock_timeout",

@@ -12,8 +12,8 @@ MUTANTS = [
         ),
         (
             "6.2 a full window redelivers up to its end",
-            "return (window.end_offset - fetch_offset + 1, False) if fetch_offset <= window.end_offset else (0, False)",
-            "return (0, False)",
+            "return (window.end_offset - fetch_offset + 1, 0) if fetch_offset <= window.end_offset else (0, 0)",
+            "return (0, 0)",
         ),
         (
             "6.2 a full window takes nothing behind its end",
@@ -62,8 +62,8 @@ MUTANTS = [
         ),
         (
             "6.6 a limit is cut at the end of a log batch",
-            "            last = min(last, self._log_batch_end(first + self.left - 1))\n",
-            "            last = min(last, first + self.left - 1)\n",
+            "            last = min(last, self._log_batch_end(first + most - 1))\n",
+            "            last = min(last, first + most - 1)\n",
         ),
         (
             "6.6 a limit that ends in a hole is cut there",
@@ -161,19 +161,67 @@ MUTANTS = [
             "",
         ),
         (
-            "a delay that keeps the window full ends early",
-            "    _end_delay_that_blocks(window, left <= 0)\n",
-            "",
-        ),
-        (
-            "a delay that does not keep the window full stays",
-            "        if not locks_used_up and not run.finished:\n            return\n",
-            "",
-        ),
-        (
             "15 the span has a bound of its own",
-            "return max(0, held_room), window.span < config.max_span",
-            "return max(0, held_room), True",
+            "        or window.end_offset - window.start_offset >= config.max_span\n",
+            "",
+        ),
+        (
+            "the runs of the window have a bound of their own",
+            "        or len(window.runs) >= config.max_runs\n",
+            "",
+        ),
+        (
+            "new records wait in a crowded window",
+            "        or (window.crowded and window.runs)\n",
+            "",
+        ),
+        (
+            "a crowded window that is empty takes new records",
+            "(window.crowded and window.runs)",
+            "window.crowded",
+        ),
+        (
+            "what waits counts against a bound of its own",
+            "    new = left + config.partition_max_delayed_records - window.waiting_count\n",
+            "    new = left + config.partition_max_delayed_records\n",
+        ),
+        (
+            "the bound of what waits does not stop records that are delivered again",
+            "        return left, 0\n    return left, min(left, new)",
+            "        return 0, 0\n    return left, min(left, new)",
+        ),
+        (
+            "a fetch gets only as many new records as the bound allows",
+            "most = min(self.left, self._most_new) if behind_end else self.left",
+            "most = self.left",
+        ),
+        (
+            "an unread hole is filled whatever the bound of new records",
+            "most = min(self.left, self._most_new) if behind_end else self.left",
+            "most = min(self.left, self._most_new)",
+        ),
+        (
+            "a record that is taken waits no longer",
+            "        window.waiting_count -= run.size\n",
+            "",
+        ),
+        (
+            "what is left of a new batch waits",
+            "            window.waiting_count += last - first + 1\n",
+            "",
+        ),
+    ),
+    *gateway(
+        "share_partition/bounds",
+        (
+            "the lock limit is named before the bound of what waits",
+            "    if left <= 0:\n        return RECORD_LOCKS\n",
+            "",
+        ),
+        (
+            "an equal part is taken only of a gateway with too many runs",
+            "if sum(runs) > most else None",
+            "if sum(runs) >= most else None",
         ),
     ),
 ]

@@ -76,8 +76,13 @@ MUTANTS = [
         "share_partition/window",
         (
             "backoff: a delayed record is not offered",
-            "        if run.available_at_ms:\n            self.time_lock(run.available_at_ms, run.first, run.last)\n            return",
-            "        if run.available_at_ms:\n            self.mark_available(run.first)\n            return",
+            "            self.time_lock(run.available_at_ms, run.first, run.last)\n            return",
+            "            self.mark_available(run.first)\n            return",
+        ),
+        (
+            "10 the records of an ended lock wait",
+            "        self.waiting_count += run.size\n        if run.available_at_ms:",
+            "        if run.available_at_ms:",
         ),
         (
             "backoff: a wait that is over is none",

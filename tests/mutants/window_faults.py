@@ -59,9 +59,14 @@ MUTANTS = [
             "        pass",
         ),
         (
-            "15 restored locks count against the limit of locks",
-            "        window.held_count += run.size\n",
-            "        pass\n",
+            "15 restored records count against the limits",
+            "    window.count(run, 1)\n",
+            "",
+        ),
+        (
+            "a restored delay counts",
+            "            window.count(part, 1)\n",
+            "",
         ),
         (
             "4 holes before and between batches are read again",

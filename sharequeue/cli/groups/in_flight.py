@@ -63,6 +63,8 @@ async def in_flight(group: str, topic: str | None, partition: int | None, as_jso
         if entry.parked_dead_letters:
             parked = f"dead letters parked: {entry.parked_dead_letters}, the last because {entry.parked_cause}"
             say(f"{entry.topic}-{entry.partition}: {parked}")
+        if entry.limited_by is not None:
+            say(f"{entry.topic}-{entry.partition}: new records wait, because {entry.limited_by} is reached")
     for fault in listed.errors:
         say(f"{fault.topic}-{fault.partition}: {fault.code}: {fault.detail}")
 

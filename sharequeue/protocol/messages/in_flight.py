@@ -97,6 +97,9 @@ class InFlightPartition(Response):
     """How many dead letters were refused for good. They are kept, and a redrive sends them too."""
     parked_cause: str | None = None
     """Why the last parked dead letter was refused. Absent without one."""
+    limited_by: str | None = None
+    """The bound that makes new records wait: the name of its setting, or `runs` or `span` of the window. Absent without
+    one."""
 
 
 class ListInFlightResponse(Response):

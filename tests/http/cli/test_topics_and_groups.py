@@ -134,6 +134,14 @@ def test_the_reason_for_parking_dead_letters_is_shown(run: Run, client: httpx.Cl
     wait_until(lambda: said in run("groups", "in-flight", name).stderr.decode())
 
 
+def test_the_bound_that_makes_new_records_wait_is_shown(run: Run, client: httpx.Client, name: str) -> None:
+    fill(client, name, 0, 1)
+    ask(client, "PATCH", f"/v1/share-groups/{name}/config", {"share.partition.max.record.locks": 1})
+    ask(client, "POST", f"/v1/share-groups/{name}/fetch", {"topics": [name], "member_id": "m", "max_records": 1})
+    said = f"{name}-0: new records wait, because share.partition.max.record.locks is reached"
+    assert said in run("groups", "in-flight", name).stderr.decode()
+
+
 def test_group_settings_are_shown_and_changed(run: Run, name: str) -> None:
     setting = "share.record.lock.duration.ms"
     changed = json.loads(run("groups", "config", name, "--set", f"{setting}=60000", "--json").stdout)

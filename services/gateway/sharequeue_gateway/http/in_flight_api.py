@@ -34,6 +34,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import DeadLetterLog, Parked
 from sharequeue_gateway.routing.routing import Routing
+from sharequeue_gateway.share_partition.bounds import limited_by
 
 LOADED_AT_ONCE: Final = 100
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
@@ -168,6 +169,7 @@ class InFlightApi:
             ],
             parked_dead_letters=parked_here.records if parked_here else 0,
             parked_cause=parked_here.cause if parked_here else None,
+            limited_by=limited_by(machine),
         )
 
 

@@ -42,7 +42,7 @@ class KeptLocks:
     def keep(self, led: LedSharePartition) -> None:
         """Keep the locks of a share-partition that is being unloaded, except those that no answer has named yet."""
         led.release_unanswered(self._clock.now_ms())
-        if led.machine.held_count:
+        if led.machine.held_count or led.machine.delayed_count:
             ends_at_ms = max((lock.deadline_ms for lock in led.machine.locks() if lock.member_id), default=0)
             self._kept[led.key] = Kept(led, ends_at_ms, asyncio.Event())
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from sharequeue.service.series import Labels, head, line, most
 from sharequeue_gateway import metrics
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition.bounds import BOUNDS, limited_by
 from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVING, AVAILABLE, Run
 
 IN_FLIGHT_RECORDS = "sharequeue_in_flight_message_count"
@@ -14,6 +15,7 @@ IN_FLIGHT = "sharequeue_in_flight_share_partitions"
 RECORDS = "sharequeue_group_in_flight_records"
 STATES = ("held", "delayed", "retry", "dying", "finished")
 UNSERVED = "sharequeue_share_partition_unserved_seconds"
+LIMITED = "sharequeue_limited_share_partitions"
 UNSERVED_FROM_MS = 1000
 """The shortest wait with a series: a shorter one is only the pause between two fetches."""
 
@@ -31,6 +33,7 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
     spans: list[tuple[int, Labels]] = []
     batches: dict[Labels, int] = {}
     states: dict[Labels, Counter[str]] = {}
+    limited = dict.fromkeys(BOUNDS, 0)
     led_now = list(leds())
     unserved = [
         (longest_ms, (group_id,))
@@ -48,6 +51,9 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
             first_offsets.add(run.batch_first)
             of_pair[_state_of(run)] += run.size
         batches[labels] = len(first_offsets)
+        bound = limited_by(led.machine)
+        if bound is not None:
+            limited[bound] += 1
         yield ""
     highest = most(spans)
     yield head(IN_FLIGHT_RECORDS, "Offsets from start to end (InFlightMessageCount).", "gauge")
@@ -63,6 +69,9 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
             yield line(RECORDS, ("group", "topic", "state"), (*pair, state), states[pair][state])
     yield head(IN_FLIGHT, "Share-partitions with anything in flight.", "gauge")
     yield f"{IN_FLIGHT} {float(len(spans))}\n"
+    yield head(LIMITED, "Share-partitions in which new records wait, by the bound that is reached.", "gauge")
+    for bound, count in limited.items():
+        yield line(LIMITED, ("bound",), (bound,), count)
     yield head(
         UNSERVED,
         "Time since a share-partition with records last gave any, the longest of the group's; from a second on.",

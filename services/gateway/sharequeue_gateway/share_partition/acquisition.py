@@ -45,6 +45,7 @@ class Acquisition:
         "_lock_duration_ms",
         "_member_id",
         "_mode",
+        "_most_new",
         "_window",
         "acquired",
         "left",
@@ -70,6 +71,7 @@ class Acquisition:
         self._deadline_ms = now_ms + self._lock_duration_ms
         self._limit = window.config.delivery_count_limit
         self._alone = False
+        self._most_new = 0
         self.left = 0
         self.acquired: list[AcquiredRange] = []
 
@@ -94,7 +96,7 @@ class Acquisition:
         base, last = batches[0].base_offset, batches[-1].last_offset
         if last < window.start_offset:
             return 0
-        left, beyond_end = room(window, fetch_offset)
+        left, self._most_new = room(window, fetch_offset)
         left = min(max_records, left)
         if left <= 0:
             return 0
@@ -107,7 +109,7 @@ class Acquisition:
             base = max(base, next_offset if next_offset <= last else window.start_offset)
         else:
             base = max(base, window.end_offset)
-        if not beyond_end:
+        if not self._most_new:
             last = min(last, window.end_offset)
         self._batches, self._lasts = batches, None
         before = max(len(self.acquired) - 1, 0)  # the last one may grow
@@ -171,6 +173,7 @@ class Acquisition:
         window = self._window
         run = window.cut_out(run, first, last)
         window.mark_taken(first)
+        window.waiting_count -= run.size
         run.become(ACQUIRED)
         run.delivery_count += 1
         run.member_id = self._member_id
@@ -196,11 +199,13 @@ class Acquisition:
         Returns: the last offset that came into the window.
         """
         window = self._window
-        if last - first + 1 > self.left:
-            last = min(last, self._log_batch_end(first + self.left - 1))
+        behind_end = not window.runs or first > window.runs[-1].last
+        most = min(self.left, self._most_new) if behind_end else self.left
+        if last - first + 1 > most:
+            last = min(last, self._log_batch_end(first + most - 1))
         was_first = not window.runs or first < window.runs[0].first
         if self._mode is AcquireMode.RECORD_LIMIT:
-            end = min(last, first + self.left - 1)
+            end = min(last, first + most - 1)
             self._insert(first, end, ACQUIRED, first, last)
             if end < last:
                 self._insert(end + 1, last, AVAILABLE, first, last)
@@ -224,6 +229,7 @@ class Acquisition:
             self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms, self._lock_duration_ms))
         else:
             run = Run(first, last, AVAILABLE, 0, batch_first, batch_last)
+            window.waiting_count += last - first + 1
             window.mark_available(first)
         window.insert(run)
 
@@ -264,8 +270,7 @@ class Acquisition:
                 if run.acquirable or _covered(run.first, acquired):
                     part = window.cut_out(run, first, last)
                     window.mark_taken(part.first)
-                    if part.held:
-                        window.held_count -= part.size
+                    window.count(part, -1)
                     part.unlock()
                     part.become(ARCHIVED)
                     window.count_terminal(part, 1)
@@ -277,37 +282,40 @@ class Acquisition:
 
 def can_acquire(window: Window) -> bool:
     """Whether a fetch may acquire: the limits leave room, or there are records to deliver again."""
-    left, beyond_end = room(window, window.end_offset + 1)
-    if left > 0 and beyond_end:
+    left, new = room(window, window.end_offset + 1)
+    if new > 0:
         return True
-    _end_delay_that_blocks(window, left <= 0)
     fetch_offset = window.next_fetch_offset()
-    left, beyond_end = room(window, fetch_offset)
-    return left > 0 and (beyond_end or fetch_offset <= window.end_offset)
+    if fetch_offset > window.end_offset:
+        return False
+    left, _ = room(window, fetch_offset)
+    return left > 0
 
 
-def _end_delay_that_blocks(window: Window, locks_used_up: bool) -> None:
-    """End a delay early if the window is full and the delayed record keeps it full."""
-    if not window.held_count or window.config.count_span:
-        return
-    for run in window.runs:
-        if run.available_at_ms and run.write is None:
-            window.end_delay(run)
-            return
-        if not locks_used_up and not run.finished:
-            return
+def room(window: Window, fetch_offset: int) -> tuple[int, int]:
+    """How many more records the limits allow, and how many of them may be new: from behind the end.
 
-
-def room(window: Window, fetch_offset: int) -> tuple[int, bool]:
-    """How many more records the limits allow, and whether records behind the end may be among them."""
+    The lock limit counts what is held. What waits has a bound of its own, which stops new records alone: whatever was
+    taken may be released. `bounds.limited_by` names the limit that is in the way.
+    """
     config = window.config
     if config.count_span:
         left = config.partition_max_record_locks - window.span
         if left > 0:
-            return left, True
-        return (window.end_offset - fetch_offset + 1, False) if fetch_offset <= window.end_offset else (0, False)
-    held_room = config.partition_max_record_locks - window.held_count
-    return max(0, held_room), window.span < config.max_span
+            return left, left
+        return (window.end_offset - fetch_offset + 1, 0) if fetch_offset <= window.end_offset else (0, 0)
+    left = config.partition_max_record_locks - window.held_count
+    if left <= 0:
+        return 0, 0
+    new = left + config.partition_max_delayed_records - window.waiting_count
+    if (
+        new <= 0
+        or (window.crowded and window.runs)
+        or len(window.runs) >= config.max_runs
+        or window.end_offset - window.start_offset >= config.max_span
+    ):
+        return left, 0
+    return left, min(left, new)
 
 
 def _walk(window: Window, acquisition: Acquisition, base: int, last: int) -> None:

@@ -69,8 +69,7 @@ def _add(
                 window, run, lock.deadline_ms if ended else window.retry_at_ms(run, lock.deadline_ms, now_ms), now_ms
             )
     window.insert(run)
-    if run.held:
-        window.held_count += run.size
+    window.count(run, 1)
     if state in TERMINAL:
         window.count_terminal(run, 1)
 
@@ -114,17 +113,17 @@ def _annotate(window: Window, annotation: StateAnnotation, now_ms: int) -> None:
             continue
         part = window.cut_out(run, annotation.first_offset, annotation.last_offset)
         part.reason = annotation.reason
-        if part.state is AVAILABLE and _delay(window, part, annotation.available_at_ms or 0, now_ms):
-            window.held_count += part.size
+        if part.state is AVAILABLE:
+            window.count(part, -1)
+            _delay(window, part, annotation.available_at_ms or 0, now_ms)
+            window.count(part, 1)
 
 
-def _delay(window: Window, run: Run, available_at_ms: int, now_ms: int) -> bool:
-    """Restore a delay, unless it is over. Returns: whether it lasts. The caller counts the run."""
-    if available_at_ms <= now_ms:
-        return False
-    run.available_at_ms = available_at_ms
-    window.time_lock(available_at_ms, run.first, run.last)
-    return True
+def _delay(window: Window, run: Run, available_at_ms: int, now_ms: int) -> None:
+    """Restore a delay, unless it is over. The caller counts the run."""
+    if available_at_ms > now_ms:
+        run.available_at_ms = available_at_ms
+        window.time_lock(available_at_ms, run.first, run.last)
 
 
 def _find_gap(window: Window) -> None:

@@ -141,7 +141,7 @@ class Run:
     @property
     def held(self) -> bool:
         """Whether its records count against the limit of record locks."""
-        return self.state in (ACQUIRED, ARCHIVING) or self.write is not None or bool(self.available_at_ms)
+        return self.state in (ACQUIRED, ARCHIVING) or self.write is not None
 
     def become(self, state: DeliveryState) -> None:
         """Change state. Raises: IllegalTransition."""

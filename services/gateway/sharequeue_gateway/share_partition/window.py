@@ -28,6 +28,8 @@ class Window:
         "_available",
         "_deadlines",
         "config",
+        "crowded",
+        "delayed_count",
         "delivery_complete_count",
         "end_offset",
         "gap_end",
@@ -36,6 +38,7 @@ class Window:
         "jitter_seed",
         "runs",
         "start_offset",
+        "waiting_count",
     )
 
     def __init__(self, config: ShareGroupConfig, start_offset: int, jitter_seed: int = 0) -> None:
@@ -47,6 +50,13 @@ class Window:
         self.runs: list[Run] = []
         self.delivery_complete_count = 0
         self.held_count = 0
+        """Records that a member holds, that are ARCHIVING, or whose change of state is not durable yet."""
+        self.waiting_count = 0
+        """Records that are AVAILABLE and nobody holds: those with a delay, and those to deliver (again)."""
+        self.delayed_count = 0
+        """Those of `waiting_count` whose delay has not ended."""
+        self.crowded = False
+        """Whether the gateway has too many runs, and this window more than its part: new records wait."""
         self.gap_start = -1
         self.gap_end = -1
         self._available: list[int] = []
@@ -97,7 +107,7 @@ class Window:
         return right
 
     def insert(self, run: Run) -> None:
-        """Add a run of offsets that no other run covers. The caller counts it if it is held."""
+        """Add a run of offsets that no other run covers. The caller counts it."""
         if not self.runs or run.first > self.runs[-1].last:
             self.runs.append(run)
         else:
@@ -228,7 +238,7 @@ class Window:
     def next_deadline_ms(self) -> int | None:
         """The time at which the next lock or delay may end. It is never late, but may be of a lock that has already
         ended."""
-        if not self.held_count:
+        if not self.held_count and not self.delayed_count:
             self._deadlines.clear()
         return self._deadlines[0][0] if self._deadlines else None
 
@@ -248,18 +258,30 @@ class Window:
 
     def offer(self, run: Run) -> bool:
         """A run that was held is AVAILABLE now, for good. Returns: whether it can be acquired: it is not delayed."""
+        self.held_count -= run.size
+        self.waiting_count += run.size
         if run.available_at_ms:
+            self.delayed_count += run.size
             self.time_lock(run.available_at_ms, run.first, run.last)
             return False
-        self.held_count -= run.size
         self.mark_available(run.first)
         return True
 
     def end_delay(self, run: Run) -> None:
         """A delayed release takes effect: its records can be acquired."""
         run.available_at_ms = 0
-        self.held_count -= run.size
+        self.delayed_count -= run.size
         self.mark_available(run.first)
+
+    def count(self, run: Run, sign: int) -> None:
+        """Count the records of a run as held or waiting: 1 before its state counts, -1 before it changes."""
+        records = sign * run.size
+        if run.held:
+            self.held_count += records
+        elif run.state is AVAILABLE:
+            self.waiting_count += records
+            if run.available_at_ms:
+                self.delayed_count += records
 
     def count_terminal(self, run: Run, sign: int) -> None:
         """Count the part of a run at or above the start offset that becomes terminal. `sign`: -1 for a roll-back."""
@@ -271,8 +293,7 @@ class Window:
             if run.state is AVAILABLE:
                 part = self.cut_out(run, first, last)
                 self.mark_taken(part.first)
-                if part.held:
-                    self.held_count -= part.size
+                self.count(part, -1)
                 part.write = None
                 part.available_at_ms = 0
                 part.unlock()

@@ -1,0 +1,100 @@
+"""What waits is bounded, and new records wait for it: delays and releases never give way to a bound."""
+
+import pytest
+from sharequeue_gateway.share_partition.acquisition import can_acquire
+from sharequeue_gateway.share_partition.bounds import equal_part, limited_by
+
+from tests.core.share_partition_driver import Driver, fetched
+
+
+def test_delayed_records_leave_the_locks_to_others_and_keep_their_delay() -> None:
+    d = fetched("[0-9]", partition_max_record_locks=10)
+    d.ack("0-9 Rel", delay_ms=5_000)
+    assert d.fetch("[10-19]") == "10-19×1"
+    assert not can_acquire(d.machine)
+    d.ack("10-19 Rel", delay_ms=1_000)
+    d.later(1_000)
+    assert d.fetch("[10-19]") == "10-19×2"
+    d.later(3_999)
+    assert not can_acquire(d.machine)
+    d.ack("10-19 Acc")
+    assert d.fetch("[0-9]", at=0) == ""
+    d.later(1)
+    assert d.fetch("[0-9]") == "0-9×2"
+
+
+def bounded(held: int, waiting: int) -> Driver:
+    """20 records in flight; 0 to 9 were released, half of them with a delay, and 10 to 19 are held."""
+    d = Driver(partition_max_record_locks=held, partition_max_delayed_records=waiting)
+    assert d.fetch("[0-19]") == "0-19×1"
+    d.ack("0-4 Rel", delay_ms=5_000)
+    d.ack("5-9 Rel")
+    return d
+
+
+def test_new_records_wait_when_too_many_wait_already() -> None:
+    d = bounded(20, 0)
+    assert limited_by(d.machine) == "share.partition.max.delayed.records"
+    assert d.fetch("[5-19][20-29]") == "5-9×2"
+    assert limited_by(d.machine) == "share.partition.max.delayed.records"
+    assert d.fetch("[20-29]") == ""
+    d.ack("5-9 Acc")
+    assert limited_by(d.machine) is None
+    assert d.fetch("[20-39]", rl=True) == "20-24×1"
+
+
+def test_a_fetch_gets_as_many_new_records_as_may_wait_afterwards() -> None:
+    d = bounded(20, 3)
+    assert d.fetch("[5-19][20-39]", rl=True) == "5-9×2, 20-22×1"
+
+
+def test_waiting_records_are_delivered_whatever_waits() -> None:
+    d = bounded(20, 0)
+    d.configure(partition_max_record_locks=12)
+    assert limited_by(d.machine) == "share.partition.max.delayed.records"
+    assert d.fetch("[5-19][20-29]", rl=True) == "5-6×2"
+    assert limited_by(d.machine) == "share.partition.max.record.locks"
+    assert d.fetch("[7-19][20-29]", rl=True) == ""
+
+
+@pytest.mark.parametrize(("bound", "name"), [("max_runs", "runs"), ("max_span", "span")])
+def test_new_records_wait_when_the_window_has_too_many_runs_or_offsets(bound: str, name: str) -> None:
+    d = fetched("[0-9]", **{bound: 3})
+    assert limited_by(d.machine) == (name if bound == "max_span" else None)
+    d.ack("3-4 Rel")
+    assert limited_by(d.machine) == name
+    assert d.fetch("[3-19]") == "3-4×2"
+    d.ack("3-4 Acc")
+    d.ack("0-2 Acc")
+    d.ack("5-9 Acc")
+    assert limited_by(d.machine) is None
+    assert d.fetch("[10-19]") == "10-19×1"
+
+
+def test_new_records_wait_in_a_crowded_window_that_is_not_empty() -> None:
+    d = fetched("[0-9]")
+    d.machine.crowded = True
+    assert limited_by(d.machine) == "max_delayed_runs"
+    assert d.fetch("[10-19]") == ""
+    d.ack("5-9 Rel")
+    assert d.fetch("[5-9][10-19]") == "5-9×2"
+    d.ack("0-9 Acc")
+    assert limited_by(d.machine) is None
+    assert d.fetch("[10-19]") == "10-19×1"
+
+
+@pytest.mark.parametrize(
+    ("runs", "most", "part"), [([], 5, None), ([3, 2], 5, None), ([3, 3], 5, 2), ([9, 1, 1], 10, 3)]
+)
+def test_windows_above_their_equal_part_are_crowded(runs: list[int], most: int, part: int | None) -> None:
+    assert equal_part(runs, most) == part
+
+
+def test_kafkas_limit_bounds_the_span_alone() -> None:
+    d = fetched("[0-9]", count_span=True, partition_max_record_locks=10, partition_max_delayed_records=0, max_runs=1)
+    assert limited_by(d.machine) == "share.partition.max.record.locks"
+    d.ack("0-4 Acc")
+    d.ack("5-9 Rel", delay_ms=5_000)
+    assert limited_by(d.machine) is None
+    assert d.fetch("[10-14]") == "10-14×1"
+    assert not can_acquire(d.machine)
