@@ -34,8 +34,7 @@ def check_head(
     if len(method) + len(target) + LINE_BYTES > limits.max_request_line_bytes:
         raise line_too_long(limits)
     if len(headers) > limits.max_headers:
-        detail = f"the request has more than {limits.max_headers} headers"
-        raise InvalidRequest(detail, status=431, limit=limits.max_headers)
+        raise too_many_headers(limits)
     if received > limits.max_head_bytes and _size(target, headers) > limits.max_head_bytes:
         raise head_too_large(limits)
     if version not in ("1.1", "1.0"):
@@ -82,6 +81,11 @@ def _size(target: bytes, headers: Headers) -> int:
 def line_too_long(limits: HttpLimits) -> InvalidRequest:
     most = limits.max_request_line_bytes
     return InvalidRequest(f"the request line is longer than {most} bytes", status=414, limit=most)
+
+
+def too_many_headers(limits: HttpLimits) -> InvalidRequest:
+    most = limits.max_headers
+    return InvalidRequest(f"the request has more than {most} headers", status=431, limit=most)
 
 
 def head_too_large(limits: HttpLimits) -> InvalidRequest:

@@ -41,7 +41,14 @@ from uvicorn.server import ServerState
 from sharequeue.http.asgi_adapter import serve_asgi
 from sharequeue.http.connection_exchange import ConnectionExchange, answer_head
 from sharequeue.http.edge import Edge
-from sharequeue.http.head import check_head, head_too_large, line_too_long, without_host, without_offer
+from sharequeue.http.head import (
+    check_head,
+    head_too_large,
+    line_too_long,
+    too_many_headers,
+    without_host,
+    without_offer,
+)
 from sharequeue.http.problems import problem_answer
 from sharequeue.http.request_id import request_id_from
 from sharequeue.log import fields
@@ -270,6 +277,8 @@ class HttpProtocol(asyncio.Protocol):
                 self._refuse(line_too_long(limits))
             elif self._fed > limits.max_head_bytes:
                 self._refuse(head_too_large(limits))
+            elif len(self._headers) > limits.max_headers:
+                self._refuse(too_many_headers(limits))
             return
         assert self._incoming is not None
         self._receives = True
