@@ -13,7 +13,7 @@ ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
 
 class AsgiRequest(Exchange, Protocol):
-    """What an application learns of a request beyond an endpoint. `target`: the path as it was sent."""
+    """The parts of a request that only an application needs, not an endpoint. `target`: the path as it was sent."""
 
     method: bytes
     target: bytes

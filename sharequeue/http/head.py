@@ -1,4 +1,4 @@
-"""The head of a request: what it may hold and how large it is. Sources: RFC 9110 7 and 10.1.1, RFC 9112 3 and 6."""
+"""The head of a request: its rules and its largest size. Sources: RFC 9110 7 and 10.1.1, RFC 9112 3 and 6."""
 
 import re
 from collections.abc import Sequence

@@ -128,7 +128,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.heartbeat.interval.ms",
             "int",
             "5000",
-            "How often members are told to send heartbeats.",
+            "The interval at which members send heartbeats. The answer to each heartbeat names it.",
             500,
             60_000,
             kafka_minimum=5000,

@@ -110,7 +110,7 @@ def test_a_fetch_that_alone_waits_on_wakes_nothing() -> None:
     assert woken(waiters) == []
 
 
-def test_what_another_fetch_reads_is_passed_on_by_that_one() -> None:
+def test_the_fetch_that_reads_a_share_partition_passes_it_on() -> None:
     led, waiters, now_ms = left()
     with led.read_alone():
         pass_on([led], NO_LOG, now_ms)
@@ -120,7 +120,7 @@ def test_what_another_fetch_reads_is_passed_on_by_that_one() -> None:
     assert woken(waiters) == [0]
 
 
-def test_what_is_known_to_be_empty_is_not_passed_on() -> None:
+def test_an_empty_share_partition_is_not_passed_on() -> None:
     led, waiters, now_ms = left()
     led.empty_until_ms = now_ms + 1
     pass_on([led], NO_LOG, now_ms)

@@ -127,7 +127,7 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[EdgeServer]:
 
 
 @pytest.mark.parametrize("api", CALLS)
-def test_what_refuses_everything_refuses_each_call(refusing: EdgeServer, api: apis.Api) -> None:
+def test_middleware_that_refuses_everything_refuses_each_call(refusing: EdgeServer, api: apis.Api) -> None:
     assert ask(refusing, api).status == 403
 
 
@@ -195,7 +195,7 @@ def test_middleware_comes_too_late_once_the_application_is_served() -> None:
         app.add_middleware(Refusing)
 
 
-def test_the_check_of_callers_is_no_reason_to_leave_the_straight_way() -> None:
+def test_the_check_of_callers_leaves_endpoints_served_straight() -> None:
     app = create_app("edge", "for tests", Callers())
     assert app.straight is app.paths
 

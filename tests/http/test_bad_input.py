@@ -290,7 +290,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("path", "body", "code", "number"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_fits_the_schema_and_breaks_a_rule_is_422(
+def test_a_body_that_breaks_a_rule_of_its_call_is_422(
     gateway: Gateway, setting: Setting, path: str, body: Any, code: str, number: int
 ) -> None:
     response = gateway.http.post(filled(path, setting), json=filled(body, setting))

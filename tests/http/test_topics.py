@@ -216,7 +216,7 @@ def test_ls_011_a_log_start_beyond_the_window_drops_everything_in_flight(gateway
     wait_until(lambda: gateway.acquire(name, name, member="m2") == [] and gateway.window(name, name) == (10, []))
 
 
-def test_ls_023_a_fetch_below_the_log_start_is_no_error(gateway: Gateway, name: str) -> None:
+def test_ls_023_a_fetch_below_the_log_start_continues_at_the_log_start(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 5, 5)
     assert gateway.acquire(name, name, max_records=2) == ["0-1×1"]
     gateway.delete_records(name, 6)

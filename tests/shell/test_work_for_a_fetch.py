@@ -171,7 +171,9 @@ def test_a_fetch_changes_its_state_by_the_table(event: str, before: str, after: 
         ("ENDED", True, True),
     ],
 )
-def test_what_a_state_allows(life: str, over: bool, unanswered: bool) -> None:
+def test_a_state_says_whether_a_fetch_is_over_and_whether_it_is_answered(
+    life: str, over: bool, unanswered: bool
+) -> None:
     waiting = fetch()
     waiting.life = Life[life]
     assert (waiting.over, waiting.unanswered) == (over, unanswered)

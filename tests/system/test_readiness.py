@@ -82,7 +82,9 @@ def until_ready(stack: Stack) -> None:
         ("share coordinator", {"gateway": "degraded", "group coordinator": "degraded"}),
     ],
 )
-def test_readyz_answers_within_a_second_whatever_hangs(stack: Stack, part: str, expected: dict[str, str]) -> None:
+def test_readyz_answers_within_a_second_while_a_dependency_hangs(
+    stack: Stack, part: str, expected: dict[str, str]
+) -> None:
     until_ready(stack)
     with paused(pids_of(stack, part)):
         wait_until(lambda: statuses(stack, without=part) == expected)

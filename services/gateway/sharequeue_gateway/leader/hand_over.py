@@ -3,7 +3,7 @@
      former leader                          next leader
     generation changed, or asked to yield ◀── loads: asks the former leader to yield
     unload, keep the locks
-    wait for the writes under way (LET_GO_S)
+    wait for the writes under way (WRITES_END_S)
     make held records due there (Redis)
     answer with the locks ──────────────────▶ reads the state and Redis with a higher leader epoch
 
@@ -23,7 +23,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.locks.lock_store import LockTimers
 
-LET_GO_S: Final = 1.5
+WRITES_END_S: Final = 1.5
 """The longest wait for writes under way before share-partitions are handed over."""
 
 
@@ -68,7 +68,7 @@ class HandOver:
         self._epochs.raise_to(self._cluster.generation.number)
         self._adopt()
         self._loads.discard(moved)
-        await self._let_go([led for led in self._leader.all() if moved(led.key)])
+        await self._hand_over([led for led in self._leader.all() if moved(led.key)])
 
     def _adopt(self) -> None:
         """Take over the due locks of departed gateways, for the share-partitions that this one leads now."""
@@ -77,11 +77,11 @@ class HandOver:
     async def yield_to_next(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
         """The next leader asks for share-partitions: unload them. Returns: those whose locks it must restore."""
         self._loads.discard(set(keys).__contains__)
-        await self._let_go([led for key in keys if (led := self._leader.loaded(key)) is not None])
+        await self._hand_over([led for key in keys if (led := self._leader.loaded(key)) is not None])
         return self._kept_locks.give(keys)
 
-    async def _let_go(self, leds: Sequence[LedSharePartition]) -> None:
-        """Unload these. After their writes have ended, make those with held records due at the gateways that lead now.
+    async def _hand_over(self, leds: Sequence[LedSharePartition]) -> None:
+        """Unload share-partitions. When their writes have ended, make those with held records due at their new leaders.
 
         Their locks are kept for the next leader until they end, because Redis may have missed some.
         """
@@ -95,7 +95,7 @@ class HandOver:
             self._leader.unload(led)
         quiet = [led.quiet() for led in leds if led.writes]
         if quiet:
-            await asyncio.wait(quiet, timeout=LET_GO_S)
+            await asyncio.wait(quiet, timeout=WRITES_END_S)
         await self._lock_timers.hand_over(due)
 
     async def finish(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
