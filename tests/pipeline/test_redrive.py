@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from msgspec import UNSET
 from pyspark.sql import SparkSession
-from sharequeue_pipeline.jobs import redrive as redrive_module
-from sharequeue_pipeline.jobs.redrive import Pace, RedriveCounts, redrive
+from sharequeue_pipeline import PipelineError, dead_letters, read_dead_letters, redrive_dead_letters
+from sharequeue_pipeline.dead_letters import Pace, RedriveCounts, redrive
 
 from sharequeue.cli import main
 from sharequeue.protocol.messages.groups import RedriveResult
@@ -53,7 +54,7 @@ def _dead(gateway: Gateway, group: str) -> int:
 def test_many_calls_redrive_each_dead_letter_once(
     run: Run, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redrive_module, "AT_ONCE", 7)
+    monkeypatch.setattr(dead_letters, "AT_ONCE", 7)
     gateway.create_topic(name)
     die(gateway, name, name, 30)
     assert run(name, "--max-records", "9") == {"redriven": 9, "skipped": 0}
@@ -83,11 +84,36 @@ def test_a_dry_run_counts_and_filters_apply(run: Run, gateway: Gateway, name: st
     assert run(name, "--dry-run")["matched"] == 3
 
 
+def test_a_program_reads_dead_letters_with_their_reasons_and_redrives_some(
+    spark: SparkSession, stack: Stack, gateway: Gateway, name: str
+) -> None:
+    with pytest.raises(PipelineError, match=f"the group '{name}' has no dead letters"):
+        read_dead_letters(spark, name, url=stack.url)
+    gateway.create_topic(name)
+    die(gateway, name, name, 3, "no such customer")
+    die(gateway, name, name, 2, "too old")
+    rows = read_dead_letters(spark, name, url=stack.url, value_format="string").orderBy("offset").collect()
+    shown = [(row.topic, row.partition, row.offset, row.delivery_count, row.reason, row.value) for row in rows]
+    assert shown == [
+        (name, 0, offset, 1, "no such customer" if offset < 3 else "too old", str(offset % 3)) for offset in range(5)
+    ]
+    assert {row.cause for row in rows} == {"Offset rejected by client."}
+    assert [row.dead_letter_offset for row in rows] == list(range(5))
+    filters: dict[str, Any] = {"topic": name, "message": "customer", "min_delivery_count": 1}
+    assert read_dead_letters(spark, name, url=stack.url, **filters).count() == 3
+    long_ago = datetime(2020, 1, 1)
+    assert read_dead_letters(spark, name, url=stack.url, before=long_ago).count() == 0
+    assert redrive_dead_letters(name, url=stack.url, before=long_ago) == RedriveCounts(0, 0)
+    assert redrive_dead_letters(name, url=stack.url, **filters, max_records=2) == RedriveCounts(2, 0)
+    assert redrive_dead_letters(name, url=stack.url, **filters, to="source") == RedriveCounts(1, 0)
+    assert gateway.log_ends(name)[0] == 5 + 3
+
+
 def test_skipped_dead_letters_do_not_stop_the_others(
     run: Run, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first calls find only dead letters that are skipped."""
-    monkeypatch.setattr(redrive_module, "AT_ONCE", 2)
+    monkeypatch.setattr(dead_letters, "AT_ONCE", 2)
     gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
     gateway.create_topic(name)
     die(gateway, name, name, 5)
