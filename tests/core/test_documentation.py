@@ -13,6 +13,7 @@ import sharequeue_gateway.metrics
 import sharequeue_gateway.settings
 import sharequeue_share_coordinator.metrics
 import sharequeue_share_coordinator.settings
+import yaml
 from msgspec import NODEFAULT, Struct, structs
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
@@ -192,3 +193,13 @@ def test_the_picture_equals_the_output_of_its_program() -> None:
 def test_the_picture_has_every_change_of_state() -> None:
     assert draw.LIFE.keys() == {(before.name, after.name) for before, after in TRANSITIONS}
     assert all(name in draw.STATES for change in draw.LIFE for name in change)
+
+
+def test_every_alert_has_its_place_in_the_runbook() -> None:
+    groups = yaml.safe_load((DOCS.parent / "monitoring" / "alerts.yml").read_text())["groups"]
+    alerts = {
+        rule["alert"]: rule["annotations"]["runbook"] for group in groups for rule in group["rules"] if "alert" in rule
+    }
+    headings = re.findall(r"^### (\w+)$", (DOCS / "monitoring.md").read_text(), re.MULTILINE)
+    assert sorted(alerts) == sorted(headings)
+    assert all(runbook == f"docs/monitoring.md#{alert.lower()}" for alert, runbook in alerts.items())

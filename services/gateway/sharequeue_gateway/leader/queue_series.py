@@ -55,9 +55,8 @@ class QueueSeries:
                 yield line(RECORDS, (*PAIR, "event"), (*names, event), getattr(totals, event))
         yield head(DEAD_LETTERS, "Dead letters written by this gateway, by cause.", "counter")
         for names, totals in most:
-            for cause in CAUSES:
-                if cause in totals.dead_letters:
-                    yield line(DEAD_LETTERS, (*PAIR, "cause"), (*names, cause), totals.dead_letters[cause])
+            for cause in CAUSES:  # at 0 too: an alert goes by the increase, which a new series does not have
+                yield line(DEAD_LETTERS, (*PAIR, "cause"), (*names, cause), totals.dead_letters.get(cause, 0))
         yield head(MEMBERS, "Members that fetched at this gateway in the last minute.", "gauge")
         for group_id, count in heapq.nlargest(
             self._most_pairs, self._members().items(), key=lambda counted: counted[1]
