@@ -354,11 +354,11 @@ def test_annotations_are_read_until_the_delivery_count_rises() -> None:
     for limit in (500, 0):
         key = Shard(limit)
         key.init(0, 0)
-        note = StateAnnotation(1, 4, 1, available_at_ms=99, reason="slow")
+        note = StateAnnotation(1, 4, 1, available_at_ms=100, reason="slow")
         key.write(0, 0, 0, 0, [(1, 4, 0, 1)], annotations=[note])
         assert key.read(0).annotations == [note]
         key.write(0, 0, 0, 0, [(1, 3, 2, 2)])
-        assert key.read(0).annotations == [StateAnnotation(4, 4, 1, 99, "slow")]
+        assert key.read(0).annotations == [StateAnnotation(4, 4, 1, 100, "slow")]
         key.write(0, 0, 5, 0)
         assert key.read(0).annotations is None
 

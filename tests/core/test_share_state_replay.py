@@ -131,6 +131,13 @@ def test_a_correct_state_has_no_findings() -> None:
     assert findings(audited(waiting)) == []
 
 
+def test_an_update_written_beside_a_large_snapshot_may_have_the_epoch_before() -> None:
+    beside, behind = snapshot(9, snapshot_epoch=1), update(7, (0, 0, 0, 1))
+    assert findings(audited(beside, behind)) == []
+    (finding,) = findings(audited(beside, update(10, (0, 0, 0, 1))))
+    assert finding.detail == "row 10 updates snapshot 0, but follows snapshot 1"
+
+
 CASES = {
     "answer": (audited(snapshot(), answer={"start_offset": 5}), "state answer", "the rows come to 0, .* answers 5"),
     "answer epoch": (audited(snapshot(), answer={"state_epoch": 2}), "state answer", "state_epoch"),

@@ -12,7 +12,9 @@ BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
 
 @pytest.fixture(scope="module")
 def stack_settings() -> dict[str, str]:
-    return {f"SHAREQUEUE_{service}_KAFKA_DEFAULTS": "true" for service in ("GATEWAY", "COORDINATOR")}
+    return {
+        f"SHAREQUEUE_{service}_KAFKA_DEFAULTS": "true" for service in ("GATEWAY", "COORDINATOR", "SHARE_COORDINATOR")
+    }
 
 
 def test_settings_have_kafkas_defaults(own_gateway: Gateway, name: str) -> None:

@@ -50,7 +50,7 @@ SCENARIOS = {
         "retention_rule",
         "backoff",
     ),
-    COORDINATOR: ("state_batches", "shard", "batch_list", "shard_replay"),
+    COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
 }
 MODELS = {

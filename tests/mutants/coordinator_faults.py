@@ -83,7 +83,42 @@ MUTANTS = [
         ),
     ),
     *coordinator(
+        "share_state/notes",
+        (
+            "a delay never ends early",
+            "return -(-(available_at_ms or 0) // STEP_MS)",
+            "return (available_at_ms or 0) // STEP_MS",
+        ),
+        ("the number of reasons is bounded", "len(texts) < MOST_REASONS - 1 and ", ""),
+        ("the bytes of reasons are bounded", " and size + added <= MOST_REASON_BYTES - len(TOO_MANY)", ""),
+    ),
+    *coordinator(
+        "share_state/rows",
+        (
+            "a snapshot waits for half the bytes of the last one",
+            "    share = 1 if state.updates >= MANY_UPDATES else 4\n",
+            "    share = 0\n",
+        ),
+        ("many updates are not replayed for long", "share = 1 if state.updates >= MANY_UPDATES else 4", "share = 4"),
+        ("a large snapshot covers what it holds alone", "updates=state.updates - part.updates,", "updates=0,"),
+    ),
+    *coordinator(
+        "share_state/row_format",
+        ("a later format is refused", "    if not record.startswith(MARK):\n", "    if False:\n"),
+        (
+            "a note belongs to its batch",
+            "[int(batch.note is not None) for batch in batches]",
+            "[1 for batch in batches]",
+        ),
+        ("no part is larger than 1 MiB", "BATCHES_PER_PART: Final = 10_000", "BATCHES_PER_PART: Final = 100_000"),
+    ),
+    *coordinator(
         "share_state/shard",
+        (
+            "a large snapshot of a state that was replaced does not count",
+            "    return Decision(done(0), row if same else None)\n",
+            "    return Decision(done(0), row if state is not None else None)\n",
+        ),
         (
             "9.4 the start offset never goes back",
             "    start_offset = max(request.start_offset, state.start_offset)\n    count",
@@ -96,8 +131,8 @@ MUTANTS = [
         ),
         (
             "9.4 a snapshot follows a number of updates",
-            "    if state.updates < updates_per_snapshot:\n        state_batches",
-            "    if state.updates <= updates_per_snapshot:\n        state_batches",
+            "    if not snapshot_due(state, updates_per_snapshot) or state.large:\n        state_batches",
+            "    if state.updates <= updates_per_snapshot or state.large:\n        state_batches",
         ),
         (
             "9.4 the higher of two counts stays",

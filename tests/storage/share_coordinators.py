@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
+from sharequeue_share_coordinator.coordinator.large_snapshots import LargeSnapshots
 from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.prepare import ShardChanges
@@ -65,7 +66,9 @@ class Running:
             Clock(),
             cold_interval_ms=cold_ms,
             prune_interval_ms=prune_ms,
+            node_id=node_id,
         )
+        self.large_snapshots = LargeSnapshots(self.coordinator, connect, Clock())
         self.owning: asyncio.Task[None] | None = None
         self.loop: asyncio.Task[None] | None = None
 
@@ -130,7 +133,11 @@ async def running(
     started = Running(database_url, limit, max_cached, cold_ms, prune_ms, node_id, lease_ms)
     nowhere: Any = None  # no test asks for the partitions of a topic
     await started.ownership.start(ShardChanges(started.coordinator, PartitionCounts(nowhere)))
-    loops = [asyncio.create_task(started.coordinator.run()), asyncio.create_task(started.housekeeping.run())]
+    loops = [
+        asyncio.create_task(started.coordinator.run()),
+        asyncio.create_task(started.housekeeping.run()),
+        asyncio.create_task(started.large_snapshots.run()),
+    ]
     started.loop = loops[0]
     started.owning = asyncio.create_task(started.ownership.run())
     loops.append(started.owning)
@@ -141,6 +148,7 @@ async def running(
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
         await started.ownership.close()
+        started.large_snapshots.close()
         for connection in (started.coordinator._connection, started.housekeeping._connection):
             if connection is not None:
                 connection.terminate()

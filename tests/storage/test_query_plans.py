@@ -12,6 +12,7 @@ from sharequeue_gateway.record_log import purging
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_share_coordinator import store as state_store
+from sharequeue_share_coordinator.share_state.row_format import encode_row
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, Row
 
 from sharequeue.protocol.types import SharePartitionKey
@@ -46,6 +47,10 @@ def some_batch(base_offset: int) -> RecordBatch:
     return RecordBatch.encode(base_offset, [b',"value":1}'] * 10, 7)
 
 
+def some_row(key_id: int) -> state_store.StoredRow:
+    return state_store.StoredRow(key_id, SNAPSHOT, encode_row(Row(kind=SNAPSHOT)))
+
+
 def literal(value: bytes) -> str:
     return f"'\\x{value.hex()}'"
 
@@ -55,7 +60,7 @@ def filled(module_database: str) -> str:
     async def fill() -> None:
         connection = await asyncpg.connect(module_database)
         await connection.execute(FILL.replace("$1", literal(some_batch(0).stored)))
-        await connection.execute(FILL_OTHERS.replace("$2", literal(state_store.encode_row(Row(kind=SNAPSHOT)))))
+        await connection.execute(FILL_OTHERS.replace("$2", literal(encode_row(Row(kind=SNAPSHOT)))))
         await connection.close()
 
     asyncio.run(fill())
@@ -138,7 +143,7 @@ def key(number: int) -> SharePartitionKey:
 
 STATE_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "append": (
-        lambda c: state_store.append(c, {0: 1, 15: 1}, [(number, Row(kind=SNAPSHOT)) for number in range(1, 200)]),
+        lambda c: state_store.append(c, {0: 1, 15: 1}, [some_row(number) for number in range(1, 200)]),
         10,
     ),
     "load one": (lambda c: state_store.load(c, [key(5)]), 10),

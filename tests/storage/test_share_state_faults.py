@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.row_format import MARK, encode_row
 from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row
-from sharequeue_share_coordinator.store import encode_row
 
 from sharequeue.log import REQUEST, RequestContext
 from sharequeue.ownership.leases import OwnershipLost
@@ -78,7 +78,14 @@ async def test_a_failed_lookup_of_a_key_does_not_fail_its_neighbours(
 
 
 @pytest.mark.parametrize(
-    "record", [b"\x93\x01\x02", encode_row(Row(kind=UPDATE)).replace(b"kind", b"find")], ids=["cut", "other"]
+    "record",
+    [
+        b"\x93\x01\x02",
+        encode_row(Row(kind=UPDATE), compact=False).replace(b"kind", b"find"),
+        encode_row(Row(kind=UPDATE))[:-1],
+        MARK.replace(b"\x02", b"\x03"),
+    ],
+    ids=["cut", "other", "cut compact", "later format"],
 )
 async def test_an_unreadable_row_fails_only_its_share_partition(
     module_database: str, caplog: pytest.LogCaptureFixture, record: bytes
@@ -258,7 +265,9 @@ async def test_a_takeover_waits_for_a_write_in_progress(database_url: str) -> No
         transaction = admin.transaction()
         await transaction.start()
         epochs = {of_shard: old.ownership.owned[of_shard]}
-        assert await store.append(admin, epochs, [(entry.key_id, Row(kind=UPDATE, start_offset=7))])
+        assert await store.append(
+            admin, epochs, [store.StoredRow(entry.key_id, UPDATE, encode_row(Row(kind=UPDATE, start_offset=7)))]
+        )
         await pause(old)
         async with running(database_url) as new:
             await until(lambda: len(new.ownership.owned) == SHARDS - 1)

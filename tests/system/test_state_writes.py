@@ -122,11 +122,12 @@ def test_large_gathered_writes_are_sent_in_several_requests(
 
 
 def releasing(first_offset: int, last_offset: int) -> StateWrite:
-    """Each record with 1 KiB of reason."""
+    """Each record with 1 KiB of reason, one of 60."""
     write = StateWrite(0)
     write.state_batches = [StateBatch(first_offset, last_offset, 0, 1)]
     write.annotations = [
-        StateAnnotation(offset, offset, 1, reason=f"{offset:<1024}") for offset in range(first_offset, last_offset + 1)
+        StateAnnotation(offset, offset, 1, reason=f"{offset % 60:<1024}")
+        for offset in range(first_offset, last_offset + 1)
     ]
     return write
 

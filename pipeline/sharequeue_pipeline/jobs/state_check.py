@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 def replay(rows: Iterable[StateRow], faults: list[str]) -> ReplayedState | None:
     """The state after all rows; None without a snapshot, or after a tombstone. Adds faults of rows to `faults`."""
     state: ReplayedState | None = None
-    begun = False
+    begun, snapshot_seq = False, -1  # an update that is older than the snapshot before it was written beside that
     for row in rows:
         where = f"row {row.seq}"
         if row.fault is not msgspec.UNSET:
@@ -60,12 +60,13 @@ def replay(rows: Iterable[StateRow], faults: list[str]) -> ReplayedState | None:
                 row.delivery_complete_count,
                 tuple(sorted(batches)),
             )
-            begun = True
+            begun, snapshot_seq = True, row.seq
         elif row.kind == "update":
             if state is None:
                 faults.append(f"{where} is an update {'of a deleted' if begun else 'without a'} snapshot")
                 continue
-            if row.snapshot_epoch != state.snapshot_epoch:
+            written_beside = row.seq < snapshot_seq and row.snapshot_epoch == state.snapshot_epoch - 1
+            if row.snapshot_epoch != state.snapshot_epoch and not written_beside:
                 faults.append(
                     f"{where} updates snapshot {row.snapshot_epoch}, but follows snapshot {state.snapshot_epoch}"
                 )

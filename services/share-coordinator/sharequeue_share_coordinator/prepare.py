@@ -12,6 +12,7 @@ from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.service import Service
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
+from sharequeue_share_coordinator.coordinator.large_snapshots import LargeSnapshots
 from sharequeue_share_coordinator.http.app import create_share_coordinator_app
 from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
@@ -67,7 +68,9 @@ async def prepare(settings: Settings) -> Service:
         ownership,
         updates_per_snapshot=updates_per_snapshot,
         max_cached=settings.max_cached_share_partitions,
+        sized=not settings.kafka_defaults,
     )
+    coordinator.compact = False
     housekeeping = Housekeeping(
         coordinator,
         connect,
@@ -75,10 +78,13 @@ async def prepare(settings: Settings) -> Service:
         clock,
         cold_interval_ms=settings.cold_partition_snapshot_interval_ms,
         prune_interval_ms=settings.prune_interval_ms,
+        node_id=ownership.instance.node_id,
     )
+    large_snapshots = LargeSnapshots(coordinator, connect, clock)
     group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     partition_counts = PartitionCounts(group_coordinators)
     await ownership.start(ShardChanges(coordinator, partition_counts))
+    await housekeeping.agree_on_format()
     app = create_share_coordinator_app(
         ShareStateApi(coordinator, housekeeping, partition_counts, clock, updates_per_snapshot=updates_per_snapshot),
         ExportApi(connect, coordinator.health),
@@ -89,8 +95,11 @@ async def prepare(settings: Settings) -> Service:
     )
 
     async def close() -> None:
+        large_snapshots.close()
         await ownership.close()
         await coordinator.health.close()
         await group_coordinators.close()
 
-    return Service(app, (ownership.run, coordinator.run, housekeeping.run), stop=ownership.stop, close=close)
+    return Service(
+        app, (ownership.run, coordinator.run, housekeeping.run, large_snapshots.run), stop=ownership.stop, close=close
+    )

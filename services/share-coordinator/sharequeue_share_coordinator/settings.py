@@ -26,6 +26,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     log_level: str = "info"
     allow_unauthenticated: bool = False
     snapshot_update_records_per_snapshot: int = 500
+    kafka_defaults: bool = False
+    """Snapshots are due by the number of updates alone, as in Kafka."""
     cold_partition_snapshot_interval_ms: Positive = 300_000
     prune_interval_ms: Positive = 30_000
     max_cached_share_partitions: Positive = 200_000

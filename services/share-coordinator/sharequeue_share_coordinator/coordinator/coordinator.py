@@ -19,8 +19,10 @@ from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.operations import Decided, Operation, WaitingRequest
 from sharequeue_share_coordinator.coordinator.state_cache import CachedPartition, StateCache
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.rows import TOMBSTONE, UPDATE, replay
+from sharequeue_share_coordinator.share_state.row_format import encode_row
+from sharequeue_share_coordinator.share_state.rows import TOMBSTONE, UPDATE, replay, snapshot_due
 from sharequeue_share_coordinator.share_state.shard import Decision
+from sharequeue_share_coordinator.store import StoredRow
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +42,21 @@ class ShareCoordinator:
         *,
         updates_per_snapshot: int,
         max_cached: int,
+        sized: bool = True,
     ) -> None:
+        """`sized`: whether bytes decide, beside the number of updates, when a snapshot is due."""
         self._connect = connect
         self.health = PostgresHealth(connect, TRY_WRITE)
         self._ownership = ownership
         self._updates_per_snapshot = updates_per_snapshot
-        self.states = StateCache(ownership, updates_per_snapshot=updates_per_snapshot, max_cached=max_cached)
+        self.states = StateCache(
+            ownership, updates_per_snapshot=updates_per_snapshot, max_cached=max_cached, sized=sized
+        )
+        self._sized = sized
+        self.compact = True
+        """Whether rows are written in the format that only this release and later ones read."""
+        self._large: dict[SharePartitionKey, None] = {}
+        self._large_due = asyncio.Event()
         self._gathered: list[WaitingRequest] = []
         self._wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection: Any = None
@@ -192,8 +203,13 @@ class ShareCoordinator:
                     assert entry.key_id is not None, (
                         "only Initialize decides a row without a state, and it makes the key"
                     )
-                    decided.states[key] = replay(state, row, self._updates_per_snapshot)
-                    decided.rows.append((entry.key_id, row))
+                    record = encode_row(row, compact=self.compact)
+                    decided.states[key] = replay(
+                        state, row, self._updates_per_snapshot, len(record) if self._sized else 0
+                    )
+                    decided.rows.append(
+                        StoredRow(entry.key_id, row.kind, record, row.covers or None, row.snapshot_id or None)
+                    )
                     decided.epochs[entry.shard] = owned
                     if row.kind == TOMBSTONE:
                         decided.deleted[key] = entry.key_id
@@ -204,7 +220,7 @@ class ShareCoordinator:
     async def _append(self, gathered: Sequence[WaitingRequest], decided: Decided) -> bool:
         """Store the rows. Returns: whether they are durable; if not, the requests are answered or committed again."""
         try:
-            held = await store.append(self._connection, dict(sorted(decided.epochs.items())), decided.rows)
+            decided.last_seqs = await store.append(self._connection, dict(sorted(decided.epochs.items())), decided.rows)
         except FAULTS as fault:
             meaning = self.health.note(fault)
             if meaning.definite and not isinstance(fault, asyncpg.QueryCanceledError):
@@ -214,7 +230,7 @@ class ShareCoordinator:
             self.states.discard(decided.states)
             self._fail(gathered, CoordinatorNotAvailable, "the write is not known to be durable", meaning)
             return False
-        if not held:
+        if decided.last_seqs is None:
             self._ownership.look_again()
             self._answer_all(gathered, NotCoordinator, "another share coordinator took over")
             return False
@@ -223,10 +239,32 @@ class ShareCoordinator:
     def _apply(self, decided: Decided) -> None:
         """Change the states in memory: the rows are durable."""
         for key, state in decided.states.items():
-            if key in self.states.entries:  # absent if the shard was lost since, or if the rows could not be read
-                self.states.entries[key].state = state
-        self._superseded.update(key_id for key_id, row in decided.rows if row.kind != UPDATE)
+            entry = self.states.entries.get(key)
+            if entry is None:  # the shard was lost since, or the rows could not be read
+                continue
+            entry.state = state
+            if entry.key_id is not None and decided.last_seqs is not None:
+                entry.last_seq = decided.last_seqs.get(entry.key_id, entry.last_seq)
+            if state is not None and self.compact and snapshot_due(state, self._updates_per_snapshot) and state.large:
+                self.snapshot_later(key)
+        self._superseded.update(row.key_id for row in decided.rows if row.kind != UPDATE)
         self._deleted.update(decided.deleted)
+
+    # Large snapshots
+
+    def snapshot_later(self, key: SharePartitionKey) -> None:
+        """Have a large snapshot of this share-partition written."""
+        self._large[key] = None
+        self._large_due.set()
+
+    async def next_large(self) -> SharePartitionKey:
+        """Wait for a share-partition whose large snapshot is due."""
+        while not self._large:
+            self._large_due.clear()
+            await self._large_due.wait()
+        key = next(iter(self._large))
+        del self._large[key]
+        return key
 
     # Failures
 

@@ -4,17 +4,20 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.row_format import ROW_FORMAT
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decision
 
@@ -41,7 +44,9 @@ class Housekeeping:
         *,
         cold_interval_ms: int,
         prune_interval_ms: int,
+        node_id: str = "",
     ) -> None:
+        self._node_id = node_id
         self._coordinator = coordinator
         self._connect = connect
         self._ownership = ownership
@@ -72,6 +77,7 @@ class Housekeeping:
         for turn in itertools.count():
             await asyncio.sleep(self._prune_interval_ms / 1000)
             try:
+                await self.agree_on_format()
                 connection = await self._connected()
                 if turn % ROUNDS_PER_SWEEP == 0:
                     await self.sweep(connection)
@@ -93,16 +99,28 @@ class Housekeeping:
         cold = await store.cold_keys(connection, self._cold_interval_ms, KEYS_PER_READ)
         own = [key for key in cold if self._coordinator.states.shard_of(key) in self._ownership.owned]
         if own:
-            await self._coordinator.submit([Operation(key, self._cold_snapshot, False) for key in own])
+            await self._coordinator.submit([Operation(key, partial(self._cold_snapshot, key), False) for key in own])
         if PRUNING_SHARD in self._ownership.owned:
+            await store.remove_lost_parts(connection)
             removed, last = await store.prune(connection)
             metrics.PRUNED_ROWS.inc(removed)
             metrics.LAST_PRUNED.set(last)
         self._coordinator.remove_later(await store.keys_without_state(connection, KEYS_PER_REMOVAL))
 
-    def _cold_snapshot(self, state: KeyState | None) -> Decision:
-        row = None if state is None else shard.cold_snapshot(state, self._cold_interval_ms, self._clock.now_ms())
-        return Decision(shard.done(0), row)
+    def _cold_snapshot(self, key: SharePartitionKey, state: KeyState | None) -> Decision:
+        now_ms = self._clock.now_ms()
+        if state is None:
+            return Decision(shard.done(0))
+        if state.large:
+            if shard.is_cold(state, self._cold_interval_ms, now_ms):
+                self._coordinator.snapshot_later(key)
+            return Decision(shard.done(0))
+        return Decision(shard.done(0), shard.cold_snapshot(state, self._cold_interval_ms, now_ms))
+
+    async def agree_on_format(self) -> None:
+        """Write rows in the format that only this release reads once every live instance reads it."""
+        lowest = await store.declare_format(await self._connected(), self._node_id, ROW_FORMAT)
+        self._coordinator.compact = lowest >= ROW_FORMAT
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_share_coordinator.share_state.rows import KeyState, Row
+from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decide
+from sharequeue_share_coordinator.store import StoredRow
 
 
 class Operation(NamedTuple):
@@ -33,11 +34,12 @@ class Decided:
 
     results: list[list[PartitionStateResult]] = field(default_factory=list)
     """Of each request, in order."""
-    rows: list[tuple[int, Row]] = field(default_factory=list)
-    """With the id of their key."""
+    rows: list[StoredRow] = field(default_factory=list)
     states: dict[SharePartitionKey, KeyState | None] = field(default_factory=dict)
     """The states once the rows are durable. Later requests of the same commit are decided on these."""
     epochs: dict[int, int] = field(default_factory=dict)
     """The owner epochs to write under, by shard."""
+    last_seqs: dict[int, int] | None = None
+    """Once the rows are durable: the last sequence number of each key."""
     deleted: dict[SharePartitionKey, int] = field(default_factory=dict)
     """The keys that get a tombstone, and their ids."""

@@ -1,9 +1,11 @@
 """The states in memory: of the share-partitions that were used last, in shards that this instance owns."""
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from sharequeue.log import fields
 from sharequeue.ownership.leases import Ownership
@@ -17,12 +19,20 @@ from sharequeue_share_coordinator.share_state.rows import KeyState, damaged_stat
 log = logging.getLogger(__name__)
 
 
+MOST_REPLAYED_HERE: Final = 64 * 1024
+"""Bytes of rows. More are replayed in a thread, so that the event loop does not stop."""
+
+
 class CachedPartition:
-    """A share-partition in memory. `key_id`: None if the database has no such key. `state`: None if it has no state."""
+    """A share-partition in memory. `key_id`: None if the database has no such key. `state`: None if it has no state.
 
-    __slots__ = ("key_id", "shard", "state")
+    `last_seq`: the sequence number of the last row that the state holds.
+    """
 
-    def __init__(self, shard: int, key_id: int | None, state: KeyState | None) -> None:
+    __slots__ = ("key_id", "last_seq", "shard", "state")
+
+    def __init__(self, shard: int, key_id: int | None, state: KeyState | None, last_seq: int) -> None:
+        self.last_seq = last_seq
         self.shard = shard
         self.key_id = key_id
         self.state = state
@@ -31,7 +41,8 @@ class CachedPartition:
 class StateCache:
     """The entries by key, the one used last at the end."""
 
-    def __init__(self, ownership: Ownership, *, updates_per_snapshot: int, max_cached: int) -> None:
+    def __init__(self, ownership: Ownership, *, updates_per_snapshot: int, max_cached: int, sized: bool) -> None:
+        self._sized = sized
         self._ownership = ownership
         self._updates_per_snapshot = updates_per_snapshot
         self._max_cached = max_cached
@@ -73,22 +84,35 @@ class StateCache:
         if to_make:
             await store.make_keys(connection, to_make)
         loaded = await store.load(connection, to_load) if to_load else {}
-        return {key: damaged for key in to_load if (damaged := self._keep(key, loaded.get(key), served)) is not None}
+        unreadable = {}
+        for key in to_load:
+            if (damaged := await self._keep(key, loaded.get(key), served)) is not None:
+                unreadable[key] = damaged
+        return unreadable
 
-    def _keep(
+    async def _state(self, found: store.LoadedKey | None) -> KeyState | None:
+        if found is None:
+            return None
+        replay = partial(store.state_of, found, self._updates_per_snapshot, sized=self._sized)
+        return await asyncio.to_thread(replay) if found.size > MOST_REPLAYED_HERE else replay()
+
+    async def _keep(
         self, key: SharePartitionKey, found: store.LoadedKey | None, served: Mapping[int, int | ApiError]
     ) -> CachedPartition | None:
         """Put a loaded state into memory. Returns: the entry that is not kept, because its rows cannot be read."""
         shard = self.shard_of(key)
         try:
-            state = store.state_of(found, self._updates_per_snapshot) if found else None
+            state = await self._state(found)
         except store.UnreadableRow as fault:
             state = damaged_state(share_key(key), str(fault))
             log.error("a share-partition cannot be served", extra=fields(cause=state.damage))
             self.entries.pop(key, None)
         if self._ownership.owned.get(shard) != served[shard]:
             return None  # the shard was lost during the load: another owner may have written since
-        entry = CachedPartition(shard, found.key_id if found else None, state)
+        rows = found.rows if found else ()
+        entry = CachedPartition(
+            shard, found.key_id if found else None, state, max((row.seq for row in rows), default=0)
+        )
         if state is not None and state.damage:
             return entry
         self.entries[key] = entry

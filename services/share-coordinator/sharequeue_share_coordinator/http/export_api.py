@@ -3,10 +3,11 @@
 Each page is read over a connection of its own, so that neither commits nor housekeeping wait for it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from sharequeue.http.endpoint import Call, Handler
 from sharequeue.protocol import apis
@@ -16,9 +17,10 @@ from sharequeue.protocol.messages.audit import ExportStateQuery, ExportStateResp
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue_share_coordinator import store
-from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE
+from sharequeue_share_coordinator.share_state.row_format import decode_parts, decode_row
+from sharequeue_share_coordinator.share_state.rows import LARGE_SNAPSHOT, SNAPSHOT, TOMBSTONE, UPDATE, Row
 
-KINDS: Final = {SNAPSHOT: "snapshot", UPDATE: "update", TOMBSTONE: "tombstone"}
+KINDS: Final = {SNAPSHOT: "snapshot", LARGE_SNAPSHOT: "snapshot", UPDATE: "update", TOMBSTONE: "tombstone"}
 
 
 class ExportApi:
@@ -36,7 +38,7 @@ class ExportApi:
         try:
             connection = await self._connect()
             try:
-                rows = await store.export(connection, query)
+                rows, parts = await store.export(connection, query)
             finally:
                 connection.terminate()
         except FAULTS as fault:
@@ -47,7 +49,9 @@ class ExportApi:
                 key_id,
                 StoredState(key_id=key_id, group_id=group_id, topic_id=str(topic_id), partition=partition, rows=[]),
             )
-            if seq is not None:
+            if kind == LARGE_SNAPSHOT:
+                state.rows[:] = [_large_snapshot(seq, record, parts), *_behind(record, state.rows)]
+            elif seq is not None:
                 state.rows.append(_row(seq, kind, record))
         full = len(found) == query.page_size
         return ExportStateResponse(
@@ -55,17 +59,46 @@ class ExportApi:
         )
 
 
+def _large_snapshot(seq: int, record: bytes, parts: Mapping[int, Sequence[bytes]]) -> StateRow:
+    """The row of a large snapshot with what its parts hold."""
+    try:
+        row = decode_row(record)
+        found = parts.get(row.snapshot_id, ())
+        if len(found) != row.parts:
+            raise ValueError(f"{row.parts} parts belong to it, but {len(found)} are stored")
+        batches = decode_parts(found, row.reasons)
+    except ValueError as fault:
+        return StateRow(seq=seq, kind="snapshot", fault=str(fault))
+    snapshot = structs.replace(
+        row, kind=SNAPSHOT, state_batches=batches.state_batches(), annotations=batches.annotations()
+    )
+    return _shown(seq, "snapshot", snapshot)
+
+
+def _behind(record: bytes, rows: Sequence[StateRow]) -> list[StateRow]:
+    """The rows that a large snapshot does not hold: they were written while it was."""
+    try:
+        covers = decode_row(record).covers
+    except ValueError:
+        return list(rows)
+    return [row for row in rows if row.seq > covers]
+
+
 def _row(seq: int, kind: int, record: bytes) -> StateRow:
     named = KINDS.get(kind, str(kind))
     try:
-        row = store.decode_row(record)
-    except msgspec.MsgspecError as fault:
+        row = decode_row(record)
+    except ValueError as fault:
         return StateRow(seq=seq, kind=named, fault=str(fault))
     if row.kind != kind:
         return StateRow(seq=seq, kind=named, fault=f"the record says that its kind is {row.kind}")
+    return _shown(seq, named, row)
+
+
+def _shown(seq: int, kind: str, row: Row) -> StateRow:
     return StateRow(
         seq=seq,
-        kind=named,
+        kind=kind,
         snapshot_epoch=row.snapshot_epoch,
         state_epoch=row.state_epoch,
         leader_epoch=row.leader_epoch,

@@ -92,6 +92,12 @@ class BatchList:
         """The batches without their notes; neighbours that differ in the note alone are one."""
         return state_batches_of(self)
 
+    def reasons(self) -> frozenset[str]:
+        """The different reasons that are noted."""
+        return frozenset(
+            batch.note.reason for batch in self if batch.note is not None and batch.note.reason is not None
+        )
+
     def annotations(self) -> list[StateAnnotation]:
         """The notes; neighbours with an equal note and delivery count are one."""
         return annotations_of(self)

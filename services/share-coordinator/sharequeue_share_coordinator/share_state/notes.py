@@ -9,11 +9,22 @@ To add a field: add it to `StateAnnotation` (`sharequeue/protocol/types.py`) wit
 to `Note`, `note_of` and `annotation_of`, and to `combined` beside the fields that live as long.
 """
 
+import sys
+from collections.abc import Set
 from typing import Final
 
 from msgspec import Struct
 
 from sharequeue.protocol.types import DeliveryState, StateAnnotation
+
+STEP_MS: Final = 100
+"""Ends of delays are kept in steps of so many milliseconds, rounded up: never early."""
+MOST_REASONS: Final = 256
+"""Different texts in one share-partition, the last of them `TOO_MANY`."""
+MOST_REASON_BYTES: Final = 64 * 1024
+"""Of all these texts together, as UTF-8."""
+SHORT_REASON: Final = 100
+TOO_MANY: Final = "(too many reasons)"
 
 FINISHED: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
 
@@ -30,7 +41,8 @@ NOTHING: Final = Note()
 
 
 def note_of(annotation: StateAnnotation) -> Note:
-    return Note(annotation.available_at_ms or 0, annotation.reason, annotation.forgiven)
+    reason = annotation.reason
+    return Note(annotation.available_at_ms or 0, None if reason is None else sys.intern(reason), annotation.forgiven)
 
 
 def annotation_of(first_offset: int, last_offset: int, delivery_count: int, note: Note) -> StateAnnotation:
@@ -60,3 +72,45 @@ def combined(
     if note == NOTHING:
         return None
     return kept if note == kept else note
+
+
+def steps(available_at_ms: int | None) -> int:
+    """The end of a delay in steps, 0 without one."""
+    return -(-(available_at_ms or 0) // STEP_MS)
+
+
+def bounded(annotations: list[StateAnnotation], known: Set[str]) -> list[StateAnnotation]:
+    """Annotations as they are kept: ends of delays in whole steps, and reasons within the bounds of a share-partition.
+
+    Args:
+        known: the reasons that are kept already. A further one that exceeds the bounds is cut to its first 100
+            characters; if that exceeds them too, it becomes "(too many reasons)".
+    """
+    if not annotations:
+        return annotations
+    texts = set(known)
+    size = -1
+    kept = []
+    for annotation in annotations:
+        reason = annotation.reason
+        if reason is not None and reason not in texts:
+            size = sum(len(text.encode()) for text in texts) if size < 0 else size
+            for text in (reason, reason[:SHORT_REASON], TOO_MANY):
+                added = 0 if text in texts else len(text.encode())
+                reason = text
+                if not added or (len(texts) < MOST_REASONS - 1 and size + added <= MOST_REASON_BYTES - len(TOO_MANY)):
+                    break
+            if reason not in texts:
+                texts.add(reason)
+                size += len(reason.encode())
+        kept.append(
+            StateAnnotation(
+                annotation.first_offset,
+                annotation.last_offset,
+                annotation.delivery_count,
+                steps(annotation.available_at_ms) * STEP_MS or None,
+                reason,
+                annotation.forgiven,
+            )
+        )
+    return kept

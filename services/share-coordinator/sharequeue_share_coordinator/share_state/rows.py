@@ -1,6 +1,7 @@
 """The rows of the state log, and the state that they make. Pure. Source: Kafka ShareCoordinatorShard."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -10,9 +11,29 @@ from sharequeue_share_coordinator.share_state.batch_list import BatchList, batch
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
 TOMBSTONE: Final = 2
+LARGE_SNAPSHOT: Final = 3
+SUPERSEDING: Final = frozenset({SNAPSHOT, TOMBSTONE, LARGE_SNAPSHOT})
+"""The kinds of rows that make earlier rows superfluous."""
+
+LARGE: Final = 1000
+"""A state with more batches has large snapshots: written in parts, beside the commits."""
+SMALL_BYTES: Final = 16 * 1024
+"""A snapshot of at most so many bytes is due by the number of updates alone."""
+MANY_UPDATES: Final = 20_000
+"""With more updates than this, a load takes long: a snapshot is then due at half its bytes, otherwise at twice its bytes."""
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class Covered(NamedTuple):
+    """What of a state a large snapshot holds, which was taken while further updates came."""
+
+    updates: int
+    update_bytes: int
+    rows: int
+    forgotten: frozenset[str]
+    """Reasons that no record has any more."""
+
+
+class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One row of the state log. An update holds what changed; a start offset or leader epoch of −1 is unchanged."""
 
     kind: int
@@ -26,6 +47,17 @@ class Row(Struct, frozen=True, kw_only=True):
     annotations: list[StateAnnotation] = []
     create_timestamp_ms: int = 0
     write_timestamp_ms: int = 0
+    covers: int = 0
+    """Of a large snapshot: the sequence number of the last row that it holds."""
+    snapshot_id: int = 0
+    """Of a large snapshot: which parts are its own."""
+    parts: int = 0
+    size: int = 0
+    """Of a large snapshot: the bytes of its parts."""
+    reasons: Sequence[str] = ()
+    """Of a large snapshot: the reasons that its parts refer to."""
+    covered: Covered | None = None
+    """Of a large snapshot that is decided now. It is not stored."""
 
 
 class KeyState(Struct, frozen=True):
@@ -47,19 +79,51 @@ class KeyState(Struct, frozen=True):
     """Updates since the last snapshot that was due."""
     rows: int
     """Rows since the last snapshot of any kind."""
+    update_bytes: int = 0
+    """The bytes of the updates since the last snapshot of any kind."""
+    snapshot_bytes: int = 0
+    """The bytes of the last snapshot."""
+    reasons: frozenset[str] = frozenset()
+    """The reasons of updates since the last snapshot, and of that snapshot."""
     damage: str = ""
     """Why the rows cannot be read. If it is set, the other fields mean nothing."""
 
+    @property
+    def large(self) -> bool:
+        return len(self.batches) > LARGE
 
-def replay(state: KeyState | None, row: Row, updates_per_snapshot: int) -> KeyState | None:
-    """The state after a row. None: there is no state."""
+
+def snapshot_due(state: KeyState, updates_per_snapshot: int) -> bool:
+    """Whether the next row of a state should be a snapshot.
+
+    It is due after a number of updates, and not before these have half the bytes of the last snapshot: so snapshots at
+    most triple what is written.
+    """
+    if state.updates < updates_per_snapshot:
+        return False
+    if state.snapshot_bytes <= SMALL_BYTES:
+        return True
+    share = 1 if state.updates >= MANY_UPDATES else 4
+    return 2 * state.update_bytes >= share * state.snapshot_bytes
+
+
+def replay(state: KeyState | None, row: Row, updates_per_snapshot: int, size: int = 0) -> KeyState | None:
+    """The state after a row. None: there is no state. For a large snapshot that was stored earlier: `restored`.
+
+    Args:
+        size: the bytes of the row. 0: snapshots are due by the number of updates alone, as in Kafka.
+    """
     if row.kind == TOMBSTONE:
         return None
     if row.kind == SNAPSHOT:
-        return _after_snapshot(state, row, updates_per_snapshot)
+        return _after_snapshot(state, row, updates_per_snapshot, batch_list(row.state_batches, row.annotations), size)
     if state is None:
         return None
+    if row.covered is not None:
+        return _after_large_snapshot(state, row, row.covered, size)
     start_offset = state.start_offset if row.start_offset == -1 else row.start_offset
+    reasons = state.reasons
+    new = {note.reason for note in row.annotations if note.reason is not None and note.reason not in reasons}
     return structs.replace(
         state,
         leader_epoch=state.leader_epoch if row.leader_epoch == -1 else row.leader_epoch,
@@ -69,10 +133,33 @@ def replay(state: KeyState | None, row: Row, updates_per_snapshot: int) -> KeySt
         batches=state.batches.updated(row.state_batches, row.annotations, start_offset),
         updates=state.updates + 1,
         rows=state.rows + 1,
+        update_bytes=state.update_bytes + size,
+        reasons=reasons | new if new else reasons,
     )
 
 
-def _after_snapshot(state: KeyState | None, row: Row, updates_per_snapshot: int) -> KeyState:
+def restored(row: Row, batches: BatchList, *, sized: bool) -> KeyState:
+    """The state that a large snapshot holds. The updates behind `row.covers` follow."""
+    return _after_snapshot(None, row, 0, batches, row.size if sized else 0)
+
+
+def _after_large_snapshot(state: KeyState, row: Row, part: Covered, size: int) -> KeyState:
+    return structs.replace(
+        state,
+        snapshot_epoch=row.snapshot_epoch,
+        create_timestamp_ms=row.create_timestamp_ms,
+        write_timestamp_ms=row.write_timestamp_ms,
+        updates=state.updates - part.updates,
+        update_bytes=state.update_bytes - part.update_bytes,
+        rows=state.rows - part.rows,
+        snapshot_bytes=row.size if size else 0,
+        reasons=state.reasons - part.forgotten,
+    )
+
+
+def _after_snapshot(
+    state: KeyState | None, row: Row, updates_per_snapshot: int, batches: BatchList, size: int
+) -> KeyState:
     recorded = max(-1 if state is None else state.recorded_leader_epoch, row.leader_epoch, row.recorded_leader_epoch)
     due = state is not None and state.updates >= updates_per_snapshot
     return KeyState(
@@ -82,11 +169,13 @@ def _after_snapshot(state: KeyState | None, row: Row, updates_per_snapshot: int)
         recorded_leader_epoch=recorded,
         start_offset=row.start_offset,
         delivery_complete_count=row.delivery_complete_count,
-        batches=batch_list(row.state_batches, row.annotations),
+        batches=batches,
         create_timestamp_ms=row.create_timestamp_ms,
         write_timestamp_ms=row.write_timestamp_ms,
         updates=0 if state is None or due else state.updates,
         rows=0,
+        snapshot_bytes=size,
+        reasons=batches.reasons(),
     )
 
 

@@ -3,7 +3,7 @@
 Source: Kafka ShareCoordinatorShard.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -20,8 +20,18 @@ from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
 )
-from sharequeue_share_coordinator.share_state.notes import FINISHED
-from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row
+from sharequeue_share_coordinator.share_state.batch_list import BatchList
+from sharequeue_share_coordinator.share_state.notes import FINISHED, bounded
+from sharequeue_share_coordinator.share_state.rows import (
+    LARGE_SNAPSHOT,
+    SNAPSHOT,
+    TOMBSTONE,
+    UPDATE,
+    Covered,
+    KeyState,
+    Row,
+    snapshot_due,
+)
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 
@@ -134,7 +144,7 @@ def read(
     )
     if leader_epoch == state.recorded_leader_epoch:
         return Decision(result)
-    if state.updates >= updates_per_snapshot:
+    if snapshot_due(state, updates_per_snapshot) and not state.large:
         return Decision(result, _snapshot(state, now_ms, leader_epoch=leader_epoch))
     row = Row(
         kind=UPDATE,
@@ -160,7 +170,8 @@ def write(
         return topic
     start_offset = max(request.start_offset, state.start_offset)
     count = _delivery_complete_count(state, request)
-    if state.updates < updates_per_snapshot:
+    annotations = bounded(request.annotations, state.reasons)
+    if not snapshot_due(state, updates_per_snapshot) or state.large:
         state_batches = combine_state_batches([], request.state_batches, start_offset)
         row = Row(
             kind=UPDATE,
@@ -168,10 +179,10 @@ def write(
             start_offset=start_offset,
             delivery_complete_count=count,
             state_batches=state_batches,
-            annotations=request.annotations,
+            annotations=annotations,
         )
         return Decision(done(request.partition), row)
-    batches = state.batches.updated(request.state_batches, request.annotations, start_offset)
+    batches = state.batches.updated(request.state_batches, annotations, start_offset)
     row = Row(
         kind=SNAPSHOT,
         snapshot_epoch=state.snapshot_epoch + 1,
@@ -235,12 +246,45 @@ def _unfinished_offset(state: KeyState) -> int:
     return offset
 
 
-def cold_snapshot(state: KeyState, interval_ms: int, now_ms: int) -> Row | None:
-    """A snapshot of an unchanged state, so that the rows before it can be pruned.
+def is_cold(state: KeyState, interval_ms: int, now_ms: int) -> bool:
+    """Whether rows lie behind a last snapshot that is older than the interval."""
+    return bool(state.rows) and now_ms - state.write_timestamp_ms >= interval_ms
 
-    Returns: None if the last snapshot is younger than the interval, or no row came after it.
+
+def large_snapshot(
+    begun: KeyState, covers: int, snapshot_id: int, parts: Sequence[bytes], reasons: Sequence[str]
+) -> Row:
+    """The row that makes the parts of a large snapshot count. Its times are set when it is decided.
+
+    Args:
+        begun: the state that the parts hold. covers: the sequence number of its last row.
     """
-    if not state.rows or now_ms - state.write_timestamp_ms < interval_ms:
+    return structs.replace(
+        _snapshot(structs.replace(begun, batches=BatchList()), 0, leader_epoch=begun.leader_epoch),
+        kind=LARGE_SNAPSHOT,
+        covers=covers,
+        snapshot_id=snapshot_id,
+        parts=len(parts),
+        size=sum(map(len, parts)),
+        reasons=reasons,
+        covered=Covered(begun.updates, begun.update_bytes, begun.rows, begun.reasons.difference(reasons)),
+    )
+
+
+def publish(state: KeyState | None, begun: KeyState, row: Row, now_ms: int) -> Decision:
+    """Have a large snapshot count, unless the state was replaced since it was begun."""
+    same = state is not None and (
+        (state.snapshot_epoch, state.state_epoch, state.create_timestamp_ms, state.damage)
+        == (begun.snapshot_epoch, begun.state_epoch, begun.create_timestamp_ms, "")
+        and state.updates >= begun.updates
+    )
+    row = structs.replace(row, create_timestamp_ms=now_ms, write_timestamp_ms=now_ms)
+    return Decision(done(0), row if same else None)
+
+
+def cold_snapshot(state: KeyState, interval_ms: int, now_ms: int) -> Row | None:
+    """A snapshot of a state, so that the rows before it can be pruned. None: it is not cold."""
+    if not is_cold(state, interval_ms, now_ms):
         return None
     return structs.replace(
         _snapshot(state, now_ms, leader_epoch=state.leader_epoch), create_timestamp_ms=state.create_timestamp_ms

@@ -1,0 +1,253 @@
+"""Rows and the parts of large snapshots as bytes: what comes back is what went in, within the bounds of size."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
+from sharequeue_share_coordinator.share_state.notes import (
+    MOST_REASON_BYTES,
+    MOST_REASONS,
+    SHORT_REASON,
+    TOO_MANY,
+    Note,
+    bounded,
+)
+from sharequeue_share_coordinator.share_state.row_format import (
+    MARK,
+    decode_parts,
+    decode_row,
+    encode_parts,
+    encode_row,
+)
+from sharequeue_share_coordinator.share_state.rows import (
+    LARGE_SNAPSHOT,
+    SMALL_BYTES,
+    SNAPSHOT,
+    UPDATE,
+    KeyState,
+    Row,
+    replay,
+    restored,
+    snapshot_due,
+)
+
+from sharequeue.protocol.messages.share_state import PartitionState
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, StateAnnotation, StateBatch
+
+MIB = 1 << 20
+NOW_MS = 1_790_000_000_000
+offsets = st.integers(0, MAX_INT64 // 4)
+counts = st.integers(0, MAX_INT32)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> Row:
+    start = draw(st.sampled_from((-1, 0, 7, 1 << 40)))
+    batches = draw(st.lists(st.tuples(offsets, offsets, st.integers(0, 4), counts), max_size=5))
+    notes = draw(
+        st.lists(
+            st.tuples(
+                offsets, offsets, counts, st.none() | st.integers(1, 1 << 50), st.none() | st.text(), st.integers(0, 99)
+            ),
+            max_size=5,
+        )
+    )
+    return Row(
+        kind=draw(st.sampled_from((SNAPSHOT, UPDATE))),
+        snapshot_epoch=draw(counts),
+        state_epoch=draw(counts),
+        leader_epoch=draw(st.integers(-1, MAX_INT32)),
+        recorded_leader_epoch=draw(st.integers(-1, MAX_INT32)),
+        start_offset=start,
+        delivery_complete_count=draw(st.integers(-1, MAX_INT32)),
+        state_batches=[StateBatch(first, first + length, *rest) for first, length, *rest in batches],
+        annotations=[
+            StateAnnotation(first, first + length, count, delay and 100 * delay, reason, forgiven)
+            for first, length, count, delay, reason, forgiven in notes
+        ],
+        create_timestamp_ms=draw(st.integers(0, NOW_MS)),
+        write_timestamp_ms=draw(st.integers(0, NOW_MS)),
+    )
+
+
+@given(rows(), st.booleans())
+def test_a_row_comes_back_as_it_went_in(row: Row, compact: bool) -> None:
+    assert decode_row(encode_row(row, compact=compact)) == row
+
+
+def test_an_update_of_one_record_takes_few_bytes() -> None:
+    """It took 290 bytes with the names of all fields."""
+    update = Row(
+        kind=UPDATE,
+        snapshot_epoch=3,
+        start_offset=1_000_000,
+        delivery_complete_count=90,
+        state_batches=[StateBatch(1_000_500, 1_000_500, 2, 1)],
+    )
+    assert len(encode_row(update)) < 40
+
+
+@pytest.mark.parametrize("record", [b"", b"\x93\x01\x02", MARK, MARK[:1] + b"\x03", encode_row(Row(kind=UPDATE))[:-1]])
+def test_bytes_that_are_no_row_are_refused(record: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_row(record)
+
+
+@st.composite
+def lists(draw: st.DrawFn) -> BatchList:
+    found, offset = [], draw(st.integers(0, 1 << 40))
+    for _ in range(draw(st.integers(1, 40))):
+        offset += draw(st.integers(2, 1 << 33))
+        last = offset + draw(st.integers(0, 1 << 33))
+        note = draw(
+            st.none()
+            | st.builds(
+                Note,
+                st.just(0) | st.integers(1, 1 << 40).map(lambda step: 100 * step),
+                st.none() | st.sampled_from("abc"),
+                st.integers(0, 9),
+            )
+        )
+        found.append(NotedBatch(offset, last, draw(st.sampled_from((0, 2, 3, 4))), draw(st.integers(0, 9)), note))
+        offset = last
+    return in_blocks(found)
+
+
+@given(lists())
+def test_parts_come_back_as_they_went_in(batches: BatchList) -> None:
+    parts, reasons = encode_parts(batches)
+    assert decode_parts(parts, reasons) == batches
+
+
+def delayed(count: int, rng: random.Random) -> BatchList:
+    reasons = [f"{number:03} the warehouse did not answer in time" for number in range(100)]
+    return in_blocks(
+        [
+            NotedBatch(2 * n, 2 * n, 0, 1, Note(NOW_MS + 100 * rng.randrange(432_000), rng.choice(reasons)))
+            for n in range(count)
+        ]
+    )
+
+
+def test_a_snapshot_of_100_000_delayed_records_is_small() -> None:
+    """It was 19.7 MB."""
+    parts, reasons = encode_parts(delayed(100_000, random.Random(7)))
+    assert len(reasons) == 100
+    assert sum(map(len, parts)) < MIB
+
+
+def test_no_part_is_larger_than_a_mebibyte() -> None:
+    """Values that do not compress, each as long as it can be."""
+    rng = random.Random(7)
+    found, offset = [], 0
+    for _ in range(20_000):
+        offset += rng.randrange(1 << 46)
+        last = offset + rng.randrange(1 << 46)
+        note = Note(100 * rng.randrange(1 << 52), str(rng.randrange(256)), rng.randrange(MAX_INT32))
+        found.append(NotedBatch(offset, last, 0, rng.randrange(MAX_INT32), note))
+        offset = last + 1
+    parts, _ = encode_parts(in_blocks(found))
+    assert len(parts) == 2
+    assert all(len(part) < MIB for part in parts)
+
+
+# Reasons
+
+
+def noted(*reasons: str) -> list[StateAnnotation]:
+    return [StateAnnotation(n, n, 1, reason=reason) for n, reason in enumerate(reasons)]
+
+
+def kept(known: frozenset[str], *reasons: str) -> list[str | None]:
+    return [annotation.reason for annotation in bounded(noted(*reasons), known)]
+
+
+def test_reasons_of_a_share_partition_are_bounded_in_number() -> None:
+    known = frozenset(map(str, range(MOST_REASONS - 2)))
+    assert kept(known, "7", "one more", "too much", "one more", "8") == ["7", "one more", TOO_MANY, "one more", "8"]
+
+
+def test_reasons_of_a_share_partition_are_bounded_in_bytes() -> None:
+    long = ["é" * 500 + str(number) for number in range(200)]
+    texts = kept(frozenset(), *long)
+    short = "é" * SHORT_REASON
+    assert texts[:60] == long[:60]
+    assert set(texts[66:]) <= {short, TOO_MANY}
+    assert short in texts
+    assert sum(len(text.encode()) for text in set(texts) if text) <= MOST_REASON_BYTES
+
+
+def test_the_end_of_a_delay_is_kept_in_steps_and_never_early() -> None:
+    for given_ms, kept_ms in ((None, None), (1, 100), (100, 100), (101, 200), (NOW_MS + 1, NOW_MS + 100)):
+        (annotation,) = bounded([StateAnnotation(0, 0, 1, given_ms)], frozenset())
+        assert annotation.available_at_ms == kept_ms
+
+
+# When a snapshot is due
+
+
+def state_of(batches: BatchList) -> KeyState:
+    row = Row(kind=LARGE_SNAPSHOT, snapshot_epoch=1, state_epoch=1, start_offset=0, delivery_complete_count=0)
+    return restored(row, batches, sized=True)
+
+
+def test_snapshots_at_most_triple_what_is_written() -> None:
+    """100,000 updates of one record each, to a state of 20,000 delayed records that stay."""
+    rng = random.Random(7)
+    state = state_of(delayed(20_000, rng))
+    updates = snapshots = longest = 0
+    for number in range(100_000):
+        offset = 40_001 + 2 * number
+        request = PartitionState(
+            partition=0, state_epoch=1, leader_epoch=1, state_batches=[StateBatch(offset, offset, 2, 1)]
+        )
+        row = shard.write(state, request, None, 500, NOW_MS).row
+        assert row is not None
+        assert row.kind == UPDATE
+        size = len(encode_row(row))
+        updates += size
+        if number % 100 == 0 and number:  # keeps the state from growing
+            row = Row(kind=UPDATE, delivery_complete_count=0, state_batches=[StateBatch(40_001, offset, 2, 1)])
+        replayed = replay(state, row, 500, size)
+        assert replayed is not None
+        state = replayed
+        longest = max(longest, state.updates)
+        if snapshot_due(state, 500):
+            parts, reasons = encode_parts(state.batches)
+            published = shard.publish(state, state, shard.large_snapshot(state, 0, 1, parts, reasons), NOW_MS).row
+            assert published is not None
+            assert published.size > SMALL_BYTES
+            snapshots += published.size
+            after = replay(state, published, 500, 1)
+            assert after is not None
+            state = after
+    assert 0 < snapshots <= 2 * updates
+    assert longest <= 20_001
+
+
+def test_with_kafkas_defaults_the_number_of_updates_decides_alone() -> None:
+    row = Row(kind=SNAPSHOT, start_offset=0, delivery_complete_count=0)
+    for size, due in ((0, True), (SMALL_BYTES, True), (SMALL_BYTES + 1, False)):
+        state = replay(None, row, 2, size)
+        for _ in range(2):
+            state = replay(state, Row(kind=UPDATE, delivery_complete_count=0), 2, 0 if size == 0 else 30)
+        assert state is not None
+        assert snapshot_due(state, 2) is due
+
+
+def test_a_large_snapshot_does_not_count_for_a_state_that_was_replaced() -> None:
+    begun = state_of(delayed(2000, random.Random(7)))
+    parts, reasons = encode_parts(begun.batches)
+    row = shard.large_snapshot(begun, 9, 1, parts, reasons)
+    later = replay(begun, Row(kind=UPDATE, delivery_complete_count=0), 500, 30)
+    assert shard.publish(later, begun, row, NOW_MS).row is not None
+    assert shard.publish(None, begun, row, NOW_MS).row is None
+    for other in (
+        Row(kind=SNAPSHOT, snapshot_epoch=2, state_epoch=1, start_offset=0, delivery_complete_count=0),
+        Row(kind=SNAPSHOT, snapshot_epoch=1, state_epoch=2, start_offset=0, delivery_complete_count=0),
+        Row(kind=SNAPSHOT, snapshot_epoch=1, state_epoch=1, start_offset=0, create_timestamp_ms=NOW_MS),
+    ):
+        assert shard.publish(replay(None, other, 500), begun, row, NOW_MS).row is None
