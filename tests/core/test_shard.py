@@ -389,3 +389,18 @@ def test_a_summary_has_the_first_unfinished_offset(
 
 def test_a_summary_of_an_uninitialised_key_has_no_offset() -> None:
     assert shard.read_summary(None, PartitionState(partition=0), None).result.unfinished_offset == -1
+
+
+@pytest.mark.parametrize(
+    ("from_offset", "start", "count", "unfinished"),
+    [(-1, 5, 4, 5), (3, 5, 4, 5), (7, 7, 3, 8), (8, 8, 2, 8), (10, 10, 2, 12), (20, 20, 0, 20)],
+)
+def test_a_summary_from_the_log_start_counts_only_what_the_log_has(
+    from_offset: int, start: int, count: int, unfinished: int
+) -> None:
+    """Of the finished records 6, 7, 10 and 11 the log may have lost some."""
+    key = Shard()
+    key.init(0, 5)
+    key.write(0, 0, 5, 4, [(6, 7, 2, 1), (8, 9, 0, 1), (10, 11, 4, 1)])
+    result = shard.read_summary(key.state, PartitionState(partition=0, start_offset=from_offset), None).result
+    assert (result.start_offset, result.delivery_complete_count, result.unfinished_offset) == (start, count, unfinished)

@@ -22,6 +22,8 @@ DEFAULTS = {
     "share.retry.jitter.percent": "10",
     "share.assignor.offload.enable": "true",
     "errors.deadletterqueue.copy.record.enable": "true",
+    "retention.hold": "true",
+    "retention.hold.idle.ms": "604800000",
 }
 
 
@@ -257,6 +259,7 @@ def test_offsets_name_every_partition_the_group_knows(gateway: Gateway, name: st
     assert all(topic["topic_id"] == gateway.describe_topic(topic["topic"])["topic_id"] for topic in listed)
     idle, used = listed[1]["partitions"]
     assert idle["leader_epoch"] > 0
+    assert idle.pop("holding")["expires_at_ms"] > time.time() * 1000
     assert {**idle, "leader_epoch": 0} == {
         "partition": 0,
         "start_offset": 0,

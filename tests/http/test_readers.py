@@ -1,5 +1,7 @@
 """What the log's readers say of groups that fetch, finish and stop, and what retention spares. Both work every 50 ms here."""
 
+import json
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -275,3 +277,62 @@ def test_rd_314_nothing_is_trimmed_where_groups_are_spared_until_every_gateway_k
     wait_until(lambda: log_start(gateway, spared) == 7)
     assert floor(rows) == 7
     assert "retention" not in good(gateway.http.get("/readyz"))["dependencies"]
+
+
+# What is said of holds, and lag
+
+
+def partitions_of(gateway: Gateway, group: str) -> dict[int, dict]:
+    (topic,) = good(gateway.http.get(f"/v1/share-groups/{group}/offsets"))["topics"]
+    return {partition["partition"]: partition for partition in topic["partitions"]}
+
+
+def test_rd_315_offsets_say_until_when_a_group_holds_and_what_it_lost(
+    own_gateway: Gateway, data_dir: Path, database: str, name: str
+) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name, retention_ms=3_600_000)
+    gateway.produce_batches(name, 5)
+    gateway.configure(name, retention_hold_idle_ms=100_000_000)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 4, "release") == "applied"
+    now_ms = time.time() * 1000
+    first = partitions_of(gateway, name)[0]
+    assert 99_000_000 < first["holding"]["expires_at_ms"] - now_ms < 101_000_000
+    assert "removed_unfinished" not in first
+    gateway.configure(name, retention_hold_idle_ms=-1)
+    assert partitions_of(gateway, name)[0]["holding"] == {}
+    gateway.configure(name, retention_hold=False)
+    assert "holding" not in partitions_of(gateway, name)[0]
+    gateway.configure(name, retention_hold=True, retention_hold_idle_ms=100_000_000)
+    assert "holding" in partitions_of(gateway, name)[0]
+
+    def warnings(ended: str) -> int:
+        lines = map(json.loads, (data_dir / "logs" / "gateway.log").read_text().splitlines())
+        return sum(line.get("group_id") == name and ended in line["message"] for line in lines)
+
+    age = "UPDATE log.readers SET active_at = now() - interval '{} seconds' WHERE group_id = $1"
+    sql(database, age.format(60_000), name)
+    wait_until(lambda: warnings("much longer") == 1)
+    assert "sharequeue_ending_holds 0.0" not in gateway.http.get("/metrics").text
+    sql(database, age.format(200_000), name)
+    wait_until(lambda: warnings("does not spare") == 1)
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": 0}}))
+    wait_until(lambda: log_start(gateway, name) == 5)
+    last = partitions_of(gateway, name)[0]
+    assert (last["removed_unfinished"], last["lag"], last["start_offset"]) == (5, 0, 0)
+    assert (warnings("much longer"), warnings("does not spare")) == (1, 1), "once a day"
+
+
+def test_rd_316_lag_counts_only_what_the_log_has_left(own_gateway: Gateway, name: str) -> None:
+    """Whether or not the group fetches again: 6, 7, 10 and 11 are finished behind the start."""
+    gateway = own_gateway
+    gateway.produce_batches(name, 14)
+    gateway.acquire(name, name)
+    for first in (6, 10):
+        assert gateway.settle(name, name, first, first + 1, "accept") == "applied"
+    assert lag(gateway, name) == (0, 10)
+    for before, left in ((5, 5), (7, 4), (9, 3), (14, 0)):
+        body = {"partitions": [{"partition": 0, "before_offset": before}]}
+        good(gateway.http.post(f"/v1/topics/{name}/delete-records", json=body))
+        assert lag(gateway, name)[1] == left, before

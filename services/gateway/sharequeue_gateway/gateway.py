@@ -365,7 +365,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             ),
             TopicsApi(coordinator, metadata, record_log),
             CompactionApi(metadata, record_log.compaction),
-            GroupsApi(coordinator, metadata, record_log, leading.readers),
+            GroupsApi(coordinator, metadata, record_log, leading.readers, base.share_coordinator),
             InFlightApi(coordinator, metadata, record_log.dead_letters, leader, dead_letters, routing),
             MembershipApi(coordinator, cluster, group_use),
             GroupAdminApi(coordinator, metadata, record_log),

@@ -100,6 +100,10 @@ REMOVED_UNFINISHED = Counts[str](
     "Offsets that retention removed although the group had not finished them.",
     ["group"],
 )
+ENDING_HOLDS = Gauge(
+    "sharequeue_ending_holds",
+    "Groups and topics in which retention stops sparing unfinished records within half of the group's hold time.",
+)
 DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
 SHARE_COORDINATORS_FAILING = Gauge(
     "sharequeue_share_coordinators_failing",

@@ -8,6 +8,7 @@ import click
 
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.groups.config import config
+from sharequeue.cli.groups.create import create
 from sharequeue.cli.groups.delete import delete
 from sharequeue.cli.groups.delete_offsets import delete_offsets
 from sharequeue.cli.groups.describe import describe
@@ -33,6 +34,7 @@ def groups(context: click.Context, as_json: bool, url: str) -> None:
 
 for command in (
     list_groups,
+    create,
     describe,
     in_flight,
     offsets,

@@ -240,6 +240,13 @@ No setting is named `config` or `reset`: names of settings hold dots. `null` for
 # Offsets
 
 
+class Holding(Response):
+    """The group keeps retention from removing what it has not finished of a partition."""
+
+    expires_at_ms: AnyInt64 | None = None
+    """The time until which it does so, in milliseconds since 1970, if the group is not used before. Absent: always."""
+
+
 class GroupPartitionOffset(Response):
     """−1: unknown, because the share-partition was never loaded or its state could not be read."""
 
@@ -253,6 +260,11 @@ class GroupPartitionOffset(Response):
     """The epoch of the last leader that wrote state. It rises with each new leader."""
     lag: AnyInt64
     """How many records the group has not finished, held and delayed ones included. −1 is unknown."""
+    holding: Holding | None = None
+    """Absent if retention does not spare what the group has not finished."""
+    removed_unfinished: Count = 0
+    """How many offsets retention has removed although the group had not finished them. Finished ones behind the first
+    unfinished one are counted too."""
 
 
 class GroupTopicOffsets(Response):

@@ -247,3 +247,13 @@ def test_shell_completion_offers_commands_groups_and_topics(
     assert completed("groups", "describe", incomplete=name) == []
     for shell in ("bash", "zsh", "fish"):
         assert "_SHAREQUEUE_COMPLETE" in CliRunner().invoke(main, ("completion", shell)).stdout
+
+
+def test_a_group_is_created_before_its_first_worker(run: Run, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, 2)
+    gateway.produce_batches(name, 3, partition=1)
+    assert rows(run("create", name, "--topic", name, "--from", "latest"))[1:] == [[name, "0", "0"], [name, "1", "3"]]
+    assert rows(run("create", name, "--topic", name))[1:] == [[name, "0", "0"], [name, "1", "0"]]
+    assert gateway.acquire(name, name) == ["1:0-2×1"]
+    run("create", name, "--topic", f"{name}-none", code=REFUSED)
+    run("create", name, code=WRONG_USAGE)

@@ -2,6 +2,7 @@
 log."""
 
 import contextlib
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -9,14 +10,22 @@ import msgspec
 from sharequeue.http.answer import Answer
 from sharequeue.http.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import hold_ms
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
-from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, ShareGroupOffsets
+from sharequeue.protocol.messages.cluster import (
+    GroupPartitionSummary,
+    GroupSummaryQuery,
+    GroupSummaryResponse,
+    GroupTopicSummary,
+)
+from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, Holding, ShareGroupOffsets
+from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_gateway.record_log.readers import Readers
+from sharequeue_gateway.record_log.retention_rule import rule_of
 
 _config: Final = msgspec.json.Decoder(dict[str, str])
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
@@ -26,8 +35,14 @@ class GroupsApi:
     """The handlers of getShareGroupConfig, updateShareGroupConfig and listShareGroupOffsets."""
 
     def __init__(
-        self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog, readers: Readers
+        self,
+        coordinator: CoordinatorClient,
+        metadata: Metadata,
+        record_log: RecordLog,
+        readers: Readers,
+        share_coordinators: ShareStateClient,
     ) -> None:
+        self._share_coordinators = share_coordinators
         self._coordinator = coordinator
         self._metadata = metadata
         self._record_log = record_log
@@ -51,29 +66,71 @@ class GroupsApi:
         return Answer(body)
 
     async def offsets(self, call: Call) -> ShareGroupOffsets:
-        """Start offsets come from the share coordinator, ends from the log. Lag = end - start - delivery-complete
-        count."""
+        """Start offsets come from the share coordinator, ends and holds from the log."""
         group_id = call.group_id()
         summary = _summary.decode(
             await self._coordinator.exchange(
                 apis.GROUP_SUMMARY, GroupSummaryQuery(), key=group_id, path={"group": group_id}
             )
         )
+        holds = await self._readers.holds_of(group_id)
         topics = []
         for topic in summary.topics:
             ends = await self._record_log.offsets(topic.topic_id, [p.partition for p in topic.partitions])
+            trimmed = await self._trimmed(group_id, topic, ends)
+            known = self._metadata.known_topic_id(topic.topic_id)
+            spared = known is not None and rule_of(known.config).by_readers
             partitions = []
             for state in topic.partitions:
-                end = ends[state.partition].log_end_offset
-                known = state.start_offset >= 0 and state.delivery_complete_count >= 0
+                hold = holds.get((topic.topic_id, state.partition))
+                holding = spared and hold is not None and hold.holds
                 partitions.append(
                     GroupPartitionOffset(
                         partition=state.partition,
                         start_offset=state.start_offset,
-                        log_end_offset=end,
+                        log_end_offset=ends[state.partition].log_end_offset,
                         leader_epoch=state.leader_epoch,
-                        lag=end - state.start_offset - state.delivery_complete_count if known else -1,
+                        lag=_lag(trimmed.get(state.partition, state), ends[state.partition]),
+                        holding=Holding(expires_at_ms=hold.expires_at_ms) if holding and hold else None,
+                        removed_unfinished=0 if hold is None else hold.removed_unfinished,
                     )
                 )
             topics.append(GroupTopicOffsets(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
         return ShareGroupOffsets(topics=topics)
+
+    async def _trimmed(
+        self, group_id: str, topic: GroupTopicSummary, ends: Mapping[int, Offsets]
+    ) -> dict[int, GroupPartitionSummary]:
+        """The states of partitions whose log starts above the start offset, from there on. Few are: retention spares
+        what the group has not finished."""
+        above = {
+            state.partition: ends[state.partition].log_start_offset
+            for state in topic.partitions
+            if 0 <= state.start_offset < ends[state.partition].log_start_offset and state.delivery_complete_count
+        }
+        if not above:
+            return {}
+        asked = [PartitionState(partition=partition, start_offset=start) for partition, start in above.items()]
+        results = await self._share_coordinators.state(apis.READ_STATE_SUMMARY, group_id, {topic.topic_id: asked})
+        return {
+            key.partition: GroupPartitionSummary(
+                partition=key.partition,
+                start_offset=result.unfinished_offset,
+                leader_epoch=0,
+                delivery_complete_count=result.delivery_complete_count
+                - (result.unfinished_offset - above[key.partition]),
+            )
+            for key, result in results.items()
+            if not result.error_code
+            and result.unfinished_offset is not None
+            and result.delivery_complete_count is not None
+            and result.start_offset == above[key.partition]
+        }
+
+
+def _lag(state: GroupPartitionSummary, ends: Offsets) -> int:
+    """The records from the start offset on, or from the log start, without those that are finished; −1: unknown."""
+    if state.start_offset < 0 or state.delivery_complete_count < 0:
+        return -1
+    first = max(state.start_offset, ends.log_start_offset)
+    return max(ends.log_end_offset - first - state.delivery_complete_count, 0)

@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import readers_store, store
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS
-from sharequeue_gateway.record_log.readers_store import Floor, Reader
+from sharequeue_gateway.record_log.readers_store import EndingHold, Floor, Hold, Reader
 
 RAISED_AT_ONCE: Final = 5000
+MOST_ENDING: Final = 1000
 
 
 class Beginning(NamedTuple):
@@ -146,3 +147,13 @@ class Readers:
     async def remove_idle(self, group_id: str) -> None:
         """Remove the rows of a group that does not exist. A row that is active stays."""
         await self._query(readers_store.remove_idle, group_id)
+
+    async def holds_of(self, group_id: str) -> Mapping[TopicIdPartition, Hold]:
+        """What a group holds, by partition."""
+        found: dict[TopicIdPartition, Hold] = await self._query(readers_store.holds_of, group_id)
+        return found
+
+    async def ending_holds(self, topic_id: str) -> list[EndingHold]:
+        """Groups whose hold of a topic ends soon, or has ended, with something unfinished: the first 1,000."""
+        found: list[EndingHold] = await self._query(readers_store.ending_holds, topic_id, MOST_ENDING)
+        return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.store import Connection
 
 STALE_MS: Final = 3_600_000
@@ -23,6 +24,22 @@ class Reader(NamedTuple):
     floor: int
     hold_ms: int
     stale: bool
+
+
+class Hold(NamedTuple):
+    """What a group holds of a partition. `expires_at_ms`: None: never, or it `holds` nothing."""
+
+    holds: bool
+    expires_at_ms: int | None
+    removed_unfinished: int
+
+
+class EndingHold(NamedTuple):
+    """A group that was not used for more than half of the time for which it holds a topic, and has not finished it."""
+
+    group_id: str
+    expires_at_ms: int
+    ended: bool
 
 
 class Floor(NamedTuple):
@@ -237,3 +254,34 @@ async def remove_idle(connection: Connection, group_id: str) -> None:
     await connection.execute(
         "DELETE FROM log.readers WHERE group_id = $1 AND active_at < now() - $2 * interval '1 ms'", group_id, STALE_MS
     )
+
+
+_EXPIRES_AT_MS: Final = "((extract(epoch FROM r.active_at) * 1000)::bigint + r.hold_ms)"
+
+
+async def holds_of(connection: Connection, group_id: str) -> dict[TopicIdPartition, Hold]:
+    """What a group holds, by partition."""
+    rows = await connection.fetch(
+        f"""SELECT r.topic_id, r.partition, {_HOLDS}, CASE WHEN r.hold_ms > 0 THEN {_EXPIRES_AT_MS} END,
+              r.removed_unfinished
+            FROM log.readers r WHERE r.group_id = $1""",
+        group_id,
+    )
+    return {(str(row[0]), row[1]): Hold(*row[2:]) for row in rows}
+
+
+async def ending_holds(connection: Connection, topic_id: str, limit: int) -> list[EndingHold]:
+    """Groups whose hold of a topic ends soon, or has ended, with something unfinished; the first to end first."""
+    rows = await connection.fetch(
+        f"""WITH ends AS MATERIALIZED (
+              SELECT p.topic_id, p.partition, {store.END} AS log_end_offset FROM log.partitions p
+              WHERE p.topic_id = $1 AND NOT p.deleted)
+            SELECT r.group_id, min({_EXPIRES_AT_MS}), bool_or(NOT {_HOLDS}) FROM log.readers r
+            JOIN ends USING (topic_id, partition)
+            WHERE r.hold_ms > 0 AND r.active_at < now() - r.hold_ms / 2 * interval '1 ms'
+              AND r.floor < ends.log_end_offset
+            GROUP BY r.group_id ORDER BY 2 LIMIT $2""",
+        topic_id,
+        limit,
+    )
+    return [EndingHold(*row) for row in rows]

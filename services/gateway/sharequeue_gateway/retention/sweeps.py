@@ -23,6 +23,7 @@ from sharequeue_gateway.retention.housekeeping import Housekeeping
 
 log = logging.getLogger(__name__)
 
+DAY_MS = 86_400_000
 MOST_NAMED = 5
 """The most groups that one line of the log names."""
 
@@ -46,6 +47,7 @@ class Retention:
         self._back_fill = back_fill
         self._housekeeping = housekeeping
         self._filled_since = -1
+        self._warned_at_ms: dict[tuple[str, str, bool], int] = {}
         self.waits_for: str | None = None
         """Why nothing is trimmed where groups are spared; None: it is."""
         self._metadata = metadata
@@ -81,11 +83,38 @@ class Retention:
                 log.warning(
                     "cannot apply retention; trying again later", extra=fields(topic=topic.name, cause=error.detail)
                 )
+        await self._warn([topic for topic, rule in ruled if rule.by_readers])
         if ruled and self._cluster.sweeps("readers", 0):
             try:
                 await self._housekeeping.look()
             except ApiError as error:
                 log.info("cannot look for rows of deleted groups", extra=fields(cause=error.detail))
+
+    async def _warn(self, spared: Sequence[KnownTopic]) -> None:
+        """Say once a day which groups are about to lose their hold of a topic, or have lost it."""
+        now_ms = self._clock.now_ms()
+        ending: dict[tuple[str, str, bool], int] = {}
+        for topic in spared:
+            if not self._cluster.sweeps(topic.topic_id, 0):
+                continue
+            try:
+                for hold in await self._readers.ending_holds(topic.topic_id):
+                    ending[hold.group_id, topic.name, hold.ended] = hold.expires_at_ms
+            except ApiError as error:
+                log.info("cannot look for idle groups", extra=fields(topic=topic.name, cause=error.detail))
+        metrics.ENDING_HOLDS.set(sum(not ended for _, _, ended in ending))
+        self._warned_at_ms = {pair: at_ms for pair, at_ms in self._warned_at_ms.items() if pair in ending}
+        for pair, expires_at_ms in ending.items():
+            if now_ms - self._warned_at_ms.get(pair, -DAY_MS) < DAY_MS:
+                continue
+            self._warned_at_ms[pair] = now_ms
+            group_id, topic_name, ended = pair
+            log.warning(
+                "retention does not spare what this idle group has not finished"
+                if ended
+                else "retention will not spare much longer what this idle group has not finished",
+                extra=fields(group_id=group_id, topic=topic_name, expires_at_ms=expires_at_ms),
+            )
 
     async def _missing(self) -> str | None:
         """What is missing before the rows of the log's readers say who reads what; None: nothing."""

@@ -217,10 +217,18 @@ def delete(state: KeyState | None, request: PartitionState, topic: Decision | No
 def read_summary(state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
     """Read the epochs, start offset and count, and up to where every record is finished.
 
-    Without state the epochs are 0, the offsets and the count −1.
+    Without state the epochs are 0, the offsets and the count −1. If the request has a start offset above the stored one,
+    the answer is for the records from there on: the log has lost those below it.
     """
     if topic is not None:
         return topic
+    start, count = UNINITIALIZED_START_OFFSET, UNINITIALIZED_DELIVERY_COMPLETE_COUNT
+    unfinished = UNINITIALIZED_START_OFFSET
+    if state is not None:
+        start, count = state.start_offset, state.delivery_complete_count
+        if 0 <= start < request.start_offset:
+            start, count = request.start_offset, _finished_from(state, request.start_offset)
+        unfinished = _unfinished_offset(state, start)
     return Decision(
         PartitionStateResult(
             partition=request.partition,
@@ -228,22 +236,30 @@ def read_summary(state: KeyState | None, request: PartitionState, topic: Decisio
             error_message=None,
             state_epoch=0 if state is None else state.state_epoch,
             leader_epoch=0 if state is None else state.leader_epoch,
-            start_offset=UNINITIALIZED_START_OFFSET if state is None else state.start_offset,
-            delivery_complete_count=(
-                UNINITIALIZED_DELIVERY_COMPLETE_COUNT if state is None else state.delivery_complete_count
-            ),
-            unfinished_offset=UNINITIALIZED_START_OFFSET if state is None else _unfinished_offset(state),
+            start_offset=start,
+            delivery_complete_count=count,
+            unfinished_offset=unfinished,
         )
     )
 
 
-def _unfinished_offset(state: KeyState) -> int:
-    offset = state.start_offset
+def _unfinished_offset(state: KeyState, start_offset: int) -> int:
+    offset = start_offset
     for batch in state.batches:
+        if batch.last_offset < offset:
+            continue
         if batch.first_offset > offset or batch.delivery_state not in FINISHED:
             break
         offset = batch.last_offset + 1
     return offset
+
+
+def _finished_from(state: KeyState, start_offset: int) -> int:
+    return sum(
+        batch.last_offset - max(batch.first_offset, start_offset) + 1
+        for batch in state.batches
+        if batch.last_offset >= start_offset and batch.delivery_state in FINISHED
+    )
 
 
 def is_cold(state: KeyState, interval_ms: int, now_ms: int) -> bool:
