@@ -182,6 +182,28 @@ SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "maxRequestBytes": ("max_request_bytes", _number(1, 8 * 1024 * 1024)),
     "maxRequestRecords": ("max_request_records", _number(1, MAX_RECORDS)),
 }
+KAFKA: Final[Mapping[str, str]] = {
+    "kafka.bootstrap.servers": "url names the gateway",
+    "subscribe": "topics lists the topics to read",
+    "subscribepattern": "topics lists the topics to read; there are no patterns",
+    "assign": "topics lists the topics, and startingOffsets the offsets of their partitions",
+    "maxoffsetspertrigger": "maxRecordsPerTrigger is the most records of a micro-batch",
+    "minoffsetspertrigger": "a micro-batch begins when there are records",
+    "maxtriggerdelay": "a micro-batch begins when there are records",
+    "minpartitions": "parallelism is the number of tasks",
+    "maxrecordsperpartition": "parallelism is the number of tasks",
+    "kafka.group.id": "group names the share group; mode=log reads without one",
+    "groupidprefix": "group names the share group; mode=log reads without one",
+    "startingtimestamp": "startingOffsets names offsets",
+    "startingoffsetsbytimestamp": "startingOffsets names offsets",
+    "endingtimestamp": "endingOffsets names offsets",
+    "endingoffsetsbytimestamp": "endingOffsets names offsets",
+    "kafka.isolation.level": "isolation is read_committed or read_uncommitted",
+    "includeheaders": "the column headers is always there",
+    "fetchoffset.numretries": "timeoutMs is the time for all tries of a call",
+    "kafkaconsumer.polltimeoutms": "timeoutMs is the time for all tries of a call",
+}
+"""What takes the place of an option of Spark's Kafka source or sink, by its name in small letters."""
 MAX_WRITE_ID: Final = 64
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
@@ -237,6 +259,8 @@ def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -
     for name, text in options.items():
         if name.lower() in _SPARKS_OWN:
             continue
+        if name.lower() in KAFKA and name.lower() not in by_name:
+            raise PipelineError(f"there is no option {name!r}, which is Kafka's: {KAFKA[name.lower()]}")
         if name.lower() not in by_name:
             raise PipelineError(
                 f"there is no option {name!r}; known are {', '.join(sorted(row[0] for row in by_name.values()))}"

@@ -7,6 +7,7 @@ import pytest
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import (
     GATEWAY,
+    KAFKA,
     SINK,
     SOURCE,
     SinkOptions,
@@ -44,6 +45,12 @@ def test_offsets_are_a_word_or_json() -> None:
     ("options", "expected"),
     [
         ({"topic": "orders"}, "there is no option 'topic'; known are accept, acquireMode"),
+        ({"subscribe": "t"}, "there is no option 'subscribe', which is Kafka's: topics lists the topics to read"),
+        (
+            {"kafka.bootstrap.servers": "h:9"},
+            "there is no option 'kafka.bootstrap.servers', which is Kafka's: url names",
+        ),
+        ({"MaxOffsetsPerTrigger": "9"}, "there is no option 'MaxOffsetsPerTrigger', which is Kafka's: maxRecordsPer"),
         ({"topics": " , "}, "the option topics names no topic"),
         ({"url": "queue:8080"}, "the option url must be like http://127.0.0.1:8080, not 'queue:8080'"),
         ({"maxRecordsPerTrigger": "0"}, "the option maxRecordsPerTrigger must be a whole number from 1 to"),
@@ -95,6 +102,11 @@ def test_a_fault_in_source_options_is_one_line(options: dict[str, str], expected
 def test_an_option_without_effect_is_refused(option: str, stream: bool, group: bool, kind: str) -> None:
     with pytest.raises(PipelineError, match=rf"(?i)^the option {option} has no effect on {kind}: leave it out$"):
         check_use({"topics": "t", option: "x"}, stream=stream, group=group)
+
+
+def test_no_option_of_ours_is_taken_for_one_of_kafka() -> None:
+    assert not KAFKA.keys() & {name.lower() for name in (*GATEWAY, *SOURCE, *SINK)}
+    assert all(name == name.lower() for name in KAFKA)
 
 
 def test_a_path_is_refused() -> None:

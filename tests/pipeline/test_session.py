@@ -14,6 +14,8 @@ from tests.pipeline.conftest import Pipeline
 from tests.pipeline.jobs import Jobs
 from tests.pipeline.test_sink import values
 
+JSON_IDS = {"valueFormat": "json", "valueSchema": "id INT"}
+
 
 def elsewhere(work: Callable[..., Any], *arguments: Any) -> Any:
     """Call `work` in a new thread, which has no active session. Returns: its result."""
@@ -56,6 +58,21 @@ def test_two_sessions_write_side_by_side(pipeline: Pipeline, gateway: Gateway, n
     for spark in (second, pipeline.spark, session()):
         pipeline.write(rows(spark, 1), topic=name)
     assert values(gateway, name) == [{"id": 0}] * 3
+
+
+def test_spark_finds_the_format_by_itself(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """A session without `register`: reading, a stream, and SQL."""
+    gateway.create_topic(name)
+    gateway.produce(name, {"id": 1}, {"id": 2})
+    plain = pipeline.spark.newSession()
+    options = {"url": pipeline.url, "topics": name}
+    assert plain.read.format("sharequeue").options(**options).load().count() == 2
+    stream = plain.readStream.format("sharequeue").options(**options, mode="log").load()
+    pipeline.drain(stream.select("value"))
+    assert pipeline.out().count() == 2
+    given = ", ".join(f"{option} '{to}'" for option, to in (options | JSON_IDS).items())
+    plain.sql(f"CREATE TEMPORARY VIEW numbers USING sharequeue OPTIONS ({given})")
+    assert plain.sql("SELECT sum(value.id) AS total FROM numbers").first() == (3,)
 
 
 def test_a_micro_batch_writes(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

@@ -1,7 +1,8 @@
 """A Python for Spark's workers that imports their packages once, before it forks a worker for each task or plan.
 
 Plain Spark imports after each fork, and its garbage collection after each task visits all imported objects. The
-arguments are those that Spark passes to Python: `-m DAEMON WORKER`, or `-m WORKER` for a worker that is not forked.
+arguments are those that Spark passes to Python: `-m DAEMON WORKER`, or `-m WORKER` for a worker that is not forked, or a
+program after `-c`, which asks for the version.
 """
 
 import gc
@@ -23,7 +24,9 @@ def write(directory: Path) -> Path:
 
 
 def main() -> None:
-    _, module, *workers = sys.argv[1:]
+    flag, module, *workers = sys.argv[1:]
+    if flag != "-m":
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     sys.path[0] = os.getcwd()  # as `-m` has it
     if workers:
         for package in (*workers, *PACKAGES):

@@ -11,7 +11,7 @@ from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.gateway_client import GatewayClient
-from sharequeue_pipeline.options import SourceOptions
+from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.bounded_read import BoundedRead
 from sharequeue_pipeline.source.isolation import Isolation, Piece
@@ -61,19 +61,21 @@ class GroupMember:
         self._warn_of_limit(int(config["share.partition.max.record.locks"]))
 
     def _warn_of_limit(self, locks: int) -> None:
-        wanted = self._options.max_records_per_trigger
-        if wanted is None:
-            return
-        partitions = sum(len(self._gateway.describe(topic).partitions) for topic in self._options.topics)
-        if wanted > locks * partitions:
+        """Say that the group's limit makes small batches, if there are records for larger ones."""
+        wanted = self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER
+        described = [self._gateway.describe(topic) for topic in self._options.topics]
+        sizes = [entry.log_end_offset - entry.log_start_offset for found in described for entry in found.partitions]
+        window = locks * len(sizes)
+        if wanted > window and (self._options.max_records_per_trigger or sum(sizes) > window):
             log.warning(
-                "a batch takes at most %d records, not maxRecordsPerTrigger=%d: "
-                "share.partition.max.record.locks of group %s is %d, and there are %d partitions",
-                locks * partitions,
+                "a batch takes at most %d records, and maxRecordsPerTrigger is %d: share.partition.max.record.locks of "
+                "group %s is %d, and there are %d partitions; for batches of that size set it to %d",
+                window,
                 wanted,
                 self._group,
                 locks,
-                partitions,
+                len(sizes),
+                -(-wanted // max(1, len(sizes))),
             )
 
     def isolate(self, under_way: bool) -> None:
