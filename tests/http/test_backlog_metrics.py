@@ -1,5 +1,7 @@
 """Backlog and age by group and topic, also of a group without workers, and the records in flight by their state."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +10,7 @@ import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.http.calls import Gateway, wait_until
+from tests.http.calls import Gateway, good, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +105,28 @@ def test_pairs_beyond_the_bound_are_added_up(own_stack: Stack, gateway: Gateway,
     wait_until(lambda: (backlog(own_stack, "other", "other") or 0) >= 50)
     named = [key for key in samples(own_stack) if key.startswith("sharequeue_group_backlog_records")]
     assert len(named) == 4
+
+
+def test_members_that_fetch_at_any_gateway_are_listed_without_joining(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
+    gateway.produce(name, "one")
+    gateway.acquire(name, name, member="w-1")
+    with httpx.Client(base_url=own_stack.urls[1], timeout=30) as http:
+        other = Gateway(http)
+        other.acquire(name, name, member="w-2")
+        other.acquire(name, name, member="w-1")
+        for each in (gateway, other):
+            listed = good(each.http.get(f"/v1/share-groups/{name}/fetching-members"))
+            assert sorted(member["member_id"] for member in listed["members"]) == ["w-1", "w-2"]
+            assert listed["member_count"] == 2
+            assert all(0 <= member["seconds_ago"] <= 30 for member in listed["members"])
+    described = subprocess.run(
+        [Path(sys.executable).with_name("sharequeue"), "groups", "describe", name, "--members", "--url", own_stack.url],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = described.stdout + described.stderr
+    assert "2 fetched in the last minute without joining" in said
+    assert "w-1" in said

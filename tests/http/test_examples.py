@@ -34,6 +34,7 @@ PLAIN: Final[dict[str, Any]] = {
     "client_host": "127.0.0.1",
     "gateways": ["gateway-1"],
     "next_page_token": "eyJhZnRlciI6MX0",
+    "seconds_ago": 2,
     "seq": 1,
     "snapshot_epoch": 0,
 }

@@ -367,7 +367,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             CompactionApi(metadata, record_log.compaction),
             GroupsApi(coordinator, metadata, record_log, leading.readers, base.share_coordinator),
             InFlightApi(coordinator, metadata, record_log.dead_letters, leader, dead_letters, routing),
-            MembershipApi(coordinator, cluster, group_use),
+            MembershipApi(coordinator, cluster, group_use, members),
             GroupAdminApi(coordinator, metadata, record_log),
             Redriving(metadata, record_log, record_log.dead_letters),
             group_use,

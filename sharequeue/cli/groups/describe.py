@@ -11,6 +11,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
+    FetchingMembers,
     MemberAssignment,
     ShareGroupDescription,
     ShareGroupMember,
@@ -104,6 +105,7 @@ async def _describe_members(url: str, group_id: str, verbose: bool, as_json: boo
         show_table(("GROUP", "STATE", "##MEMBERS", *epochs), [(group_id, group.state, group.member_count, *values)])
     if not group.members:
         say(f"Share group '{group_id}' has no active members.")
+        await _describe_fetching(url, group_id)
         return
     if not only_state:
         epoch = ("#MEMBER-EPOCH",) if verbose else ()
@@ -120,6 +122,17 @@ async def _describe_members(url: str, group_id: str, verbose: bool, as_json: boo
             for member in group.members
         ]
         show_table(("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "##PARTITIONS", *epoch, "ASSIGNMENT"), rows)
+
+
+async def _describe_fetching(url: str, group_id: str) -> None:
+    """Members that fetch without having joined."""
+    found: FetchingMembers = decode(
+        await ask(url, apis.LIST_FETCHING_MEMBERS, group=group_id), apis.LIST_FETCHING_MEMBERS
+    )
+    if found.members:
+        say(f"{found.member_count} fetched in the last minute without joining:")
+        rows = [(group_id, member.member_id, f"{member.seconds_ago} s") for member in found.members]
+        show_table(("GROUP", "CONSUMER-ID", "LAST-FETCH"), rows)
 
 
 def _assigned(assignment: MemberAssignment) -> str:

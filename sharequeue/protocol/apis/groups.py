@@ -5,6 +5,7 @@ from sharequeue.protocol.apis.api import GROUP_ERRORS, TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.groups import (
     AnyConfigChanges,
     DescribeShareGroupQuery,
+    FetchingMembers,
     HeartbeatResult,
     InUseQuery,
     ListShareGroupsQuery,
@@ -68,6 +69,18 @@ LIST_IN_FLIGHT_RECORDS = Api(
     response=ListInFlightResponse,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"),
+    idempotent=True,
+)
+LIST_FETCHING_MEMBERS = Api(
+    "listFetchingMembers",
+    "GET",
+    "/v1/share-groups/{group}/fetching-members",
+    "List the members of a group that fetched in the last minute.",
+    description="Fetching needs no membership, so describeShareGroup may show no member of a busy group. Every gateway is "
+    "asked; a gateway that does not answer within two seconds is left out.",
+    response=FetchingMembers,
+    tag="Groups",
+    errors=GROUP_ERRORS,
     idempotent=True,
 )
 SHARE_GROUP_HEARTBEAT = Api(

@@ -1,6 +1,7 @@
 """Calls of a gateway that the group coordinator and the other gateways make."""
 
 from sharequeue.protocol.apis.api import Api
+from sharequeue.protocol.messages.groups import FetchingMembers
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.messages.leaders import (
     AwaitRecordsRequest,
@@ -105,6 +106,14 @@ IN_FLIGHT_AT_LEADER = Api(
     "List the records in flight of the share-partitions that this gateway leads.",
     request=InFlightQuery,
     response=ListInFlightResponse,
+    idempotent=True,
+)
+FETCHING_MEMBERS_HERE = Api(
+    "fetchingMembersHere",
+    "GET",
+    "/v1/leader/{group}/fetching-members",
+    "List the members of a group that fetched at this gateway in the last minute.",
+    response=FetchingMembers,
     idempotent=True,
 )
 YIELD_SHARE_PARTITIONS = Api(

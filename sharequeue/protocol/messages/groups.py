@@ -77,6 +77,24 @@ class MemberAssignment(Response):
     """The partitions to fetch, by topic. An empty list assigns none."""
 
 
+class FetchingMember(Response):
+    """A member that fetched in the last minute, whether it joined the group or not."""
+
+    member_id: str
+    """The name that its fetches give. A member without one is not listed."""
+    seconds_ago: Count
+    """Whole seconds since its last fetch, about one second late."""
+
+
+class FetchingMembers(Response):
+    """The members of a group that fetched at any gateway in the last minute."""
+
+    members: list[FetchingMember]
+    """At most 1,000, those that fetched last first."""
+    member_count: Count
+    """All of them, in the list or not."""
+
+
 class HeartbeatResult(Response):
     """Without `assignment` it is unchanged. `leaders`: of the assigned partitions, if there are several gateways."""
 

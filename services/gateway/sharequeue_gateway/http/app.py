@@ -77,6 +77,8 @@ class GatewayApis(NamedTuple):
             (apis.ACKNOWLEDGE_IN_SESSION, self.records.acknowledge_here),
             (apis.AWAIT_RECORDS, self.leader.await_records),
             (apis.RELEASE_AT_LEADER, self.leader.release),
+            (apis.LIST_FETCHING_MEMBERS, self.membership.fetching),
+            (apis.FETCHING_MEMBERS_HERE, self.membership.fetching_here),
             (apis.IN_FLIGHT_AT_LEADER, self.in_flight.in_flight_here),
             (apis.YIELD_SHARE_PARTITIONS, self.leader.yield_share_partitions),
             (apis.SHARE_GROUP_HEARTBEAT, self.membership.heartbeat),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, error_of
+from sharequeue.protocol.messages import groups as messages
 from sharequeue.protocol.messages.cluster import CLIENT_HOST, CLIENT_ID, LeaveShareGroupResponse
 from sharequeue.protocol.messages.groups import HeartbeatResult
 from sharequeue.protocol.messages.leaders import GroupTopicsRequest, ReleaseMemberResponse
@@ -22,10 +24,14 @@ from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.generation import Node
+from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 
 log = logging.getLogger(__name__)
 
+ASK_S: Final = 2.0
+MOST_LISTED: Final = 1000
 MAX_CLIENT_ID_LENGTH: Final = 200
 GROUP_ID_NOT_FOUND: Final = 69
 _heartbeat: Final = msgspec.json.Decoder(HeartbeatResult)
@@ -33,10 +39,13 @@ _left: Final = msgspec.json.Decoder(LeaveShareGroupResponse)
 
 
 class MembershipApi:
-    """The handlers of heartbeat, leave, list and describe."""
+    """The handlers of heartbeat, leave, list and describe, and of the members that only fetch."""
 
-    def __init__(self, coordinator: CoordinatorClient, cluster: Cluster, group_use: GroupUse) -> None:
+    def __init__(
+        self, coordinator: CoordinatorClient, cluster: Cluster, group_use: GroupUse, members: FetchingMembers
+    ) -> None:
         self._coordinator = coordinator
+        self._members = members
         self._cluster = cluster
         self._group_use = group_use
 
@@ -52,6 +61,29 @@ class MembershipApi:
             apis.SHARE_GROUP_HEARTBEAT, call.raw, key=group_id, path={"group": group_id}, headers=headers
         )
         return Answer(body if self._cluster.alone else self._with_leaders(group_id, body))
+
+    async def fetching(self, call: Call) -> messages.FetchingMembers:
+        """The members that fetched at any gateway. One that fetched at several is listed once."""
+        group_id = call.group_id()
+        seen = self._members.of_group(group_id)
+        for answer in await asyncio.gather(*(self._fetching_at(node, group_id) for node in self._cluster.others())):
+            for member in answer:
+                seen[member.member_id] = min(seen.get(member.member_id, member.seconds_ago), member.seconds_ago)
+        return _listed(seen)
+
+    async def fetching_here(self, call: Call) -> messages.FetchingMembers:
+        """The members that fetched at this gateway. Called by other gateways."""
+        return _listed(self._members.of_group(call.path["group"]))
+
+    async def _fetching_at(self, node: Node, group_id: str) -> Sequence[messages.FetchingMember]:
+        try:
+            answer: messages.FetchingMembers = await self._cluster.client(node).call(
+                apis.FETCHING_MEMBERS_HERE, path={"group": group_id}, deadline_s=ASK_S, retry=False
+            )
+        except ApiError as error:
+            log.info("a gateway does not tell who fetches", extra=fields(node_id=node.node_id, cause=error.detail))
+            return ()
+        return answer.members
 
     def _with_leaders(self, group_id: str, body: bytes) -> bytes:
         """Add the leaders of the assigned partitions to the answer of a heartbeat."""
@@ -111,3 +143,10 @@ def _unknown(error_code: int, group_id: str, member_id: str) -> ApiError:
     if error_code == GROUP_ID_NOT_FOUND:
         return error_of(error_code, f"there is no group {group_id!r}")
     return error_of(error_code, f"group {group_id!r} has no member {member_id!r}, and that id holds no records")
+
+
+def _listed(seen: Mapping[str, float]) -> messages.FetchingMembers:
+    """`seen`: by member, the seconds since its last fetch."""
+    latest = sorted(seen.items(), key=lambda entry: (int(entry[1]), entry[0]))[:MOST_LISTED]
+    members = [messages.FetchingMember(member_id=member_id, seconds_ago=int(seconds)) for member_id, seconds in latest]
+    return messages.FetchingMembers(members=members, member_count=len(seen))
