@@ -100,6 +100,12 @@ def test_a_description_ends_with_the_default(name: str, words: str) -> None:
     assert dict(properties())[name]["description"].endswith(words)
 
 
+def test_no_field_is_called_as_the_type_of_its_format() -> None:
+    """Python code with `datetime: Optional[datetime]` does not load: the field hides the type."""
+    types = {"date-time": "datetime", "date": "date", "uuid": "UUID", "byte": "bytes"}
+    assert [name for name, part in properties() if name.split(".")[1] == types.get(part.get("format", ""))] == []
+
+
 def test_words_are_named_enums_and_lists_of_answers_that_may_grow_are_open() -> None:
     def inline(part: Any, place: str) -> Iterator[str]:
         if isinstance(part, dict):

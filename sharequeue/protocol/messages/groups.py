@@ -327,9 +327,7 @@ class ResetShareGroupOffsetsRequest(Request):
     """The topics to reset, at most 1,000. Absent: all in which the group has offsets; then the group must exist."""
     offset: Offset | None = None
     """The start offset, moved into the log if it lies outside. For `to: offset` alone."""
-    datetime: Annotated[str, Meta(max_length=MAX_DATETIME_LENGTH, extra_json_schema={"format": "date-time"})] | None = (
-        None
-    )
+    datetime: Annotated[str, Meta(max_length=MAX_DATETIME_LENGTH)] | None = None
     """The time to begin at, for `to: datetime` alone: ISO 8601, such as `2026-01-31T12:00:00Z`, UTC if it names no
     zone. The group begins at the first record at or after it, or at the end."""
     dry_run: bool = False
