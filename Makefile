@@ -5,7 +5,7 @@ SEED ?=
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document monitoring-test hostile nightly compose-test example clean
+.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document sdks monitoring-test hostile nightly compose-test example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ mutants: install ## Plant one fault at a time in the rules; each must be caught
 
 lint-document: install ## The OpenAPI document before Redocly and Spectral (Node.js 20)
 	$(BIN)/python -m tests.openapi
+
+sdks: install ## Generate clients in several languages, compile them, and play one contract suite with each
+	$(BIN)/python -m sdks
 
 monitoring-test: install ## The alerts and the board of monitoring/ with promtool and a real Prometheus (Debian's package)
 	$(BIN)/python -m tests.monitoring

@@ -1,0 +1,205 @@
+"""Plays the cases of a file with the generated Python client. The environment says where the gateway is.
+
+Prints one line for each case, and `N passed, N failed`.
+"""
+
+import base64
+import json
+import os
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import sharequeue_api
+from sharequeue_api import ApiClient, ApiException, Configuration, ConsumerRecord, FetchedBatch, Problem
+from urllib3.exceptions import HTTPError
+from worker import Worker
+
+Json = dict[str, Any]
+BODIES = {
+    "createTopic": "CreateTopicRequest",
+    "updateTopic": "UpdateTopicRequest",
+    "deleteRecords": "DeleteRecordsRequest",
+    "replaceRecordBatches": "ReplaceRecordBatchesRequest",
+    "produceRecords": "ProduceRequest",
+    "fetchRecords": "FetchRequest",
+    "acknowledgeRecords": "AcknowledgeRequest",
+    "shareGroupHeartbeat": "ShareGroupHeartbeatRequest",
+    "updateShareGroupConfig": "UpdateShareGroupConfigRequest",
+    "resetShareGroupOffsets": "ResetShareGroupOffsetsRequest",
+    "redriveDeadLetters": "RedriveDeadLettersRequest",
+}
+PATIENCE_S = 20.0
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
+
+
+def client(url: str, token: str | None = None) -> ApiClient:
+    return ApiClient(Configuration(host=url, access_token=token, retries=0))
+
+
+class Unexpected(Exception):
+    """The answer is not what the case expects."""
+
+
+class Player:
+    """Plays the steps of one case. `values`: of the `${names}` in its texts."""
+
+    def __init__(self, values: Json) -> None:
+        self._values = values
+        self._api = client(os.environ["SHAREQUEUE_URL"])
+        self._stub = client(os.environ["SHAREQUEUE_STUB_URL"])
+        self._operator = client(os.environ["SHAREQUEUE_URL"], os.environ["SHAREQUEUE_TOKEN"])
+
+    def play(self, step: Json) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._play_once(step)
+                return
+            except Unexpected:
+                if not step.get("eventually") or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _play_once(self, step: Json) -> None:
+        meanwhile = step.get("meanwhile")
+        other = threading.Timer(meanwhile["after_ms"] / 1000, self.play, [meanwhile["step"]]) if meanwhile else None
+        if other is not None:
+            other.start()
+        started = time.monotonic()
+        found = self._call(step)
+        took_ms = (time.monotonic() - started) * 1000
+        if other is not None:
+            other.join()
+        if "expect" not in step:
+            return
+        expected = self.filled(step["expect"])
+        check(expected, found, "")
+        if not step.get("min_ms", 0) <= took_ms <= step.get("max_ms", 60_000):
+            raise Unexpected(f"it took {took_ms:.0f} ms")
+        for name, place in step.get("save", {}).items():
+            value: Any = found["answer"]
+            for part in place.split("."):
+                value = value[int(part)] if isinstance(value, list) else value[part]
+            self._values[name] = value
+
+    def _call(self, step: Json) -> Json:
+        """The answer, or the Problem, with the status and the seconds of Retry-After."""
+        api = self._stub if step.get("stub") else self._operator if step.get("token") else self._api
+        name = snake(step["call"])
+        owner = next(kind for kind in vars(sharequeue_api).values() if isinstance(kind, type) and hasattr(kind, name))
+        arguments: Json = {**self.filled(step.get("path", {})), **self.filled(step.get("query", {}))}
+        arguments |= {
+            header.lower().replace("-", "_"): value for header, value in self.filled(step.get("headers", {})).items()
+        }
+        if "isolation_level" in arguments:
+            arguments["isolation_level"] = sharequeue_api.IsolationLevel(arguments["isolation_level"])
+        if "bytes" in step:
+            arguments["body"] = base64.b64decode(step["bytes"])
+        elif "body" in step:
+            model = BODIES[step["call"]]
+            arguments[snake(model)] = getattr(sharequeue_api, model).from_dict(self.filled(step["body"]))
+        cancel_ms = step.get("cancel_after_ms")
+        arguments["_request_timeout"] = 40 if cancel_ms is None else cancel_ms / 1000
+        try:
+            answer = getattr(owner(api), f"{name}_with_http_info")(**arguments)
+        except ApiException as fault:
+            if not isinstance(fault.data, Problem):
+                raise Unexpected(f"{fault.status} is not a typed Problem: {fault.body}") from None
+            after = (fault.headers or {}).get("Retry-After")
+            return {"status": fault.status, "problem": json.loads(fault.data.to_json()), "retry_after": after}
+        except HTTPError:
+            if cancel_ms is None:
+                raise
+            return {}
+        data = answer.data
+        return {
+            "status": answer.status_code,
+            "answer": json.loads(data.to_json()) if hasattr(data, "to_json") else data,
+        }
+
+    def filled(self, value: Any) -> Any:
+        if isinstance(value, str):
+            whole = re.fullmatch(r"\${(\w+)}", value)
+            if whole:
+                return self._values[whole[1]]
+            return re.sub(r"\${(\w+)}", lambda found: str(self._values[found[1]]), value)
+        if isinstance(value, list):
+            return [self.filled(item) for item in value]
+        return {name: self.filled(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+    def work(self, case: Json) -> None:
+        """The worker handles all records: one fails once, one takes longer than its lock."""
+        topic, group, spec = self._values["topic"], self._values["group"], case["worker"]
+        body = {"records": spec["records"]}
+        self.play({"call": "produceRecords", "path": {"topic": topic}, "body": body, "expect": {"status": 200}})
+        handled: list[tuple[str, int]] = []
+
+        def handle(record: ConsumerRecord, batch: FetchedBatch) -> None:
+            if record.value == "bad" and batch.delivery_count == 1:
+                raise ValueError("not today")
+            if record.value == "slow":
+                time.sleep(spec["slow_ms"] / 1000)
+            handled.append((str(record.value), batch.delivery_count))
+            if len(handled) == len(spec["records"]):
+                worker.stop()
+
+        records = sharequeue_api.RecordsApi(self._api)
+        worker = Worker(records, group, [topic], handle, lock_duration_ms=spec["lock_duration_ms"])
+        ending = threading.Timer(30, worker.stop)
+        ending.start()
+        worker.run()
+        ending.cancel()
+        if sorted(handled) != [("bad", 2), ("good", 1), ("slow", 1)]:
+            raise Unexpected(f"handled: {handled}")
+        lag = {"answer": {"topics": [{"partitions": [{"lag": 0}]}]}, "status": 200}
+        self.play({"call": "listShareGroupOffsets", "path": {"group": group}, "expect": lag, "eventually": True})
+
+
+def check(expected: Any, found: Any, place: str) -> None:
+    """Raises: Unexpected: a value that is expected is another one. What is not expected may be anything."""
+    if expected == "$absent":
+        fits = found is None
+    elif expected == "$any":
+        fits = found is not None
+    elif isinstance(expected, dict):
+        fits = isinstance(found, dict)
+        for name, value in expected.items() if fits else ():
+            check(value, found.get(name), f"{place}/{name}")
+    elif isinstance(expected, list):
+        fits = isinstance(found, list) and len(found) == len(expected)
+        for index, value in enumerate(expected if fits else ()):
+            check(value, found[index], f"{place}/{index}")
+    else:
+        fits = found == expected
+    if not fits:
+        raise Unexpected(f"{place or 'the answer'} is {json.dumps(found)[:300]}, not {json.dumps(expected)[:300]}")
+
+
+def main() -> int:
+    cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    failed = 0
+    for case in cases:
+        name = f"python-{case['id']}"
+        player = Player({"topic": name, "group": name, "large": "x" * 1_100_000})
+        try:
+            for step in case.get("steps", ()):
+                player.play(step)
+            if "worker" in case:
+                player.work(case)
+            print(f"ok {case['id']}")
+        except Exception as fault:
+            failed += 1
+            print(f"FAILED {case['id']}: {type(fault).__name__}: {str(fault)[:500]}")
+    print(f"{len(cases) - failed} passed, {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+/** Plays ../cases.json with openapi-fetch and the generated types. The environment says where the gateway is. */
+import createClient from "openapi-fetch";
+import { readFileSync } from "node:fs";
+import { isDeepStrictEqual } from "node:util";
+import type { paths } from "./generated/schema.js";
+import { type Gateway, type Problem, deliveries } from "./worker.js";
+
+type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+type Values = Record<string, Json>;
+
+interface Step {
+  call: string;
+  path?: Values;
+  query?: Values;
+  headers?: Values;
+  body?: Json;
+  bytes?: string;
+  token?: boolean;
+  stub?: boolean;
+  expect?: { status?: number; answer?: Json; problem?: Json; retry_after?: string };
+  save?: Record<string, string>;
+  eventually?: boolean;
+  min_ms?: number;
+  max_ms?: number;
+  cancel_after_ms?: number;
+  meanwhile?: { after_ms: number; step: Step };
+}
+
+interface Case {
+  id: string;
+  steps?: Step[];
+  worker?: { records: Json[]; lock_duration_ms: number; slow_ms: number };
+}
+
+interface Found {
+  status?: number;
+  answer?: Json | undefined;
+  problem?: Problem | undefined;
+  retry_after?: string | null;
+}
+
+const PATIENCE_MS = 20_000;
+const URL = process.env["SHAREQUEUE_URL"]!;
+const plain = createClient<paths>({ baseUrl: URL });
+const stub = createClient<paths>({ baseUrl: process.env["SHAREQUEUE_STUB_URL"]! });
+const operator = createClient<paths>({
+  baseUrl: URL,
+  headers: { Authorization: `Bearer ${process.env["SHAREQUEUE_TOKEN"]}` },
+});
+
+class Unexpected extends Error {}
+
+/** What any call of openapi-fetch answers. */
+interface Answered {
+  data?: unknown;
+  error?: unknown;
+  response: Response;
+}
+
+/** The parameters of a step. Their types are those that the call asks for: the table of cases is not typed. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+type Given = any;
+
+/** One typed call for each operation: the path is checked against the document. */
+const CALLS: Record<string, (client: Gateway, given: Given) => Promise<Answered>> = {
+  createTopic: (client, given) => client.POST("/v1/topics", given),
+  listTopics: (client, given) => client.GET("/v1/topics", given),
+  describeTopic: (client, given) => client.GET("/v1/topics/{topic}", given),
+  updateTopic: (client, given) => client.PATCH("/v1/topics/{topic}", given),
+  deleteTopic: (client, given) => client.DELETE("/v1/topics/{topic}", given),
+  deleteRecords: (client, given) => client.POST("/v1/topics/{topic}/delete-records", given),
+  produceRecords: (client, given) => client.POST("/v1/topics/{topic}/records", given),
+  produceRawRecord: (client, given) => client.POST("/v1/topics/{topic}/records/raw", given),
+  readRecords: (client, given) => client.GET("/v1/topics/{topic}/partitions/{partition}/records", given),
+  listRecordBatches: (client, given) => client.GET("/v1/topics/{topic}/partitions/{partition}/batches", given),
+  replaceRecordBatches: (client, given) =>
+    client.POST("/v1/topics/{topic}/partitions/{partition}/replace-batches", given),
+  fetchRecords: (client, given) => client.POST("/v1/share-groups/{group}/fetch", given),
+  acknowledgeRecords: (client, given) => client.POST("/v1/share-groups/{group}/acknowledge", given),
+  shareGroupHeartbeat: (client, given) => client.POST("/v1/share-groups/{group}/heartbeat", given),
+  leaveShareGroup: (client, given) => client.DELETE("/v1/share-groups/{group}/members/{member_id}", given),
+  listShareGroups: (client, given) => client.GET("/v1/share-groups", given),
+  describeShareGroup: (client, given) => client.GET("/v1/share-groups/{group}", given),
+  deleteShareGroup: (client, given) => client.DELETE("/v1/share-groups/{group}", given),
+  getShareGroupConfig: (client, given) => client.GET("/v1/share-groups/{group}/config", given),
+  updateShareGroupConfig: (client, given) => client.PATCH("/v1/share-groups/{group}/config", given),
+  listShareGroupOffsets: (client, given) => client.GET("/v1/share-groups/{group}/offsets", given),
+  resetShareGroupOffsets: (client, given) => client.POST("/v1/share-groups/{group}/offsets/reset", given),
+  deleteShareGroupOffsets: (client, given) => client.DELETE("/v1/share-groups/{group}/offsets/{topic}", given),
+  listInFlightRecords: (client, given) => client.GET("/v1/share-groups/{group}/in-flight", given),
+  redriveDeadLetters: (client, given) => client.POST("/v1/share-groups/{group}/dead-letters/redrive", given),
+  listActivity: (client, given) => client.GET("/v1/reports/activity", given),
+  auditShareState: (client, given) => client.GET("/v1/audit/share-state", given),
+  livez: (client, given) => client.GET("/livez", given),
+  readyz: (client, given) => client.GET("/readyz", given),
+  metrics: (client, given) => client.GET("/metrics", { ...given, parseAs: "text" }),
+};
+
+class Player {
+  constructor(private readonly values: Values) {}
+
+  async play(step: Step): Promise<void> {
+    const deadline = Date.now() + PATIENCE_MS;
+    for (;;) {
+      try {
+        return await this.playOnce(step);
+      } catch (fault) {
+        if (!(fault instanceof Unexpected) || !step.eventually || Date.now() > deadline) throw fault;
+        await sleep(100);
+      }
+    }
+  }
+
+  private async playOnce(step: Step): Promise<void> {
+    const { meanwhile } = step;
+    const other = meanwhile && sleep(meanwhile.after_ms).then(() => this.play(meanwhile.step));
+    const started = Date.now();
+    const found = await this.call(step);
+    const took = Date.now() - started;
+    await other;
+    if (step.expect === undefined) return;
+    check(this.filled(step.expect as Json), found as Json, "");
+    if (took < (step.min_ms ?? 0) || took > (step.max_ms ?? 60_000)) throw new Unexpected(`it took ${took} ms`);
+    for (const [name, place] of Object.entries(step.save ?? {})) {
+      let value = found.answer as Given;
+      for (const part of place.split(".")) value = value[part];
+      this.values[name] = value;
+    }
+  }
+
+  private async call(step: Step): Promise<Found> {
+    const client = step.stub ? stub : step.token ? operator : plain;
+    const params = { path: step.path ?? {}, query: step.query ?? {}, header: step.headers ?? {} };
+    const raw = step.bytes !== undefined;
+    const given: Given = {
+      params: this.filled(params),
+      signal: AbortSignal.timeout(step.cancel_after_ms ?? 40_000),
+      ...(step.body === undefined ? {} : { body: this.filled(step.body) }),
+      ...(raw ? { body: Buffer.from(step.bytes!, "base64"), bodySerializer: (body: unknown) => body } : {}),
+      ...(raw ? { headers: { "Content-Type": "application/octet-stream" } } : {}),
+    };
+    let answered: Answered;
+    try {
+      answered = await CALLS[step.call]!(client, given);
+    } catch (fault) {
+      if (step.cancel_after_ms !== undefined) return {};
+      throw fault;
+    }
+    const { data, error, response } = answered;
+    return {
+      status: response.status,
+      answer: data as Json,
+      problem: error as Problem | undefined,
+      retry_after: response.headers.get("Retry-After"),
+    };
+  }
+
+  private filled(value: Json): Json {
+    if (typeof value === "string") {
+      const whole = /^\$\{(\w+)\}$/.exec(value);
+      if (whole) return this.values[whole[1]!]!;
+      return value.replace(/\$\{(\w+)\}/g, (_, name: string) => String(this.values[name]));
+    }
+    if (Array.isArray(value)) return value.map((item) => this.filled(item));
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, this.filled(item)]));
+  }
+
+  /** The loop handles all records: one fails once, one takes longer than its lock. */
+  async work({ records, lock_duration_ms, slow_ms }: NonNullable<Case["worker"]>): Promise<void> {
+    const [topic, group] = [String(this.values["topic"]), String(this.values["group"])];
+    await this.play({ call: "produceRecords", path: { topic }, body: { records }, expect: { status: 200 } });
+    const handled: string[] = [];
+    const ending = new AbortController();
+    const timer = setTimeout(() => ending.abort(), 30_000);
+    const options = { signal: ending.signal, lockDurationMs: lock_duration_ms };
+    for await (const delivery of deliveries(plain, group, [topic], options)) {
+      const { value } = delivery.record;
+      if (value === "bad" && delivery.batch.delivery_count === 1) {
+        await delivery.release("not today");
+        continue;
+      }
+      if (value === "slow") await sleep(slow_ms);
+      await delivery.accept();
+      handled.push(`${value} ${delivery.batch.delivery_count}`);
+      if (handled.length === records.length) break;
+    }
+    clearTimeout(timer);
+    if (!isDeepStrictEqual(handled.sort(), ["bad 2", "good 1", "slow 1"])) throw new Unexpected(`handled: ${handled}`);
+    const answer = { topics: [{ partitions: [{ lag: 0 }] }] };
+    await this.play({ call: "listShareGroupOffsets", path: { group }, expect: { answer }, eventually: true });
+  }
+}
+
+/** Throws Unexpected if a value that is expected is another one. What is not expected may be anything. */
+function check(expected: Json, found: Json | undefined, place: string): void {
+  const missing = found === undefined || found === null;
+  let fits: boolean;
+  if (expected === "$absent") fits = missing;
+  else if (expected === "$any") fits = !missing;
+  else if (expected === null) fits = missing;
+  else if (Array.isArray(expected)) {
+    fits = Array.isArray(found) && found.length === expected.length;
+    if (fits) expected.forEach((value, index) => check(value, (found as Json[])[index], `${place}/${index}`));
+  } else if (typeof expected === "object") {
+    fits = typeof found === "object" && !missing;
+    if (fits) for (const [name, value] of Object.entries(expected)) check(value, (found as Values)[name], `${place}/${name}`);
+  } else fits = found === expected;
+  if (!fits) {
+    throw new Unexpected(`${place || "the answer"} is ${JSON.stringify(found)}, not ${JSON.stringify(expected)}`.slice(0, 600));
+  }
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((done) => setTimeout(done, ms));
+}
+
+const cases = JSON.parse(readFileSync(process.argv[2]!, "utf-8")) as Case[];
+let failed = 0;
+for (const { id, steps, worker } of cases) {
+  const name = `typescript-${id}`;
+  const player = new Player({ topic: name, group: name, large: "x".repeat(1_100_000) });
+  try {
+    for (const step of steps ?? []) await player.play(step);
+    if (worker !== undefined) await player.work(worker);
+    console.log(`ok ${id}`);
+  } catch (fault) {
+    failed += 1;
+    console.log(`FAILED ${id}: ${String(fault)}`);
+  }
+}
+console.log(`${cases.length - failed} passed, ${failed} failed`);
+process.exitCode = failed > 0 ? 1 : 0;
