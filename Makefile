@@ -5,7 +5,7 @@ SEED ?=
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document sdks monitoring-test hostile nightly compose-test example clean
+.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks monitoring-test hostile nightly compose-test example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ mutants: install ## Plant one fault at a time in the rules; each must be caught
 
 lint-document: install ## The OpenAPI document before Redocly and Spectral (Node.js 20)
 	$(BIN)/python -m tests.openapi
+
+renew-document: install ## Write the examples, the page and the snapshot of the OpenAPI document again, after a change that is meant
+	RENEW_OPENAPI=1 $(BIN)/pytest -q tests/http/test_examples.py
+	RENEW_OPENAPI=1 $(BIN)/pytest -q tests/core/test_document.py tests/http/test_openapi.py -k "page or snapshot"
 
 sdks: install ## Generate clients in several languages, compile them, and play one contract suite with each
 	$(BIN)/python -m sdks
