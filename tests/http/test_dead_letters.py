@@ -83,6 +83,21 @@ def test_dead_letters_carry_the_record_and_the_reason(gateway: Gateway, name: st
     assert {letter["headers"]["__dlq.errors.reason"] for letter in found} == {"größer als erlaubt"}
 
 
+def test_dead_letters_carry_the_headers_of_the_record(gateway: Gateway, name: str) -> None:
+    gateway.produce(name, 1, headers={"trace": "x", "__dlq.errors.topic": "of an earlier life"})
+    gateway.produce(name, 2)
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 1)
+    kept, none = letters(gateway, f"dlq.{name}", 2)
+    own = {header: text for header, text in kept["headers"].items() if header.startswith("__dlq.source.")}
+    assert own == {
+        "__dlq.source.header.trace": "x",
+        "__dlq.source.header.__dlq.errors.topic": "of an earlier life",
+    }
+    assert kept["headers"]["__dlq.errors.topic"] == name
+    assert not any(header.startswith("__dlq.source.") for header in none["headers"])
+
+
 def test_dq_003_rejected_and_exhausted_records_become_dead_letters(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_delivery_count_limit=2)
     gateway.produce_batches(name, 6)

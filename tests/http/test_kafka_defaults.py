@@ -5,7 +5,7 @@ Kafka takes a limit of record locks from 100 on, so the rows are scaled by ten.
 
 import pytest
 
-from tests.http.calls import Gateway, good, problem
+from tests.http.calls import Gateway, good, problem, wait_until
 
 BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
 
@@ -96,3 +96,21 @@ def test_without_a_dead_letter_queue_rejected_records_are_archived(own_gateway: 
     assert own_gateway.settle(group, group, 0, 2, "reject") == "applied"
     assert own_gateway.window(group, group) == (3, [])
     problem(own_gateway.http.get(f"/v1/topics/dlq.{group}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+
+
+def test_dead_letters_carry_no_headers_of_the_record(own_gateway: Gateway, name: str) -> None:
+    gateway, dead = own_gateway, f"{name}-dead"
+    gateway.create_topic(dead, errors_deadletterqueue_group_enable=True)
+    gateway.configure(
+        name,
+        errors_deadletterqueue_topic_name=dead,
+        errors_deadletterqueue_copy_record_enable=True,
+        share_auto_offset_reset="earliest",
+    )
+    gateway.produce(name, "a", headers={"own": "not copied"})
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 0, "reject") == "applied"
+    wait_until(lambda: gateway.log_ends(dead) == [1])
+    (letter,) = gateway.read(dead)["records"]
+    assert letter["value"] == "a"
+    assert {header.rsplit(".", 1)[0] for header in letter["headers"]} <= {"__dlq.errors", "__dlq.errors.delivery"}

@@ -186,7 +186,7 @@ def test_a_record_that_left_the_log_is_redriven_from_its_copy(gateway: Gateway, 
     dead(gateway, name, name, 1)
     gateway.delete_records(name, 1)
     assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
-    assert records(gateway, name, name) == [("k", {"n": 1}, {"__redrive.group": name}, 1)]
+    assert records(gateway, name, name) == [("k", {"n": 1}, {"trace": "x", "__redrive.group": name}, 1)]
 
 
 def test_a_dead_letter_without_record_or_copy_is_skipped(gateway: Gateway, name: str) -> None:
@@ -238,3 +238,15 @@ def test_redriving_a_group_without_dead_letters_does_nothing(gateway: Gateway, n
 def test_requests_that_break_the_schema_are_refused(gateway: Gateway, name: str, fields: Json) -> None:
     path = f"/v1/share-groups/{name}/dead-letters/redrive"
     problem(gateway.http.post(path, json=fields), 422, "INVALID_REQUEST", 42)
+
+
+@pytest.mark.parametrize("to", ["retry", "source"])
+def test_a_record_that_left_the_log_is_redriven_with_its_headers(gateway: Gateway, name: str, to: str) -> None:
+    own = {"trace": "x", "content-type": "text/plain"}
+    gateway.produce(name, "a", headers=own)
+    gateway.produce(name, None, headers=own)
+    dead(gateway, name, name, 2)
+    gateway.delete_records(name, 2)
+    assert redrive(gateway, name, to=to) == {"matched": 2, "redriven": 2}
+    headers = {**own, "__redrive.group": name} if to == "retry" else own
+    assert [(value, found) for _, value, found, _ in records(gateway, name, name)] == [("a", headers), (None, headers)]

@@ -156,6 +156,7 @@ async def prepare(settings: Settings) -> Service:
         clock,
         auto_create_topics=settings.auto_create_dead_letter_topics,
         retry_max_ms=settings.dead_letter_retry_max_ms,
+        copy_headers=not settings.kafka_defaults,
     )
     delivering = _delivering(base, leading, settings)
     fetcher, sessions, hand_over = delivering.fetcher, delivering.sessions, delivering.hand_over

@@ -26,7 +26,7 @@ from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue, PendingLetters
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import DeadLetterLog, DeadLetterRow, OffsetOutOfRange, RecordLog
+from sharequeue_gateway.record_log.log import SOURCE_HEADER, DeadLetterLog, DeadLetterRow, OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import DeadLetter
 
@@ -41,13 +41,14 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class SourceRecord(msgspec.Struct):
-    """The fields of a source record that its dead letter copies. Raw JSON; empty if absent."""
+    """The fields of a source record that its dead letter copies. Raw JSON but for headers; empty if absent."""
 
     offset: int
     key: msgspec.Raw = msgspec.Raw()
     key_base64: msgspec.Raw = msgspec.Raw()
     value: msgspec.Raw = msgspec.Raw()
     value_base64: msgspec.Raw = msgspec.Raw()
+    headers: dict[str, str] = {}
 
 
 _source_records: Final = msgspec.json.Decoder(list[SourceRecord])
@@ -73,7 +74,9 @@ class DeadLetterWriter:
         *,
         auto_create_topics: bool,
         retry_max_ms: int,
+        copy_headers: bool,
     ) -> None:
+        self._copy_headers = copy_headers
         self._queue = queue
         self._leader = leader
         self._metadata = metadata
@@ -289,7 +292,7 @@ class DeadLetterWriter:
     def _row(
         self, led: LedSharePartition, letter: DeadLetter, offset: int, source: SourceRecord | None, limit: int | None
     ) -> DeadLetterRow:
-        """Make one dead letter. If it exceeds `limit`, it leaves out the key and value of the source record."""
+        """Make one dead letter. If it exceeds `limit`, it leaves out what the source record holds."""
         headers = {
             "__dlq.errors.topic": led.topic_name,
             "__dlq.errors.partition": str(led.key.partition),
@@ -301,12 +304,18 @@ class DeadLetterWriter:
         if letter.reason:
             headers["__dlq.errors.reason"] = letter.reason
         now_ms = self._clock.now_ms()
-        tail = _tail(now_ms, source, headers)
+        tail = _tail(now_ms, source, {**headers, **self._source_headers(source)})
         if limit is not None and len(tail) > limit:
             bare = _tail(now_ms, None, headers)
             tail = bare if len(bare) <= limit else tail
         state_epoch = led.machine.state_epoch
         return DeadLetterRow(led.key, state_epoch, offset, letter.delivery_count, tail, now_ms, letter.cause)
+
+    def _source_headers(self, source: SourceRecord | None) -> dict[str, str]:
+        """The headers of the source record, under names of their own. Redriving restores them."""
+        if source is None or not self._copy_headers:
+            return {}
+        return {f"{SOURCE_HEADER}{name}": value for name, value in source.headers.items()}
 
 
 def _portions(ranges: Sequence[PendingLetters]) -> list[list[PendingLetters]]:

@@ -20,6 +20,7 @@ from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, w
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.page_tokens import page_token, place_of
 from sharequeue_gateway.record_log.log import (
+    SOURCE_HEADER,
     DeadLetterKey,
     DeadLetterLog,
     DeadLetterRow,
@@ -63,6 +64,14 @@ class Letter(msgspec.Struct):
         return [bytes(part) for part in mine] == [
             bytes(part) for part in (other.key, other.key_base64, other.value, other.value_base64)
         ]
+
+    def source_headers(self) -> dict[str, str]:
+        """The headers of the source record that a dead letter carries."""
+        return {
+            name.removeprefix(SOURCE_HEADER): value
+            for name, value in self.headers.items()
+            if name.startswith(SOURCE_HEADER)
+        }
 
     @property
     def empty(self) -> bool:
@@ -220,12 +229,16 @@ class Redriving:
         """The record to append; None if neither the log nor the dead letter has it."""
         letter = found.letter
         copy = Letter(
-            key=letter.key, key_base64=letter.key_base64, value=letter.value, value_base64=letter.value_base64
+            key=letter.key,
+            key_base64=letter.key_base64,
+            value=letter.value,
+            value_base64=letter.value_base64,
+            headers=letter.source_headers(),
         )
         source = await self._source(topic, found.number("partition"), found.number("offset"), near)
         if source is not None and (letter.empty or source.same_content(letter)):
             return source
-        return None if letter.empty else copy
+        return None if letter.empty and not copy.headers else copy
 
     async def _source(self, topic: KnownTopic, partition: int, offset: int, near: Batches) -> Letter | None:
         """The source record, if the log still has it. `near`: batches that were read before and often hold the next
