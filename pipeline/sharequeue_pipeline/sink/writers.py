@@ -6,6 +6,8 @@ The folder's docstring says what a key names, and why the rows are sorted.
 import hashlib
 import uuid
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from pyspark import TaskContext
@@ -20,6 +22,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
 from sharequeue_pipeline.sink.rows import Rows
+from sharequeue_pipeline.sink.sorting import SortedRecords
 
 _OPEN, _CLOSE = b'{"records":[', b"]}"
 
@@ -69,14 +72,13 @@ def chunks(records: Iterator[tuple[str, bytes]], options: SinkOptions) -> Iterat
             yield from ((topic, full) for full in chunk.add(record))
         yield from ((topic, chunk.records) for topic, chunk in gathered.items())
         return
-    by_topic: dict[str, list[bytes]] = {}
-    for topic, record in records:
-        by_topic.setdefault(topic, []).append(record)
-    for topic in sorted(by_topic):
-        chunk = _Chunk(options)
-        for record in sorted(by_topic.pop(topic)):
-            yield from ((topic, full) for full in chunk.add(record))
-        yield topic, chunk.records
+    with SortedRecords() as in_order:
+        in_order.extend(records)
+        for topic, of_topic in groupby(in_order, key=itemgetter(0)):
+            chunk = _Chunk(options)
+            for _, record in of_topic:
+                yield from ((topic, full) for full in chunk.add(record))
+            yield topic, chunk.records
 
 
 class _Chunk:
